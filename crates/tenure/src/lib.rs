@@ -1,0 +1,19 @@
+//! Exactly one owner for a task that must not be duplicated but must always be running.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");
+
+mod clock;
+mod entropy;
+mod error;
+mod lease;
+pub mod observation;
+pub mod store;
+
+pub use clock::{Clock, Moment};
+pub use error::{Error, Kind, Result};
+pub use lease::{
+    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
+    Nonce, Note, OWN_PREFIX, Release, StoreTime, Token,
+};
+pub use store::{Store, open};

@@ -1,0 +1,512 @@
+//! The reference store: leases in this process. Its meaning is the meaning.
+//!
+//! [`Ledger`] is the whole of it, without a clock: time is an argument, so that the simulation runs the same code.
+//! [`MemoryStore`] puts a clock, a mutex and a watch around it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio::sync::broadcast;
+
+use super::{Change, Check, Grade, Limits, Report, Revoke, Scope, Store, Verdict};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Result};
+use crate::lease::{
+    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
+    Nonce, Note, Release, StoreTime, Token,
+};
+
+/// How many changes a slow watcher may be behind before it is told to look for itself.
+const WATCH_BUFFER: usize = 1024;
+
+/// Leases and the rules by which they change; `now` is the store's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger(BTreeMap<Name, Slot>);
+
+#[derive(Clone, Debug)]
+enum Slot {
+    Record(Box<Record>),
+    Spoilt(Spoil),
+}
+
+/// What may lie under a name instead of a record: for tests of what is above a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoil {
+    /// Something that is not a record of ours.
+    Garbage,
+    /// A record nobody can get at now.
+    Locked,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    origin: Token,
+    token: Token,
+    term: Option<Term>,
+    /// How the term before `term` ended, or the last one if there is none now.
+    before: Ended,
+    next: Option<CandidateId>,
+    checkpoint: Option<Checkpoint>,
+}
+
+#[derive(Clone, Debug)]
+struct Term {
+    candidate: CandidateId,
+    /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
+    nonce: Option<Nonce>,
+    ttl: Duration,
+    until: Moment,
+    since_micros: u64,
+    note: Note,
+    /// The number of the last save.
+    saved: Option<u64>,
+}
+
+impl Ledger {
+    /// See [`Store::acquire`]. `minting_micros` is the clock under the tokens.
+    pub fn acquire(
+        &mut self,
+        now: Moment,
+        minting_micros: u64,
+        claim: &Claim,
+    ) -> Result<Answer<Grant>> {
+        let new = self.found_mut(&claim.name)?.is_none();
+        if new {
+            let record = Record::new(Token::mint(None, minting_micros)?);
+            self.0
+                .insert(claim.name.clone(), Slot::Record(Box::new(record)));
+        }
+        let record = self
+            .found_mut(&claim.name)?
+            .expect("it was found or has just been made");
+        if let Some(term) = record.term.as_mut().filter(|term| now < term.until) {
+            if term.nonce != Some(claim.nonce) || term.candidate != claim.candidate {
+                return Ok(Answer::Taken(Box::new(record.lease(&claim.name, now))));
+            }
+            // The reply to an earlier try was lost: the same answer again, extended.
+            term.ttl = claim.ttl;
+            term.until = now + claim.ttl;
+            return Ok(Answer::Held(record.grant(claim, now)));
+        }
+        if !new {
+            let token = Token::mint(Some(record.token), minting_micros)?;
+            record.end_expired();
+            record.token = token;
+        }
+        record.next = None;
+        record.term = Some(Term {
+            candidate: claim.candidate.clone(),
+            nonce: Some(claim.nonce),
+            ttl: claim.ttl,
+            until: now + claim.ttl,
+            since_micros: minting_micros,
+            note: claim.note.clone(),
+            saved: None,
+        });
+        Ok(Answer::Held(record.grant(claim, now)))
+    }
+
+    /// See [`Store::renew`].
+    pub fn renew(&mut self, now: Moment, hold: &Hold, ttl: Duration) -> Result<Answer> {
+        self.under(now, hold, |record| {
+            let term = record.term.as_mut().expect("under() found a live term");
+            term.ttl = ttl;
+            term.until = now + ttl;
+        })
+    }
+
+    /// See [`Store::release`]. Says whether anything changed.
+    pub fn release(&mut self, now: Moment, release: &Release) -> Result<bool> {
+        let answer = self.under(now, &release.hold, |record| {
+            record.term = None;
+            record.before = Ended::Released(record.token);
+            record.next = release.next.clone();
+        })?;
+        Ok(answer.is_held())
+    }
+
+    /// See [`Store::save`].
+    pub fn save(
+        &mut self,
+        now: Moment,
+        hold: &Hold,
+        number: u64,
+        checkpoint: &Checkpoint,
+    ) -> Result<Answer> {
+        let mut older = None;
+        let answer = self.under(now, hold, |record| {
+            let term = record.term.as_mut().expect("under() found a live term");
+            match term.saved {
+                Some(last) if number < last => older = Some(last),
+                Some(last) if number == last => {}
+                _ => {
+                    term.saved = Some(number);
+                    record.checkpoint = Some(checkpoint.clone());
+                }
+            }
+        })?;
+        match older {
+            Some(last) => Err(older_save(&hold.name, number, last)),
+            None => Ok(answer),
+        }
+    }
+
+    /// See [`Store::revoke`].
+    pub fn revoke(
+        &mut self,
+        now: Moment,
+        minting_micros: u64,
+        name: &Name,
+        when: Revoke,
+    ) -> Result<Lease> {
+        let Some(record) = self.found_mut(name)? else {
+            return Err(Error::invalid(format!(
+                "there is no lease '{name}' to revoke"
+            )));
+        };
+        let last = record.token;
+        record.token = Token::mint(Some(last), minting_micros)?;
+        match record.term.as_mut() {
+            Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
+            Some(_) => {
+                record.term = None;
+                record.before = Ended::Expired(last);
+            }
+            None => {}
+        }
+        Ok(record.lease(name, now))
+    }
+
+    /// See [`Store::observe`].
+    pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
+        let in_scope = self.0.iter().filter(|(name, _)| scope.contains(name));
+        in_scope
+            .map(|(name, slot)| match slot {
+                Slot::Record(record) => Ok(record.lease(name, now)),
+                Slot::Spoilt(spoil) => Err(spoil.error(name)),
+            })
+            .collect()
+    }
+
+    /// Puts something else where the record of `name` should be.
+    pub fn spoil(&mut self, name: &Name, spoil: Spoil) {
+        self.0.insert(name.clone(), Slot::Spoilt(spoil));
+    }
+
+    /// Forgets `name`, as a flushed server does.
+    pub fn forget(&mut self, name: &Name) {
+        self.0.remove(name);
+    }
+
+    /// Sets the last token of a free name, to see what happens when tokens run out.
+    pub fn set_token(&mut self, name: &Name, token: Token) {
+        self.0
+            .insert(name.clone(), Slot::Record(Box::new(Record::new(token))));
+    }
+
+    fn found_mut(&mut self, name: &Name) -> Result<Option<&mut Record>> {
+        match self.0.get_mut(name) {
+            None => Ok(None),
+            Some(Slot::Record(record)) => Ok(Some(record)),
+            Some(Slot::Spoilt(spoil)) => Err(spoil.error(name)),
+        }
+    }
+
+    /// Changes a record only while `hold` is the live term of it.
+    fn under(
+        &mut self,
+        now: Moment,
+        hold: &Hold,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Answer> {
+        let Some(record) = self.found_mut(&hold.name)? else {
+            return Ok(Answer::Taken(Box::new(never_seen(&hold.name))));
+        };
+        let live = record.term.as_ref().is_some_and(|term| {
+            now < term.until
+                && term.nonce == Some(hold.nonce)
+                && term.candidate == hold.candidate
+                && record.token == hold.token
+        });
+        if !live {
+            return Ok(Answer::Taken(Box::new(record.lease(&hold.name, now))));
+        }
+        change(record);
+        Ok(Answer::Held(()))
+    }
+}
+
+/// What a store answers when the record of a hold is gone altogether.
+pub(crate) fn never_seen(name: &Name) -> Lease {
+    Lease {
+        name: name.clone(),
+        holder: None,
+        token: None,
+        ttl: Duration::ZERO,
+        left: Duration::ZERO,
+        since: None,
+        note: Note::default(),
+        next: None,
+        lineage: None,
+        checkpoint: None,
+        store_time: None,
+    }
+}
+
+/// What a store answers to a save that a newer one has overtaken.
+pub(crate) fn older_save(name: &Name, number: u64, last: u64) -> Error {
+    Error::invalid(format!(
+        "save number {number} of '{name}' comes after {last} was saved: numbers must grow within a term"
+    ))
+}
+
+impl Spoil {
+    fn error(self, name: &Name) -> Error {
+        match self {
+            Spoil::Garbage => Error::corrupt(format!("what lies under '{name}' is not a lease")),
+            Spoil::Locked => Error::unavailable(format!("'{name}' is locked by somebody")),
+        }
+    }
+}
+
+impl Record {
+    fn new(token: Token) -> Self {
+        Record {
+            origin: token,
+            token,
+            term: None,
+            before: Ended::Nothing,
+            next: None,
+            checkpoint: None,
+        }
+    }
+
+    /// A new term begins: the one that stands there, if any, has run out.
+    fn end_expired(&mut self) {
+        if self.term.take().is_some() {
+            self.before = Ended::Expired(self.token);
+        }
+    }
+
+    fn lineage(&self, now: Moment) -> Lineage {
+        let before = match &self.term {
+            // Nobody has come yet since it ran out.
+            Some(term) if now >= term.until => Ended::Expired(self.token),
+            _ => self.before,
+        };
+        Lineage {
+            origin: self.origin,
+            before,
+        }
+    }
+
+    fn lease(&self, name: &Name, now: Moment) -> Lease {
+        let term = self.term.as_ref().filter(|term| now < term.until);
+        Lease {
+            name: name.clone(),
+            holder: term.map(|term| Holder {
+                id: term.candidate.to_string(),
+                nonce: term.nonce,
+            }),
+            token: Some(self.token),
+            ttl: term.map_or(Duration::ZERO, |term| term.ttl),
+            left: term.map_or(Duration::ZERO, |term| term.until.since(now)),
+            since: term.map(|term| term.since_micros / 1_000),
+            note: term.map(|term| term.note.clone()).unwrap_or_default(),
+            next: self.next.clone(),
+            lineage: Some(self.lineage(now)),
+            checkpoint: self.checkpoint.clone(),
+            store_time: Some(store_time(now)),
+        }
+    }
+
+    fn grant(&self, claim: &Claim, now: Moment) -> Grant {
+        Grant {
+            hold: Hold {
+                name: claim.name.clone(),
+                candidate: claim.candidate.clone(),
+                nonce: claim.nonce,
+                token: self.token,
+            },
+            lineage: self.lineage(now),
+            checkpoint: self.checkpoint.clone(),
+            store_time: Some(store_time(now)),
+            quarantine: Duration::ZERO,
+        }
+    }
+}
+
+fn store_time(now: Moment) -> StoreTime {
+    StoreTime(now.as_nanos() / 1_000)
+}
+
+/// Leases in this process: for tests, and for threads that take turns.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// use std::time::Duration;
+/// use tenure::store::{Store, memory::MemoryStore};
+/// use tenure::{CandidateId, Claim, Clock, Name, Nonce};
+///
+/// let clock = Clock::manual();
+/// let store = MemoryStore::new(clock.clone());
+/// let claim = |id: &str| {
+///     let (name, id) = (Name::new("job").unwrap(), CandidateId::new(id).unwrap());
+///     Claim::new(name, id, Nonce::random(), Duration::from_secs(4))
+/// };
+/// assert!(store.acquire(&[claim("a")]).await?.remove(0)?.is_held());
+/// assert!(!store.acquire(&[claim("b")]).await?.remove(0)?.is_held());
+/// clock.advance(Duration::from_secs(4));
+/// assert!(store.acquire(&[claim("b")]).await?.remove(0)?.is_held());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryStore(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    ledger: Mutex<Ledger>,
+    changes: broadcast::Sender<Change>,
+}
+
+impl MemoryStore {
+    /// A store of its own, on this clock.
+    pub fn new(clock: Clock) -> Self {
+        let (changes, _) = broadcast::channel(WATCH_BUFFER);
+        MemoryStore(Arc::new(Shared {
+            clock,
+            ledger: Mutex::default(),
+            changes,
+        }))
+    }
+
+    /// The one that `memory:` means: everybody in this process shares it.
+    pub fn of_this_process() -> Self {
+        static SHARED: LazyLock<MemoryStore> = LazyLock::new(|| MemoryStore::new(Clock::boot()));
+        SHARED.clone()
+    }
+
+    /// The leases themselves, to spoil or forget some in a test.
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // A panic elsewhere cannot leave a ledger half changed: every verb checks first and writes last.
+        self.0
+            .ledger
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn tell(&self, change: Change) {
+        // Nobody listening is fine.
+        let _ = self.0.changes.send(change);
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::new(Grade::B).this_machine_only();
+        limits.min_ttl = Duration::from_millis(1);
+        limits
+    }
+
+    fn url(&self) -> String {
+        "memory:".to_owned()
+    }
+
+    fn detached(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
+        let clock = &self.0.clock;
+        let mut ledger = self.ledger();
+        let mut answers = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let answer = ledger.acquire(clock.now(), clock.minting_micros(), claim);
+            if let Ok(Answer::Held(grant)) = &answer {
+                let name = claim.name.clone();
+                self.tell(Change::Granted {
+                    name,
+                    token: grant.hold.token,
+                });
+            }
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
+        let now = self.0.clock.now();
+        let mut ledger = self.ledger();
+        Ok(holds
+            .iter()
+            .map(|hold| ledger.renew(now, hold, ttl))
+            .collect())
+    }
+
+    async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
+        let now = self.0.clock.now();
+        let mut ledger = self.ledger();
+        let release = |release: &Release| {
+            if ledger.release(now, release)? {
+                let (name, next) = (release.hold.name.clone(), release.next.clone());
+                self.tell(Change::Freed { name, next });
+            }
+            Ok(())
+        };
+        Ok(releases.iter().map(release).collect())
+    }
+
+    async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
+        let now = self.0.clock.now();
+        self.ledger().save(now, hold, number, checkpoint)
+    }
+
+    async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
+        let clock = &self.0.clock;
+        let lease = self
+            .ledger()
+            .revoke(clock.now(), clock.minting_micros(), name, when)?;
+        self.tell(Change::Look);
+        Ok(lease)
+    }
+
+    async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
+        Ok(self.ledger().observe(self.0.clock.now(), scope))
+    }
+
+    fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {
+        let changes = self.0.changes.subscribe();
+        let later = stream::unfold((changes, scope.clone()), async |(mut changes, scope)| {
+            loop {
+                let change = match changes.recv().await {
+                    Ok(change) => change,
+                    Err(broadcast::error::RecvError::Lagged(_)) => Change::Look,
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                };
+                if change.concerns(&scope) {
+                    return Some((change, (changes, scope)));
+                }
+            }
+        });
+        stream::iter([Change::Look]).chain(later).boxed()
+    }
+
+    async fn examine(&self) -> Result<Report> {
+        Ok(Report {
+            what: "this process's memory".to_owned(),
+            grade: Grade::B,
+            round_trip: Duration::ZERO,
+            checks: vec![Check {
+                what: "durability",
+                verdict: Verdict::Weak,
+                found: "everything is gone when this process ends; for tests and for threads"
+                    .to_owned(),
+            }],
+        })
+    }
+}
