@@ -4,11 +4,14 @@
 compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");
 
 mod clock;
+pub mod election;
 mod entropy;
 mod error;
 mod lease;
 pub mod observation;
+mod rng;
 pub mod store;
+pub mod timing;
 
 pub use clock::{Clock, Moment};
 pub use error::{Error, Kind, Result};

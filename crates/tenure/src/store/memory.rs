@@ -76,12 +76,9 @@ impl Ledger {
         let new = self.found_mut(&claim.name)?.is_none();
         if new {
             let record = Record::new(Token::mint(None, minting_micros)?);
-            self.0
-                .insert(claim.name.clone(), Slot::Record(Box::new(record)));
+            self.0.insert(claim.name.clone(), Slot::Record(Box::new(record)));
         }
-        let record = self
-            .found_mut(&claim.name)?
-            .expect("it was found or has just been made");
+        let record = self.found_mut(&claim.name)?.expect("it was found or has just been made");
         if let Some(term) = record.term.as_mut().filter(|term| now < term.until) {
             if term.nonce != Some(claim.nonce) || term.candidate != claim.candidate {
                 return Ok(Answer::Taken(Box::new(record.lease(&claim.name, now))));
@@ -163,9 +160,7 @@ impl Ledger {
         when: Revoke,
     ) -> Result<Lease> {
         let Some(record) = self.found_mut(name)? else {
-            return Err(Error::invalid(format!(
-                "there is no lease '{name}' to revoke"
-            )));
+            return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
         };
         let last = record.token;
         record.token = Token::mint(Some(last), minting_micros)?;
@@ -203,8 +198,7 @@ impl Ledger {
 
     /// Sets the last token of a free name, to see what happens when tokens run out.
     pub fn set_token(&mut self, name: &Name, token: Token) {
-        self.0
-            .insert(name.clone(), Slot::Record(Box::new(Record::new(token))));
+        self.0.insert(name.clone(), Slot::Record(Box::new(Record::new(token))));
     }
 
     fn found_mut(&mut self, name: &Name) -> Result<Option<&mut Record>> {
@@ -297,20 +291,14 @@ impl Record {
             Some(term) if now >= term.until => Ended::Expired(self.token),
             _ => self.before,
         };
-        Lineage {
-            origin: self.origin,
-            before,
-        }
+        Lineage { origin: self.origin, before }
     }
 
     fn lease(&self, name: &Name, now: Moment) -> Lease {
         let term = self.term.as_ref().filter(|term| now < term.until);
         Lease {
             name: name.clone(),
-            holder: term.map(|term| Holder {
-                id: term.candidate.to_string(),
-                nonce: term.nonce,
-            }),
+            holder: term.map(|term| Holder { id: term.candidate.to_string(), nonce: term.nonce }),
             token: Some(self.token),
             ttl: term.map_or(Duration::ZERO, |term| term.ttl),
             left: term.map_or(Duration::ZERO, |term| term.until.since(now)),
@@ -377,11 +365,7 @@ impl MemoryStore {
     /// A store of its own, on this clock.
     pub fn new(clock: Clock) -> Self {
         let (changes, _) = broadcast::channel(WATCH_BUFFER);
-        MemoryStore(Arc::new(Shared {
-            clock,
-            ledger: Mutex::default(),
-            changes,
-        }))
+        MemoryStore(Arc::new(Shared { clock, ledger: Mutex::default(), changes }))
     }
 
     /// The one that `memory:` means: everybody in this process shares it.
@@ -393,10 +377,7 @@ impl MemoryStore {
     /// The leases themselves, to spoil or forget some in a test.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         // A panic elsewhere cannot leave a ledger half changed: every verb checks first and writes last.
-        self.0
-            .ledger
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn tell(&self, change: Change) {
@@ -429,10 +410,7 @@ impl Store for MemoryStore {
             let answer = ledger.acquire(clock.now(), clock.minting_micros(), claim);
             if let Ok(Answer::Held(grant)) = &answer {
                 let name = claim.name.clone();
-                self.tell(Change::Granted {
-                    name,
-                    token: grant.hold.token,
-                });
+                self.tell(Change::Granted { name, token: grant.hold.token });
             }
             answers.push(answer);
         }
@@ -442,10 +420,7 @@ impl Store for MemoryStore {
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
         let now = self.0.clock.now();
         let mut ledger = self.ledger();
-        Ok(holds
-            .iter()
-            .map(|hold| ledger.renew(now, hold, ttl))
-            .collect())
+        Ok(holds.iter().map(|hold| ledger.renew(now, hold, ttl)).collect())
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
@@ -468,9 +443,7 @@ impl Store for MemoryStore {
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let lease = self
-            .ledger()
-            .revoke(clock.now(), clock.minting_micros(), name, when)?;
+        let lease = self.ledger().revoke(clock.now(), clock.minting_micros(), name, when)?;
         self.tell(Change::Look);
         Ok(lease)
     }

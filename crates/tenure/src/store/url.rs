@@ -44,9 +44,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 /// The URL as it may be shown: without its password, and without any option that holds one.
 pub fn shown(url: &str) -> String {
-    let (head, query) = url
-        .split_once('?')
-        .map_or((url, None), |(h, q)| (h, Some(q)));
+    let (head, query) = url.split_once('?').map_or((url, None), |(h, q)| (h, Some(q)));
     let head = match head.split_once("://") {
         // A password may itself contain '@', so the host begins after the last one.
         Some((scheme, rest)) => match rest.rsplit_once('@') {
@@ -81,10 +79,7 @@ fn not_here(scheme: &str) -> Error {
             "this build has no store for '{scheme}:': build with the feature '{feature}'"
         ));
     }
-    let known: Vec<String> = SCHEMES
-        .iter()
-        .map(|(scheme, _)| format!("{scheme}:"))
-        .collect();
+    let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
     Error::invalid(format!(
         "there is no store '{}:'; there are {}",
         scheme.escape_debug(),
@@ -110,11 +105,7 @@ impl<'a> StoreUrl<'a> {
             )));
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        Ok(StoreUrl {
-            scheme,
-            rest,
-            query,
-        })
+        Ok(StoreUrl { scheme, rest, query })
     }
 
     /// The options as `(key, value)`; one that is not in `known`, or stands there twice, is refused.
@@ -128,17 +119,12 @@ impl<'a> StoreUrl<'a> {
                 return Err(Error::invalid(match known {
                     [] => format!("'{scheme}:' takes no options, and here is '{key}'"),
                     _ => {
-                        format!(
-                            "'{scheme}:' has no option '{key}'; it has {}",
-                            known.join(", ")
-                        )
+                        format!("'{scheme}:' has no option '{key}'; it has {}", known.join(", "))
                     }
                 }));
             }
             if options.iter().any(|(before, _)| *before == key) {
-                return Err(Error::invalid(format!(
-                    "the option '{key}' stands there twice"
-                )));
+                return Err(Error::invalid(format!("the option '{key}' stands there twice")));
             }
             options.push((key, value));
         }
@@ -158,10 +144,7 @@ mod tests {
             ("redis://u:ge@he:im@h:1/0", "redis://u:***@h:1/0"),
             ("rediss://u@h", "rediss://u@h"),
             ("redis://h?password=x&db=1", "redis://h?password=***&db=1"),
-            (
-                "redis://h?password_file=/run/x",
-                "redis://h?password_file=/run/x",
-            ),
+            ("redis://h?password_file=/run/x", "redis://h?password_file=/run/x"),
             ("file:/a@b:c", "file:/a@b:c"),
         ] {
             assert_eq!(shown(url), safe);
