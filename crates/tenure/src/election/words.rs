@@ -35,6 +35,19 @@ pub enum Event {
     Stop,
 }
 
+impl Event {
+    /// Whether it is an answer of the store, and not the lack of one.
+    pub(crate) fn is_definite(&self) -> bool {
+        match self {
+            Event::Acquired(_, answer) => answer.is_ok(),
+            Event::Renewed(_, answer) => answer.is_ok(),
+            Event::Released(_, answer) => answer.is_ok(),
+            Event::Observed(_, answer) => answer.is_ok(),
+            _ => false,
+        }
+    }
+}
+
 /// What can be asked of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
