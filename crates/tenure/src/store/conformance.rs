@@ -41,10 +41,19 @@ use super::Store;
 use super::memory::Spoil;
 use crate::lease::{Name, Token};
 
+mod batches;
+mod checkpoints;
 mod claims;
 mod expiry;
-#[allow(dead_code, reason = "the table is growing")]
+mod foreign;
+mod limits;
+mod lineage;
+mod looking;
+mod races;
+mod restart;
+mod revocation;
 mod scene;
+mod watching;
 
 use scene::Scene;
 
@@ -214,4 +223,74 @@ pub static PROPERTIES: &[Property] = &[
     property!(expiry::repeat_after_expiry_is_a_new_term),
     property!(expiry::renew_extends),
     property!(expiry::repeat_of_a_claim_extends),
+    property!(lineage::first_term_follows_nothing),
+    property!(lineage::origin_stays_over_renewal_release_and_expiry),
+    property!(lineage::before_says_how_the_last_term_ended),
+    property!(lineage::next_is_shown_until_somebody_comes),
+    property!(lineage::term_keeps_its_beginning_over_renewals),
+    property!(lineage::store_time_does_not_go_back),
+    property!(looking::observe_by_names_leaves_out_the_unused),
+    property!(looking::observe_by_prefix_shows_that_and_no_more),
+    property!(looking::prefix_is_text_and_not_a_pattern),
+    property!(looking::empty_prefix_is_everything),
+    property!(looking::prefix_shows_what_the_name_shows),
+    property!(looking::names_are_case_sensitive),
+    property!(looking::left_is_at_most_the_ttl_and_falls),
+    property!(looking::observing_changes_nothing),
+    property!(looking::examine_promises_no_more_than_the_limits),
+    property!(watching::watch_begins_without_a_change),
+    property!(watching::release_wakes_a_waiter),
+    property!(watching::watch_tells_of_a_grant),
+    property!(watching::watch_tells_of_a_revocation),
+    property!(watching::watch_ends_on_the_latest),
+    property!(watching::slow_watcher_ends_on_the_latest),
+    property!(watching::every_watcher_is_told),
+    property!(watching::watch_outlives_a_restart, Restart),
+    property!(batches::batch_of_1_keeps_order),
+    property!(batches::batch_of_1_000_keeps_order),
+    property!(batches::batch_of_10_000_keeps_order),
+    property!(batches::empty_batches_get_empty_answers),
+    property!(batches::same_name_twice_in_a_batch_is_held_once),
+    property!(batches::renew_of_many_loses_only_what_was_lost),
+    property!(batches::one_corrupt_name_among_1_000_spoils_no_other, Garbage),
+    property!(batches::one_corrupt_and_one_locked_name_leave_998_held_in_time, Garbage, Lock),
+    property!(batches::overlapping_batches_do_not_block_each_other),
+    property!(checkpoints::checkpoint_comes_with_the_grant),
+    property!(checkpoints::repeat_of_a_claim_brings_the_checkpoint_again),
+    property!(checkpoints::save_refused_under_an_old_token),
+    property!(checkpoints::save_refused_under_an_older_number),
+    property!(checkpoints::same_number_again_is_held_and_changes_nothing),
+    property!(checkpoints::save_numbers_begin_anew_in_a_new_term),
+    property!(checkpoints::checkpoints_at_the_limits_come_back),
+    property!(checkpoints::save_does_not_extend),
+    property!(limits::names_at_the_limits_are_different_leases),
+    property!(limits::odd_names_are_found_by_prefix),
+    property!(limits::ids_at_the_limits_come_back),
+    property!(limits::notes_at_the_limits_come_back),
+    property!(limits::longest_ttl_is_taken),
+    property!(limits::shortest_ttl_is_taken),
+    property!(limits::token_is_refused_at_two_to_the_53, Tokens),
+    property!(limits::last_tokens_are_exact, Tokens),
+    property!(foreign::garbage_is_corrupt_and_untouched, Garbage),
+    property!(foreign::garbage_in_place_of_a_record_is_corrupt, Garbage),
+    property!(foreign::prefix_with_garbage_still_shows_the_others, Garbage),
+    property!(foreign::stranger_is_taken, Stranger),
+    property!(foreign::stranger_with_our_own_id_is_not_us, Stranger),
+    property!(foreign::stranger_after_our_expiry_is_not_us, Stranger),
+    property!(foreign::stranger_frees_when_its_time_ran_out, Stranger),
+    property!(revocation::revoke_refuses_the_holder_at_once),
+    property!(revocation::revoke_waits_out_the_holders_time),
+    property!(revocation::revoke_now_frees_at_once),
+    property!(revocation::revoke_twice_raises_the_token_twice),
+    property!(revocation::revoke_of_a_free_lease_leaves_it_free),
+    property!(revocation::revoke_of_an_unknown_name_is_invalid),
+    property!(races::a_hundred_concurrent_claims_give_one_held),
+    property!(races::same_id_twice_never_both_hold),
+    property!(races::concurrent_repeats_of_a_claim_are_one_term),
+    property!(races::concurrent_saves_end_on_the_highest_number),
+    property!(races::contended_counter_loses_no_update),
+    property!(restart::token_grows_over_restart, Restart),
+    property!(restart::restart_keeps_the_holder, Restart),
+    property!(restart::restart_keeps_lineage_and_checkpoint, Restart),
+    property!(restart::handle_outlives_a_restart, Restart),
 ];

@@ -9,7 +9,7 @@ use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Grant, Hold, Lease, Name, Nonce, Release, Token,
 };
 use crate::store::memory::Spoil;
-use crate::store::{Change, Revoke, Scope, Store};
+use crate::store::{Revoke, Scope, Store};
 
 /// A TTL that does not run out while a property runs, however busy the machine.
 pub(super) const LONG: Duration = Duration::from_secs(600);
@@ -159,6 +159,32 @@ impl Handle {
         }
     }
 
+    /// Claims many; the answers must be as many.
+    pub(super) async fn acquire_all(&self, claims: &[Claim]) -> Vec<Result<Answer<Grant>>> {
+        as_many("acquire", claims.len(), self.0.acquire(claims).await)
+    }
+
+    /// Claims many, all of which must be granted.
+    pub(super) async fn hold_all(&self, claims: &[Claim]) -> Vec<Hold> {
+        let answers = self.acquire_all(claims).await;
+        let holds = answers.into_iter().zip(claims).map(|(answer, claim)| match answer {
+            Ok(Answer::Held(grant)) => grant.hold,
+            other => panic!("{claim:?}: expected Held, got {other:?}"),
+        });
+        holds.collect()
+    }
+
+    /// Renews many; the answers must be as many.
+    pub(super) async fn renew_all(&self, holds: &[Hold], ttl: Duration) -> Vec<Result<Answer>> {
+        as_many("renew", holds.len(), self.0.renew(holds, ttl).await)
+    }
+
+    /// Releases many; the answers must be as many.
+    pub(super) async fn release_all(&self, holds: &[Hold]) -> Vec<Result<()>> {
+        let releases: Vec<Release> = holds.iter().cloned().map(Release::from).collect();
+        as_many("release", holds.len(), self.0.release(&releases).await)
+    }
+
     pub(super) async fn renew(&self, hold: &Hold, ttl: Duration) -> Result<Answer> {
         only(self.0.renew(std::slice::from_ref(hold), ttl).await?)
     }
@@ -253,6 +279,13 @@ fn only<T>(mut answers: Vec<Result<T>>) -> Result<T> {
     answers.remove(0)
 }
 
+/// The answers to so many questions.
+fn as_many<T>(verb: &str, count: usize, answers: Result<Vec<T>>) -> Vec<T> {
+    let answers = answers.unwrap_or_else(|error| panic!("{verb} {count}: got {error:?}"));
+    assert_eq!(answers.len(), count, "{verb}: as many answers as questions");
+    answers
+}
+
 /// The answer must be an error of this kind.
 pub(super) fn expect_kind<T: std::fmt::Debug>(what: &str, answer: Result<T>, kind: Kind) {
     match answer {
@@ -267,15 +300,4 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
         Ok(value) => value,
         Err(_) => panic!("{what}: did not come within {PATIENCE:?}"),
     }
-}
-
-/// The next item of a watch, which must come and must concern the scope.
-pub(super) async fn next_change(
-    watch: &mut futures_util::stream::BoxStream<'static, Change>,
-    scope: &Scope,
-) -> Change {
-    let item = soon("a change", futures_util::StreamExt::next(watch)).await;
-    let change = item.unwrap_or_else(|| panic!("the watch of {scope:?} must not end"));
-    assert!(change.concerns(scope), "{change:?} is not in {scope:?}");
-    change
 }
