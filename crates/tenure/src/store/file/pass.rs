@@ -110,13 +110,14 @@ impl<'a> Pass<'a> {
             sight => self.step(verb, sight.as_ref()).map(Some),
         });
         match step {
-            Err(error) => Slot::Done(Err(error)),
-            Ok(None) => Slot::Open(None),
-            Ok(Some(Step::Answer(answer))) => Slot::Done(Ok(answer)),
             Ok(Some(Step::Write(record, _))) => match self.draft(&record, sync) {
                 Ok(draft) => Slot::Open(Some(draft)),
                 Err(error) => Slot::Done(Err(error)),
             },
+            // A waiter needs no lock to learn that it has to wait: a hundred of them are in nobody's way.
+            Ok(Some(Step::Answer(answer))) if V::CLAIMS => Slot::Done(Ok(answer)),
+            Err(error) if V::CLAIMS => Slot::Done(Err(error)),
+            Ok(_) | Err(_) => Slot::Open(None),
         }
     }
 
@@ -200,7 +201,7 @@ impl<'a> Pass<'a> {
     ) -> Result<Option<Slot<'a, V::Answer>>> {
         let directory = self.directory;
         let (name, spot) = (verb.name(), Spot::of(verb.name()));
-        let lock = match NameLock::attempt(directory, &spot, !V::RENEWS)? {
+        let lock = match NameLock::attempt(directory, &spot, V::CLAIMS)? {
             Tried::Locked(lock) => lock,
             Tried::Busy => return Ok(None),
             Tried::Missing => match look(directory, name, Right::Glance)? {
@@ -246,7 +247,7 @@ impl<'a> Pass<'a> {
     fn never_seen<V: Verb>(&mut self, verb: &V) -> Result<Slot<'a, V::Answer>> {
         match self.step(verb, None)? {
             Step::Answer(answer) => Ok(Slot::Done(Ok(answer))),
-            Step::Write(..) => Err(Error::unavailable("a renewal never makes a record")),
+            Step::Write(..) => Err(Error::unavailable("only a claim makes a record")),
         }
     }
 

@@ -65,6 +65,9 @@ pub(super) trait Verb {
     /// It changes nothing but the holder's time, which needs no fsync.
     const RENEWS: bool = false;
 
+    /// It may make a record where there was none.
+    const CLAIMS: bool = false;
+
     fn name(&self) -> &Name;
 
     /// How long it waits for a name that is locked.
@@ -77,6 +80,8 @@ pub(super) trait Verb {
 
 impl Verb for Claim {
     type Answer = Answer<Grant>;
+
+    const CLAIMS: bool = true;
 
     fn name(&self) -> &Name {
         &self.name
