@@ -1,4 +1,4 @@
-//! What a watch must tell: a hint at least, after anything that changed, and one after the last change.
+//! What a watch must tell: a hint at least, after a change, and one after the last of them.
 
 use std::time::Duration;
 
