@@ -12,10 +12,8 @@ use super::failure::{failed, refused};
 use super::filesystem::FileSystem;
 use crate::error::{Error, Result};
 
-pub(super) const DIRECTORY: OFlags = OFlags::DIRECTORY
-    .union(OFlags::RDONLY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+pub(super) const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Neither hangs on a FIFO nor follows a link nor becomes a terminal's.
 pub(super) const CAREFULLY: OFlags =
@@ -80,7 +78,11 @@ impl Directory {
             if handle.id.dev == top.id.dev {
                 return Ok(handle);
             }
-            Err(refused(&handle.path, "is another file system", "unmount it, or give Tenure a directory of its own"))
+            Err(refused(
+                &handle.path,
+                "is another file system",
+                "unmount it, or give Tenure a directory of its own",
+            ))
         };
         let (leases, locks) = (below("leases")?, below("locks")?);
         let (live, tmp) = (below("live")?, below("tmp")?);
@@ -140,7 +142,9 @@ impl Handle {
     fn open(at: impl AsFd, name: &Path, path: &str) -> Result<Self> {
         let fd = match rustix::fs::openat(&at, name, DIRECTORY, Mode::empty()) {
             Ok(fd) => fd,
-            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => return Err(not_entered(at, name, path, errno)),
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
+                return Err(not_entered(at, name, path, errno));
+            }
             Err(errno) => return Err(failed("cannot open the directory", path, errno)),
         };
         let stat = rustix::fs::fstat(&fd).map_err(|e| failed("cannot look at", path, e))?;
@@ -167,7 +171,8 @@ impl Handle {
 
     /// Returns when what was done in this directory will survive a power cut.
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::fsync(self).map_err(|errno| failed("cannot sync the directory", &self.path, errno))
+        rustix::fs::fsync(self)
+            .map_err(|errno| failed("cannot sync the directory", &self.path, errno))
     }
 }
 
@@ -241,7 +246,8 @@ fn entered(path: &Path) -> Result<PathBuf> {
         None => Error::unavailable(format!("cannot enter {}: {e}", shown(parent))),
     })?;
     for above in parent.ancestors() {
-        let stat = rustix::fs::stat(above).map_err(|e| failed("cannot look at", &shown(above), e))?;
+        let stat =
+            rustix::fs::stat(above).map_err(|e| failed("cannot look at", &shown(above), e))?;
         if is_open_to_all(&stat) && stat.st_mode & STICKY == 0 {
             let advice = "everybody could put another directory in its place; chmod o-w it or choose another";
             return Err(refused(&shown(above), "can be written by everybody", advice));

@@ -101,7 +101,8 @@ impl<'a> NameLock<'a> {
     }
 
     fn is_at_its_path(&self) -> Result<bool> {
-        let found = rustix::fs::statat(self.place.handle(), &*self.file_name, AtFlags::SYMLINK_NOFOLLOW);
+        let found =
+            rustix::fs::statat(self.place.handle(), &*self.file_name, AtFlags::SYMLINK_NOFOLLOW);
         match found {
             Ok(stat) => Ok(FileId::from(&stat) == self.id),
             Err(Errno::NOENT) => Ok(false),

@@ -125,7 +125,10 @@ mod tests {
         }
         let long = format!("{}+", "x".repeat(200));
         assert!(matches!(read_back(Some(&long), "y.lease"), Entry::Of(_)));
-        assert!(matches!(read_back(None, &format!("{}.lease", "x".repeat(201))), Entry::Stranger(_)));
+        assert!(matches!(
+            read_back(None, &format!("{}.lease", "x".repeat(201))),
+            Entry::Stranger(_)
+        ));
         assert!(matches!(read_back(Some("x+"), "y.lease"), Entry::Stranger(_)));
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Pass<'a> {
 }
 
 /// How far one item is.
-enum Slot<'a, T> {
+pub(super) enum Slot<'a, T> {
     /// To be done under the lock; with what was written beside.
     Open(Option<Draft<'a>>),
     /// Put in place, and true when the directory is synced.
@@ -89,18 +89,20 @@ impl<'a> Pass<'a> {
         let synced = self.sync_directories();
         // Asked last: a directory that was moved away before this may have another leader now.
         self.directory.still_there()?;
-        Ok(slots
-            .into_iter()
-            .map(|slot| match slot {
-                Slot::Done(answer) => answer,
-                Slot::Placed(answer) => synced.clone().map(|()| answer),
-                Slot::Open(_) => Err(Error::unavailable("this item was never tried")),
-            })
-            .collect())
+        Ok(self.answers(slots, synced))
+    }
+
+    pub(super) fn answers<T>(&self, slots: Vec<Slot<'a, T>>, synced: Result<()>) -> Vec<Result<T>> {
+        let answer = |slot| match slot {
+            Slot::Done(answer) => answer,
+            Slot::Placed(answer) => synced.clone().map(|()| answer),
+            Slot::Open(_) => Err(Error::unavailable("this item was never tried")),
+        };
+        slots.into_iter().map(answer).collect()
     }
 
     /// Looks without a lock, and writes beside what would have to be written.
-    fn prepare<V: Verb>(&mut self, verb: &V, sync: Sync) -> Slot<'a, V::Answer> {
+    pub(super) fn prepare<V: Verb>(&mut self, verb: &V, sync: Sync) -> Slot<'a, V::Answer> {
         if V::RENEWS {
             return Slot::Open(None);
         }
@@ -159,7 +161,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Every open item under its lock; those that are locked by others again and again, each within its patience.
-    fn commit_all<V: Verb>(&mut self, verbs: &[V], slots: &mut [Slot<'a, V::Answer>]) {
+    pub(super) fn commit_all<V: Verb>(&mut self, verbs: &[V], slots: &mut [Slot<'a, V::Answer>]) {
         let mut open: Vec<usize> = (0..slots.len()).collect();
         open.retain(|&i| matches!(slots[i], Slot::Open(_)));
         let mut begun = None;
@@ -220,7 +222,8 @@ impl<'a> Pass<'a> {
             Step::Write(record, answer) => (record, answer),
         };
         let head = encode_head(&record)?;
-        let beat = sight.as_ref().and_then(|sight| sight.beat).map_or(0, |beat| beat.wrapping_add(1));
+        let beat =
+            sight.as_ref().and_then(|sight| sight.beat).map_or(0, |beat| beat.wrapping_add(1));
         let slot = match &sight {
             Some(sight) if V::RENEWS && sight.head == head => {
                 put_tail(&sight.file, &record, &head, beat, &spot.shown(&spot.record()))?;
