@@ -100,7 +100,8 @@ fn check_store(scratch: &Scratch, run: &Run, what: &str) {
             }
             // Nothing that was said to be held is lost: it died, or its release came through unanswered.
             Some(token) => {
-                let known = matches!(before, Ended::Died(last) | Ended::Released(last) if last.get() == token);
+                let died = matches!(before, Ended::Died(_) | Ended::Released(_));
+                let known = died && before.token().is_some_and(|last| last.get() == token);
                 assert!(known, "{before:?} after {what}");
             }
             None => {}

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tenure::store::{Scope, Store};
+use tenure::store::file::{FileStore, Options};
+use tenure::store::{Grade, Scope, Store, Verdict};
 use tenure::{Answer, Checkpoint, Kind, Name};
 
 use crate::scratch::{
-    LONG, Scratch, acquire, chmod, claim, fails, hold, name, open, release, renew, wait,
+    LONG, Scratch, acquire, chmod, claim, fails, hold, mortal, name, open, release, renew, wait,
 };
 use crate::{Check, Needs, check};
 
@@ -20,17 +21,18 @@ pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
     check!(removed_lock_files_cost_nothing, Nothing),
     check!(names_of_every_length_live_side_by_side, Nothing),
     check!(what_is_not_ours_among_the_records_is_told_and_left_alone, Nothing),
-    check!(unknown_file_system_is_refused_unless_forced, Nothing),
+    check!(unknown_file_system_is_refused, Nothing),
+    check!(forced_file_system_works_with_a_promise_less, Root),
 ];
 
 /// A small file system of its own, unmounted at the end.
 struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(path: PathBuf, options: &str) -> Self {
+    fn new(path: PathBuf, kind: &str, options: &str) -> Self {
         std::fs::create_dir(&path).expect("made");
         let status =
-            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).status();
+            Command::new("mount").args(["-t", kind, "-o", options, kind]).arg(&path).status();
         assert!(status.expect("mount runs").success(), "cannot mount");
         Mounted(path)
     }
@@ -60,7 +62,7 @@ fn fill(path: &Path) {
 
 fn full_disk_neither_grants_nor_frees() {
     let scratch = Scratch::new();
-    let disk = Mounted::new(scratch.path().join("disk"), "size=256k,mode=0700");
+    let disk = Mounted::new(scratch.path().join("disk"), "tmpfs", "size=256k,mode=0700");
     wait(async {
         let store = open(&disk.0.join("store")).await.expect("opened");
         let ours = hold(&store, &claim("a", LONG)).await;
@@ -93,7 +95,7 @@ fn full_disk_neither_grants_nor_frees() {
 
 fn read_only_disk_neither_grants_nor_frees() {
     let scratch = Scratch::new();
-    let disk = Mounted::new(scratch.path().join("disk"), "size=1m,mode=0700");
+    let disk = Mounted::new(scratch.path().join("disk"), "tmpfs", "size=1m,mode=0700");
     wait(async {
         let store = open(&disk.0.join("store")).await.expect("opened");
         let ours = hold(&store, &claim("a", LONG)).await;
@@ -225,9 +227,23 @@ fn what_is_not_ours_among_the_records_is_told_and_left_alone() {
     });
 }
 
-fn unknown_file_system_is_refused_unless_forced() {
-    // Where nothing can be made, what it lies on is still seen: /proc has directories of our own.
-    let path = Path::new("/proc/self/task");
-    let error = wait(open(path)).expect_err("refused");
-    assert_eq!(error.kind(), Kind::Denied, "{error}");
+fn unknown_file_system_is_refused() {
+    // Nothing can be made there, but what it lies on is seen first.
+    let directory = Path::new("/proc/self/task");
+    fails(wait(open(directory)), Kind::Denied, "unknown file system (0x9fa0)");
+}
+
+fn forced_file_system_works_with_a_promise_less() {
+    let scratch = Scratch::new();
+    let disk = Mounted::new(scratch.path().join("disk"), "ramfs", "mode=0700");
+    let path = disk.0.join("store");
+    fails(wait(open(&path)), Kind::Denied, "lies on ramfs");
+    wait(async {
+        let store = FileStore::open(&path, Options::default().force()).await.expect("opened");
+        assert_eq!(store.limits().grade, Grade::C);
+        assert!(store.url().ends_with("?force=1"));
+        assert!(acquire(&store, &mortal("a", LONG)).await.expect("it works").is_held());
+        let report = store.examine().await.expect("it works");
+        assert_eq!((report.grade, report.checks[0].verdict), (Grade::C, Verdict::Weak));
+    });
 }

@@ -33,7 +33,7 @@ pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
 
 fn what_is_made_is_private_whatever_the_umask() {
     let scratch = Scratch::new();
-    for umask in ["0", "022", "077"] {
+    for umask in ["0", "022", "077", "0277"] {
         let store = scratch.path().join(umask);
         child::run("umask", &store, &[("UMASK", umask)]);
         for (path, expected) in [

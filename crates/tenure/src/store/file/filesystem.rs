@@ -71,8 +71,8 @@ impl FileSystem {
             return Ok(system);
         }
         Err(Error::denied(format!(
-            "{path} lies on {}, whose locks are not known to exclude: two could lead. Choose a directory on {}, or, \
-             knowing that, add '?force=1'",
+            "{path} lies on {}, whose locks are not known to exclude: two could lead. \
+             Choose a directory on {}, or, knowing that, add '?force=1'",
             system.name(),
             ALLOWED.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
         )))
@@ -111,7 +111,8 @@ pub fn default_directory() -> Result<PathBuf> {
     match home(&passwd, uid) {
         Some(home) => Ok(PathBuf::from(home).join(".local/state/tenure")),
         None => Err(Error::invalid(format!(
-            "user {uid} has no home in /etc/passwd, so there is no default directory: give one: file:DIR"
+            "user {uid} has no home in /etc/passwd, so there is no default directory: \
+             give one: file:DIR"
         ))),
     }
 }

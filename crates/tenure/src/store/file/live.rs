@@ -11,7 +11,9 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::directory::{CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file};
+use super::directory::{
+    CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file, make_usable,
+};
 use super::failure::failed;
 use super::record::LiveMark;
 use crate::clock::Clock;
@@ -71,6 +73,7 @@ impl Live {
             let live = Live { file, mark: LiveMark { id, dev: stat.st_dev, ino: stat.st_ino } };
             if live.is_in(directory) {
                 check_file(&stat, &path)?;
+                make_usable(&live.file, &stat, &path)?;
                 return Ok(live);
             }
         }

@@ -132,7 +132,8 @@ fn space(handle: &Handle) -> Result<Check> {
 /// What a grant costs: write, sync, rename, sync.
 fn round_trip(shared: &Shared) -> Result<Duration> {
     let tmp = &shared.directory.tmp;
-    let (from, to) = (format!("{:032x}", entropy::random_u128()), "examined");
+    let from = format!("{:032x}", entropy::random_u128());
+    let to = &*format!("{from}-examined");
     let path = format!("{}/{from}", tmp.path);
     let before = shared.clock.now();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | CAREFULLY;
@@ -146,5 +147,7 @@ fn round_trip(shared: &Shared) -> Result<Duration> {
         return Err(failed("cannot write", &path, errno));
     }
     tmp.sync()?;
-    Ok(shared.clock.now().since(before))
+    let took = shared.clock.now().since(before);
+    let _ = rustix::fs::unlinkat(tmp, to, AtFlags::empty());
+    Ok(took)
 }
