@@ -162,28 +162,32 @@ impl Ledger {
         let Some(record) = self.found_mut(name)? else {
             return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
         };
-        let last = record.token;
-        record.token = Token::mint(Some(last), minting_micros)?;
+        let token = Token::mint(Some(record.token), minting_micros)?;
         match record.term.as_mut() {
+            // It stays in the way until its time has run out, under a token nobody has.
             Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
-            Some(_) => {
-                record.term = None;
-                record.before = Ended::Expired(last);
-            }
-            None => {}
+            _ => record.end_expired(),
         }
+        record.token = token;
         Ok(record.lease(name, now))
     }
 
     /// See [`Store::observe`].
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
-        let in_scope = self.0.iter().filter(|(name, _)| scope.contains(name));
-        in_scope
-            .map(|(name, slot)| match slot {
-                Slot::Record(record) => Ok(record.lease(name, now)),
-                Slot::Spoilt(spoil) => Err(spoil.error(name)),
-            })
-            .collect()
+        let show = |name: &Name, slot: &Slot| match slot {
+            Slot::Record(record) => Ok(record.lease(name, now)),
+            Slot::Spoilt(spoil) => Err(spoil.error(name)),
+        };
+        match scope {
+            Scope::Names(names) => {
+                let found = names.iter().filter_map(|name| Some((name, self.0.get(name)?)));
+                found.map(|(name, slot)| show(name, slot)).collect()
+            }
+            Scope::Prefix(_) => {
+                let found = self.0.iter().filter(|(name, _)| scope.contains(name));
+                found.map(|(name, slot)| show(name, slot)).collect()
+            }
+        }
     }
 
     /// Puts something else where the record of `name` should be.
@@ -418,14 +422,16 @@ impl Store for MemoryStore {
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
-        let now = self.0.clock.now();
+        // The clock is read under the lock, here and below: a time from before it could be one at
+        // which a term still lived that somebody has meanwhile seen expired.
         let mut ledger = self.ledger();
+        let now = self.0.clock.now();
         Ok(holds.iter().map(|hold| ledger.renew(now, hold, ttl)).collect())
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        let now = self.0.clock.now();
         let mut ledger = self.ledger();
+        let now = self.0.clock.now();
         let release = |release: &Release| {
             if ledger.release(now, release)? {
                 let (name, next) = (release.hold.name.clone(), release.next.clone());
@@ -437,19 +443,21 @@ impl Store for MemoryStore {
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        let now = self.0.clock.now();
-        self.ledger().save(now, hold, number, checkpoint)
+        let mut ledger = self.ledger();
+        ledger.save(self.0.clock.now(), hold, number, checkpoint)
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let lease = self.ledger().revoke(clock.now(), clock.minting_micros(), name, when)?;
+        let mut ledger = self.ledger();
+        let lease = ledger.revoke(clock.now(), clock.minting_micros(), name, when)?;
         self.tell(Change::Look);
         Ok(lease)
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        Ok(self.ledger().observe(self.0.clock.now(), scope))
+        let ledger = self.ledger();
+        Ok(ledger.observe(self.0.clock.now(), scope))
     }
 
     fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {
