@@ -1,5 +1,5 @@
-//! Chapters that are longer than a doc comment: [`fencing`], for effects that come too late, and [`testing`], for tests of
-//! your own code.
+//! Chapters that are longer than a doc comment: [`fencing`], for effects that come too late; [`testing`], for tests of your
+//! own code; [`parts`], for whoever writes a store or looks at leases.
 
 pub mod fencing {
     #![doc = include_str!("guide/fencing.md")]
@@ -7,4 +7,8 @@ pub mod fencing {
 
 pub mod testing {
     #![doc = include_str!("guide/testing.md")]
+}
+
+pub mod parts {
+    #![doc = include_str!("guide/parts.md")]
 }
