@@ -124,6 +124,8 @@ fn refuse(error: &clap::Error, typed: &[OsString]) -> Exit {
     for arg in secret {
         text = text.replace(arg.as_str(), &shown(arg));
     }
-    output::tell("invalid", text.trim_end(), json);
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
+    output::tell("invalid", text, json);
     Exit::Usage
 }

@@ -49,7 +49,7 @@ pub(crate) struct DemoArgs {
     #[arg(value_parser = clap::value_parser!(u8).range(2..=20))]
     nodes: u8,
 
-    /// What happens to the leader, one after the other
+    /// What happens to the leader, one after the other: SIGKILL, SIGTERM, SIGSTOP for a while
     #[arg(long, env = "TENURE_FAULT", value_delimiter = ',', default_value = "kill,term,freeze")]
     fault: Vec<Fault>,
 
@@ -61,13 +61,9 @@ pub(crate) struct DemoArgs {
 /// What can happen to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
-    /// SIGKILL
     Kill,
-    /// SIGTERM
     Term,
-    /// SIGSTOP until another leads, then SIGCONT
     Freeze,
-    /// Nothing at all
     None,
 }
 
@@ -105,6 +101,7 @@ struct Outcome {
     store: String,
     name: Name,
     nodes: usize,
+    ttl: Duration,
     scenes: Vec<(Scene, Faults)>,
     verdict: Verdict,
     /// What kept it from its end.
@@ -132,7 +129,7 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
         let scratch = Scratch::new(demo.keep)?;
         let exit = stage(args, demo, &faults, &scratch, interrupted).await;
         if let Some(path) = scratch.kept().filter(|_| !args.json) {
-            output::line(format!("Kept: {}", path.display()));
+            output::line(format!("Kept: {}", path.display()))?;
         }
         exit
     })
@@ -153,10 +150,16 @@ async fn stage(
     let show = Show { tells: !args.json && !args.quiet };
     let flags =
         ["--log-level", logs::level(args).as_str(), "--log-format", args.log_format.as_str()];
-    let mut stage = Stage::new(Cast::new(flags.map(str::to_owned).to_vec()), show);
+    let ttl = TTL.max(store.limits().min_ttl);
+    let mut stage = Stage::new(Cast::new(flags.map(str::to_owned).to_vec()), show, ttl);
     let journal = scratch.path().join("journal");
     let played = async {
-        show.say(report::opening(demo.nodes, &store.url(), &origin, report.grade))?;
+        show.say(report::opening(
+            demo.nodes,
+            ttl,
+            &format!("{} {origin}", store.url()),
+            report.grade,
+        ))?;
         for number in 1..=demo.nodes {
             stage
                 .cast
@@ -164,7 +167,7 @@ async fn stage(
                     store: url.clone(),
                     name: name.to_string(),
                     id: format!("node-{number}"),
-                    ttl_ms: u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX),
+                    ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
                     journal: journal.clone(),
                 })
                 .await?;
@@ -184,6 +187,7 @@ async fn stage(
     let outcome = Outcome {
         store: store.url(),
         nodes: stage.cast.len(),
+        ttl,
         ..judged(&journal, kept, stage.scenes, name, trouble)?
     };
     report::close(args, &outcome, &played, scratch.kept())?;
@@ -232,7 +236,7 @@ fn judged(
         (scene, faults)
     };
     let scenes = scenes.into_iter().zip(ends).map(answer).collect();
-    Ok(Outcome { store: String::new(), name, nodes: 0, scenes, verdict, trouble })
+    Ok(Outcome { store: String::new(), name, nodes: 0, ttl: TTL, scenes, verdict, trouble })
 }
 
 /// Ends when somebody wants us to.

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit> {
         if args.json {
             output::json(&Answer::new(&*store, &report))?;
         } else {
-            output::line(text(&*store, &choice, &report));
+            output::line(text(&*store, &choice, &report))?;
         }
         Ok(if is_well(&report) { Exit::Done } else { Exit::No })
     })

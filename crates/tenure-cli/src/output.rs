@@ -8,16 +8,20 @@ use tenure::Error;
 use crate::exit::Exit;
 
 /// One line of data. A reader that has gone away (`| head`) wants no more: that is no failure.
-pub(crate) fn line(text: impl AsRef<str>) {
-    let _ = writeln!(io::stdout().lock(), "{}", text.as_ref());
+pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
+    match writeln!(io::stdout().lock(), "{}", text.as_ref()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::denied(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// One JSON object on a line of its own.
 pub(crate) fn json(value: &impl Serialize) -> tenure::Result<()> {
     let text = serde_json::to_string(value)
         .map_err(|error| Error::invalid("the answer cannot be written as JSON").caused_by(error))?;
-    line(text);
-    Ok(())
+    line(text)
 }
 
 #[derive(Serialize)]

@@ -1,24 +1,26 @@
 //! How the demo begins and ends, for people and for programs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
+use super::Outcome;
 use super::script::Halt;
 use super::show::{NEXT, millis, table};
-use super::{Outcome, TTL};
 use crate::args::Args;
 use crate::{doctor, output};
 
 /// What somebody who sees it for the first time has to know.
-pub(super) fn opening(nodes: u8, store: &str, origin: &str, grade: Grade) -> String {
+pub(super) fn opening(nodes: u8, ttl: Duration, store: &str, grade: Grade) -> String {
     format!(
-        "tenure {}: {nodes} processes, one leader, on {store} {origin}, TTL {}s, grade {grade}: {}\n\
-         The leader counts ten times a second and leaves its count to whoever leads next. Ctrl+C ends it.\n",
+        "tenure {}: {nodes} processes, TTL {}s, grade {grade} ({})\n\
+         Store: {store}\n\
+         One of them leads. It counts ten times a second, and leaves its count to the next leader.\n",
         env!("CARGO_PKG_VERSION"),
-        TTL.as_secs(),
+        ttl.as_secs_f64(),
         doctor::meaning(grade),
     )
 }
@@ -33,17 +35,19 @@ pub(super) fn close(
     if args.json {
         return output::json(&Answer::new(outcome, played, kept));
     }
+    let mut lines = Vec::new();
     match played {
         Err(Halt::OutputGone) => return Ok(()),
-        Err(Halt::Interrupted) => output::line("\nInterrupted. Up to here:"),
-        _ => output::line(""),
+        Err(Halt::Interrupted) => lines.extend(["", "Interrupted. Up to here:"].map(String::from)),
+        _ if args.quiet => {}
+        _ => lines.push(String::new()),
     }
-    table(outcome).iter().for_each(output::line);
-    if outcome.is_well() && played.is_ok() {
-        output::line("\nNext:");
-        NEXT.iter().for_each(|step| output::line(format!("  {step}")));
+    lines.extend(table(outcome));
+    if outcome.is_well() && played.is_ok() && !args.quiet {
+        lines.extend(["", "Next:"].map(String::from));
+        lines.extend(NEXT.iter().map(|step| format!("  {step}")));
     }
-    Ok(())
+    output::line(lines.join("\n"))
 }
 
 #[derive(Serialize)]
@@ -115,7 +119,7 @@ impl<'a> Answer<'a> {
             store: &outcome.store,
             name: outcome.name.as_str(),
             nodes: outcome.nodes,
-            ttl_ms: TTL.as_millis(),
+            ttl_ms: outcome.ttl.as_millis(),
             faults: faults.collect(),
             counts: outcome.verdict.counts,
             terms: outcome.verdict.terms.len(),

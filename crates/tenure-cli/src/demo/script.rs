@@ -14,8 +14,8 @@ use super::wire::Word;
 const PEACE: Duration = Duration::from_millis(1_500);
 /// How long a frozen leader stays frozen after another has come to lead.
 const FROZEN: Duration = Duration::from_millis(700);
-/// How long anything may take that should happen.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long anything may take that should happen, on top of two leases.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Why the demo ends early.
 pub(super) enum Halt {
@@ -61,12 +61,13 @@ pub(super) struct Stage {
     pub(super) cast: Cast,
     pub(super) scenes: Vec<Scene>,
     show: Show,
+    patience: Duration,
     clock: Clock,
     leader: Option<Lead>,
     /// How many campaign.
     started: usize,
-    /// The newest term whose work was said to have ended.
-    ended: u64,
+    /// The terms whose work was said to have ended.
+    ended: Vec<u64>,
     /// Whose end we have asked for.
     doomed: Vec<usize>,
     /// Whose end has been seen.
@@ -74,15 +75,16 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(cast: Cast, show: Show) -> Stage {
+    pub(super) fn new(cast: Cast, show: Show, ttl: Duration) -> Stage {
         Stage {
             cast,
             scenes: Vec::new(),
             show,
+            patience: PATIENCE + 2 * ttl,
             clock: Clock::boot(),
             leader: None,
             started: 0,
-            ended: 0,
+            ended: Vec::new(),
             doomed: Vec::new(),
             gone: Vec::new(),
         }
@@ -91,7 +93,10 @@ impl Stage {
     /// The whole demo, from the first leader to the clean end.
     pub(super) async fn play(&mut self, faults: &[Fault]) -> Result<(), Halt> {
         let all = self.cast.len();
-        if !self.until(PATIENCE, |stage| stage.leader.is_some() && stage.started >= all).await? {
+        if !self
+            .until(self.patience, |stage| stage.leader.is_some() && stage.started >= all)
+            .await?
+        {
             return Err(Error::unavailable("nobody came to lead; see the log above").into());
         }
         self.peace(PEACE).await?;
@@ -106,8 +111,10 @@ impl Stage {
 
     /// Does one fault to the leader. Returns whether somebody else came to lead.
     async fn act(&mut self, number: usize, fault: Fault) -> Result<bool, Halt> {
+        // A busy machine may have cost the leader its term a moment ago.
+        self.until(self.patience, |stage| stage.leader.is_some()).await?;
         let Some(victim) = self.leader else {
-            return Err(Error::unavailable("the leader stepped down by itself").into());
+            return Err(Error::unavailable("nobody leads, without any fault").into());
         };
         let (id, pid) = (self.cast.id(victim.which).to_owned(), self.cast.pid(victim.which));
         let by_hand = format!("kill -{} {}", fault.signal_name(), pid.unwrap_or_default());
@@ -120,7 +127,7 @@ impl Stage {
         let at = self.clock.now();
         self.cast.signal(victim.which, fault.signal());
         let newer = |stage: &Stage| stage.leader.is_some_and(|lead| lead.token > victim.token);
-        let found = self.until(PATIENCE, newer).await?;
+        let found = self.until(self.patience, newer).await?;
         let next = self.leader.filter(|lead| lead.token > victim.token);
         let mut scene = Scene {
             fault,
@@ -149,11 +156,13 @@ impl Stage {
             let (id, pid) = (self.cast.id(which), self.cast.pid(which).unwrap_or_default());
             self.show.say(format!("   {id} thaws. By hand: kill -CONT {pid}"))?;
             self.cast.signal(which, Signal::CONT);
-            let told = self.until(PATIENCE, |stage| stage.ended >= victim.token).await?;
+            let told =
+                self.until(self.patience, |stage| stage.ended.contains(&victim.token)).await?;
             return Ok((!told).then(|| "it never said that it had lost leadership".to_owned()));
         }
-        if !self.until(PATIENCE, |stage| stage.gone.contains(&which)).await? {
+        if !self.until(self.patience, |stage| stage.gone.contains(&which)).await? {
             self.cast.signal(which, Signal::KILL);
+            self.until(self.patience, |stage| stage.gone.contains(&which)).await?;
         }
         let status = self.cast.reap(which).await?;
         self.doomed.retain(|doomed| *doomed != which);
@@ -161,7 +170,7 @@ impl Stage {
         let clean = fault != Fault::Term || status.success();
         let before = self.started;
         self.cast.restart(which).await?;
-        self.until(PATIENCE, |stage| stage.started > before).await?;
+        self.until(self.patience, |stage| stage.started > before).await?;
         Ok((!clean).then(|| format!("it did not end in good order: {status}")))
     }
 
@@ -175,7 +184,7 @@ impl Stage {
         for which in order {
             self.doomed.push(which);
             self.cast.signal(which, Signal::TERM);
-            if !self.until(PATIENCE, |stage| stage.gone.contains(&which)).await? {
+            if !self.until(self.patience, |stage| stage.gone.contains(&which)).await? {
                 let id = self.cast.id(which);
                 return Err(Error::unavailable(format!("{id} does not stop")).into());
             }
@@ -218,7 +227,7 @@ impl Stage {
                 self.leader = Some(Lead { which, token: *token, at });
             }
             Word::Ended { token, .. } => {
-                self.ended = self.ended.max(*token);
+                self.ended.push(*token);
                 self.leader = self.leader.filter(|lead| lead.token > *token);
             }
             Word::Gone if self.doomed.contains(&which) => self.gone.push(which),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::judge::Faults;
+use super::judge::{Faults, Verdict};
 use super::script::{Halt, Scene};
 use super::wire::Word;
 use super::{Fault, Outcome};
@@ -60,7 +60,7 @@ pub(super) fn explained(fault: Fault) -> &'static str {
         Fault::Kill => "the leader dies without a word",
         Fault::Term => "the leader is asked to stop: it ends its work, then gives the lease back",
         Fault::Freeze => {
-            "the leader is frozen in the middle of its work, and may not go on when it thaws"
+            "the leader is frozen. Nobody can tell that from being slow, so its lease has to run out"
         }
         Fault::None => "nothing",
     }
@@ -75,6 +75,7 @@ pub(super) fn millis(gap: Duration) -> f64 {
 pub(super) fn table(outcome: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     if !outcome.scenes.is_empty() {
+        // A gap is from the fault to the first line the next leader writes.
         lines.push("fault     gap (ms)   two leaders at once   counter lost or doubled".to_owned());
     }
     for (scene, faults) in &outcome.scenes {
@@ -84,23 +85,29 @@ pub(super) fn table(outcome: &Outcome) -> Vec<String> {
         let name = scene.fault.as_str();
         lines.push(format!("{name:<8}{gap:>10}   {two_leaders:>19}   {wrong:>23}"));
     }
-    lines.push(String::new());
-    let total = outcome.verdict.total();
-    lines.push(format!(
-        "{} counts in {} terms: {} with two leaders, {} lost, {} doubled{}.",
-        outcome.verdict.counts,
-        outcome.verdict.terms.len(),
-        total.two_leaders,
-        total.lost,
-        total.doubled,
-        match total.interrupted {
-            0 => String::new(),
-            n => format!(", {n} cut off between keeping it and writing it down (and kept)"),
-        }
-    ));
+    if !outcome.scenes.is_empty() {
+        lines.push(String::new());
+    }
+    lines.push(sum(&outcome.verdict));
     lines.extend(outcome.scenes.iter().filter_map(|(scene, _)| complaint(scene)));
     lines.extend(outcome.trouble.clone());
     lines
+}
+
+fn sum(verdict: &Verdict) -> String {
+    let Faults { two_leaders, lost, doubled, interrupted } = verdict.total();
+    let terms = match verdict.terms.len() {
+        1 => "1 term".to_owned(),
+        many => format!("{many} terms"),
+    };
+    let cut = match interrupted {
+        0 => String::new(),
+        many => format!("; {many} kept by the store, but cut off before it was written down"),
+    };
+    let counts = verdict.counts;
+    format!(
+        "{counts} counts in {terms}: {two_leaders} by a second leader, {lost} lost, {doubled} doubled{cut}."
+    )
 }
 
 fn complaint(scene: &Scene) -> Option<String> {
