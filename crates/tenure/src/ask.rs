@@ -1,5 +1,8 @@
 //! Asking something of a leader from outside. An ask is itself a short lease, `tenure:ask:NAME`, with the wish in its note:
 //! only the holder ends a term, and the asker waits and reports.
+//!
+//! Whoever does what was asked of it by id releases the ask in the asker's name: that is the answer. An ask that runs out was
+//! not answered. A resignation shows by itself, in the lease it is about.
 
 use std::time::Duration;
 
@@ -9,8 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::election::Ask;
 use crate::error::{Error, Result};
-use crate::lease::{Answer, CandidateId, Claim, Lease, Name, Nonce, Note, Release, Token};
+use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Nonce, Note, Release, Token};
 use crate::store::{Scope, Store};
+
+/// How often an asker looks by itself.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What is asked, as it stands in the note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,20 +53,28 @@ pub enum Reply {
 pub(crate) struct Asked {
     pub(crate) token: Token,
     pub(crate) ask: Ask,
+    /// Released when it is done; `None` where the doing shows by itself.
+    pub(crate) answer: Option<Release>,
 }
 
 /// Reads an ask as `candidate` would: `None` if there is none, or it is for somebody else, or cannot be read.
 pub(crate) fn read(lease: &Lease, candidate: &CandidateId) -> Option<Asked> {
-    lease.holder.as_ref()?;
-    let token = lease.token?;
-    let ask = match serde_json::from_str(lease.note.as_str()).ok()? {
-        Wish::Resign { to: None } => Ask::Resign(None),
-        Wish::Resign { to: Some(to) } => Ask::Resign(Some(CandidateId::new(&to).ok()?)),
-        Wish::Drain { id } if id == candidate.as_str() => Ask::Drain,
-        Wish::Undrain { id } if id == candidate.as_str() => Ask::Undrain,
+    let (token, holder) = (lease.token?, lease.holder.as_ref()?);
+    let for_us = |id: &str| id == candidate.as_str();
+    let (ask, shows) = match serde_json::from_str(lease.note.as_str()).ok()? {
+        Wish::Resign { to: None } => (Ask::Resign(None), true),
+        Wish::Resign { to: Some(to) } => (Ask::Resign(Some(CandidateId::new(&to).ok()?)), true),
+        Wish::Drain { id } if for_us(&id) => (Ask::Drain, false),
+        Wish::Undrain { id } if for_us(&id) => (Ask::Undrain, false),
         Wish::Drain { .. } | Wish::Undrain { .. } => return None,
     };
-    Some(Asked { token, ask })
+    let hold = Hold {
+        name: lease.name.clone(),
+        candidate: CandidateId::new(&holder.id).ok()?,
+        nonce: holder.nonce?,
+        token,
+    };
+    Some(Asked { token, ask, answer: (!shows).then(|| Release::from(hold)) })
 }
 
 /// Asks something of the leader of `name`, waits up to `wait`, and reports.
@@ -100,20 +114,18 @@ pub async fn ask(store: &dyn Store, name: &Name, wish: &Wish, wait: Duration) ->
     };
     let reply = loop {
         let now = leader_of(store, name).await?;
-        if wish.is_done(leader.as_ref(), now.as_ref()) {
-            break Reply::Done(now.map(|(id, _)| id));
+        let answered = !is_held(store, &hold).await?;
+        let id = now.as_ref().map(|(id, _)| id.clone());
+        if wish.is_done(answered, leader.as_ref(), now.as_ref()) {
+            break Reply::Done(id);
+        }
+        if clock.now() >= give_up {
+            break Reply::NoAnswer(id);
         }
         tokio::select! {
             _ = changes.next() => {}
-            () = clock.sleep(Duration::from_millis(500)) => {} // A hint may be lost.
-            () = clock.sleep_until(give_up) => break Reply::NoAnswer(now.map(|(id, _)| id)),
-        }
-        if clock.now() >= give_up {
-            let now = leader_of(store, name).await?;
-            break match wish.is_done(leader.as_ref(), now.as_ref()) {
-                true => Reply::Done(now.map(|(id, _)| id)),
-                false => Reply::NoAnswer(now.map(|(id, _)| id)),
-            };
+            // A hint may be lost.
+            () = clock.sleep_until(give_up.min(clock.now() + LOOK_EVERY)) => {}
         }
     };
     // What stays behind runs out by itself.
@@ -136,11 +148,11 @@ impl Wish {
     }
 
     /// Whether what can be seen from outside has come about.
-    fn is_done(&self, before: Option<&Leader>, now: Option<&Leader>) -> bool {
+    fn is_done(&self, answered: bool, before: Option<&Leader>, now: Option<&Leader>) -> bool {
         match self {
             Wish::Resign { .. } => before.map(|(_, token)| token) != now.map(|(_, token)| token),
-            Wish::Drain { id } => now.is_none_or(|(leader, _)| leader != id),
-            Wish::Undrain { .. } => true,
+            Wish::Drain { id } => answered && now.is_none_or(|(leader, _)| leader != id),
+            Wish::Undrain { .. } => answered,
         }
     }
 }
@@ -150,12 +162,12 @@ async fn leader_of(store: &dyn Store, name: &Name) -> Result<Option<Leader>> {
     Ok(lease.and_then(|lease| lease.holder.map(|holder| (holder.id, lease.token))))
 }
 
-async fn take(
-    store: &dyn Store,
-    name: &Name,
-    wish: &Wish,
-    wait: Duration,
-) -> Result<Option<crate::lease::Hold>> {
+async fn is_held(store: &dyn Store, hold: &Hold) -> Result<bool> {
+    let lease = store.observe(&Scope::name(&hold.name)).await?.pop().transpose()?;
+    Ok(lease.is_some_and(|lease| lease.holder.is_some() && lease.token == Some(hold.token)))
+}
+
+async fn take(store: &dyn Store, name: &Name, wish: &Wish, wait: Duration) -> Result<Option<Hold>> {
     let limits = store.limits();
     let ttl = (wait + Duration::from_secs(1)).clamp(limits.min_ttl, limits.max_ttl);
     let mut claim = Claim::new(name.ask(), CandidateId::generate(), Nonce::random(), ttl);

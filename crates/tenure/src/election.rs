@@ -14,6 +14,8 @@
 //! that ended is never revived (answers are matched by request number); nothing is released before the work has ended.
 
 mod memory;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::time::Duration;
@@ -556,8 +558,11 @@ impl Machine {
         self.memory.saw(trip, lease, &self.timing);
         self.learn(lease, out);
         let jitter = self.rng.below((self.timing.ttl / 100).min(Duration::from_millis(10)));
-        let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter;
-        let look_at = (expiry + self.rank_delay()).min(trip.back + self.timing.retry);
+        let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter + self.rank_delay();
+        let at_the_latest = trip.back + self.timing.retry;
+        // A look just before the expiry would be one for nothing.
+        let soon_after = at_the_latest + self.timing.ttl / 10;
+        let look_at = if expiry <= soon_after { expiry } else { at_the_latest };
         self.state = State::Waiting { look_at };
     }
 

@@ -81,6 +81,8 @@ struct Batch {
     release: Vec<(usize, u64, Release)>,
     observe: Vec<(usize, u64, Name)>,
     asks: bool,
+    /// Asks that were done.
+    answers: Vec<Release>,
 }
 
 pub(crate) struct Driver {
@@ -202,13 +204,13 @@ impl Driver {
                 if lease.name != this.claim.name.ask() {
                     continue;
                 }
-                let Some(Asked { token, ask }) = ask::read(&lease, &this.claim.candidate) else {
-                    continue;
-                };
+                let Some(asked) = ask::read(&lease, &this.claim.candidate) else { continue };
+                let Asked { token, ask, answer } = asked;
                 if this.last_ask < Some(token) {
                     this.last_ask = Some(token);
                     tracing::info!(name = %this.claim.name, ?ask, "asked");
                     self.step(place, MachineEvent::Asked(ask));
+                    self.batch.answers.extend(answer);
                 }
             }
         }
@@ -286,6 +288,9 @@ impl Driver {
         if batch.asks {
             self.observe_asks();
         }
+        if !batch.answers.is_empty() {
+            self.answer(batch.answers);
+        }
     }
 
     /// Carries out one verb for many items, and gives each its answer; the machines discard what comes too late.
@@ -317,6 +322,18 @@ impl Driver {
             let seen = timed(&clock, try_for, store.observe(&Scope::name(&name))).await;
             let lease = seen.and_then(|mut leases| leases.pop().transpose());
             vec![Done::Machine(place, MachineEvent::Observed(request, lease))]
+        };
+        self.calls.push(call.boxed_local());
+    }
+
+    /// An answer that gets lost is seen by the asker as none.
+    fn answer(&mut self, answers: Vec<Release>) {
+        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
+        let call = async move {
+            if let Err(error) = timed(&clock, try_for, store.release(&answers)).await {
+                tracing::debug!(%error, "an ask cannot be answered");
+            }
+            Vec::new()
         };
         self.calls.push(call.boxed_local());
     }

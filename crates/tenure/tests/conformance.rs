@@ -1,7 +1,7 @@
 //! Every store held to every property, as named trials: `redis-7::renew_refused_after_expiry`.
 //!
-//! What cannot be tried here is shown as ignored, with the reason, and never as passed. A store whose server is
-//! missing fails instead if `TENURE_REQUIRE_STORES` is `all` or names it.
+//! What cannot be tried here is shown as ignored, with the reason, and never as passed. A store
+//! whose server is missing fails instead if `TENURE_REQUIRE_STORES` is `all` or names it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,14 +42,16 @@ pub(crate) trait Subject: Send + Sync {
     /// What its fixtures can do. Trials that need more are shown as ignored.
     fn can(&self, ability: Ability) -> bool;
 
-    /// What is missing on this machine, and how to get it: `no server: scripts/servers redis-7 gets it`.
+    /// What is missing on this machine, and how to get it: see [`servers::how_to_get`].
     fn missing(&self) -> Option<String> {
         None
     }
 
-    /// A fixture for one trial, which lives in the trial's own runtime. `alone`: on a store nobody else uses.
+    /// A fixture for one trial, which lives in the trial's own runtime. `alone`: on a store nobody
+    /// else uses.
     ///
-    /// What is shared by the trials, such as a server, is started by the first of them and kept in the subject.
+    /// What is shared by the trials, such as a server, is started by the first of them and kept in
+    /// the subject.
     async fn fixture(&self, alone: bool) -> Result<Box<dyn Fixture>, String>;
 }
 
@@ -58,7 +60,8 @@ fn main() -> ExitCode {
     // Most of the time is spent waiting for leases to run out.
     arguments.test_threads.get_or_insert(4);
     let subjects = subjects();
-    let trials = subjects.iter().flat_map(trials).collect();
+    let mut trials: Vec<Trial> = subjects.iter().flat_map(trials).collect();
+    trials.extend(servers::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Before the end of the process, because they stop their servers.
     drop(subjects);

@@ -1,6 +1,7 @@
-//! One table of properties, run against every store; public so that your own store can be held to it too.
+//! One table of properties, run against every store; public so that your own can be held to it too.
 //!
-//! Write a [`Fixture`] for your store, then run every row of [`PROPERTIES`] on it, each as a test with the row's name:
+//! Write a [`Fixture`] for your store, then run every row of [`PROPERTIES`] on it, each as a test
+//! with the row's name:
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -27,8 +28,9 @@
 //! # }
 //! ```
 //!
-//! Names are made anew for every run, so several properties can run on one store at once, except on a clock that is
-//! moved by hand (moving it for one would take the time of all), and except those that must be [alone](Property::alone).
+//! Names are made anew for every run, so several properties can run on one store at once; but not
+//! on a clock that is moved by hand (one would take the time of all), nor those that must be
+//! [alone](Property::alone).
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,9 +59,11 @@ mod watching;
 
 use scene::Scene;
 
-/// What the trials do to a store from outside. One fixture is one private store: its own directory, its own server.
+/// What the trials do to a store from outside. One fixture is one private store: its own directory,
+/// its own server.
 ///
-/// Where something cannot be done to a store, its method says `false`, and the trials that need it are left out.
+/// Where something cannot be done to a store, its method says `false`, and the trials that need it
+/// are left out.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     /// A new handle on the same leases, as another process would open it.
@@ -68,7 +72,8 @@ pub trait Fixture: Send + Sync {
     /// Lets this much time pass on the store's clock.
     async fn pass(&self, time: Duration);
 
-    /// The TTL of a lease whose end is waited for: short, but longer than a busy machine takes for a few calls.
+    /// The TTL of a lease whose end is waited for: short, but longer than a busy machine takes for
+    /// two calls.
     fn short_ttl(&self) -> Duration {
         Duration::from_millis(1000)
     }
@@ -177,7 +182,8 @@ pub fn find(name: &str) -> Option<&'static Property> {
     PROPERTIES.iter().find(|property| property.name == name)
 }
 
-/// Holds the store of `fixture` to one property. Must be called inside a tokio runtime with I/O and time.
+/// Holds the store of `fixture` to one property. Must be called inside a tokio runtime with I/O and
+/// time; of several threads, if races are to be races.
 ///
 /// # Panics
 /// When the property does not hold, or the store fails.

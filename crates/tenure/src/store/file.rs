@@ -40,7 +40,7 @@ mod live;
 mod lock;
 mod names;
 mod pass;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 #[doc(hidden)]
 pub mod planted;
 mod record;

@@ -54,6 +54,8 @@ struct Record {
 
 #[derive(Clone, Debug)]
 struct Term {
+    /// The token it was granted with; the record's is greater once it was revoked.
+    token: Token,
     candidate: CandidateId,
     /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
     nonce: Option<Nonce>,
@@ -95,6 +97,7 @@ impl Ledger {
         }
         record.next = None;
         record.term = Some(Term {
+            token: record.token,
             candidate: claim.candidate.clone(),
             nonce: Some(claim.nonce),
             ttl: claim.ttl,
@@ -162,28 +165,30 @@ impl Ledger {
         let Some(record) = self.found_mut(name)? else {
             return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
         };
-        let last = record.token;
-        record.token = Token::mint(Some(last), minting_micros)?;
+        record.token = Token::mint(Some(record.token), minting_micros)?;
         match record.term.as_mut() {
             Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
-            Some(_) => {
-                record.term = None;
-                record.before = Ended::Expired(last);
-            }
-            None => {}
+            _ => record.end_expired(),
         }
         Ok(record.lease(name, now))
     }
 
     /// See [`Store::observe`].
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
-        let in_scope = self.0.iter().filter(|(name, _)| scope.contains(name));
-        in_scope
-            .map(|(name, slot)| match slot {
-                Slot::Record(record) => Ok(record.lease(name, now)),
-                Slot::Spoilt(spoil) => Err(spoil.error(name)),
-            })
-            .collect()
+        let show = |name: &Name, slot: &Slot| match slot {
+            Slot::Record(record) => Ok(record.lease(name, now)),
+            Slot::Spoilt(spoil) => Err(spoil.error(name)),
+        };
+        match scope {
+            Scope::Names(names) => {
+                let found = names.iter().filter_map(|name| Some((name, self.0.get(name)?)));
+                found.map(|(name, slot)| show(name, slot)).collect()
+            }
+            Scope::Prefix(_) => {
+                let found = self.0.iter().filter(|(name, _)| scope.contains(name));
+                found.map(|(name, slot)| show(name, slot)).collect()
+            }
+        }
     }
 
     /// Puts something else where the record of `name` should be.
@@ -280,15 +285,15 @@ impl Record {
 
     /// A new term begins: the one that stands there, if any, has run out.
     fn end_expired(&mut self) {
-        if self.term.take().is_some() {
-            self.before = Ended::Expired(self.token);
+        if let Some(term) = self.term.take() {
+            self.before = Ended::Expired(term.token);
         }
     }
 
     fn lineage(&self, now: Moment) -> Lineage {
         let before = match &self.term {
             // Nobody has come yet since it ran out.
-            Some(term) if now >= term.until => Ended::Expired(self.token),
+            Some(term) if now >= term.until => Ended::Expired(term.token),
             _ => self.before,
         };
         Lineage { origin: self.origin, before }
@@ -418,14 +423,16 @@ impl Store for MemoryStore {
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
-        let now = self.0.clock.now();
+        // The clock is read under the lock, here and below: a time from before it could be one at
+        // which a term still lived that somebody has meanwhile seen expired.
         let mut ledger = self.ledger();
+        let now = self.0.clock.now();
         Ok(holds.iter().map(|hold| ledger.renew(now, hold, ttl)).collect())
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        let now = self.0.clock.now();
         let mut ledger = self.ledger();
+        let now = self.0.clock.now();
         let release = |release: &Release| {
             if ledger.release(now, release)? {
                 let (name, next) = (release.hold.name.clone(), release.next.clone());
@@ -437,19 +444,21 @@ impl Store for MemoryStore {
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        let now = self.0.clock.now();
-        self.ledger().save(now, hold, number, checkpoint)
+        let mut ledger = self.ledger();
+        ledger.save(self.0.clock.now(), hold, number, checkpoint)
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let lease = self.ledger().revoke(clock.now(), clock.minting_micros(), name, when)?;
+        let mut ledger = self.ledger();
+        let lease = ledger.revoke(clock.now(), clock.minting_micros(), name, when)?;
         self.tell(Change::Look);
         Ok(lease)
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        Ok(self.ledger().observe(self.0.clock.now(), scope))
+        let ledger = self.ledger();
+        Ok(ledger.observe(self.0.clock.now(), scope))
     }
 
     fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {

@@ -1,4 +1,5 @@
-//! Real servers for the trials: found, started on free ports, private, and gone at the end whatever happens.
+//! Real servers for the trials: found, started on free ports, private, and gone at the end,
+//! whatever happens.
 //!
 //! `scripts/servers KIND` puts them at `$TENURE_SERVERS/KIND/bin/PROGRAM`.
 
@@ -13,6 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use libtest_mimic::{Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tenure::Clock;
 
@@ -34,7 +36,7 @@ pub(crate) fn how_to_get(kind: &str) -> String {
     format!("no server: scripts/servers {kind} gets it")
 }
 
-/// A port nobody listens on now. Somebody may take it before the server does: then the server fails to start.
+/// A port nobody listens on now. If somebody takes it before the server does, that fails to start.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on the loopback");
     listener.local_addr().expect("it is bound").port()
@@ -174,7 +176,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Its own, so that Ctrl-C at the terminal is ours to answer, and its children end with it.
+            // Its own: Ctrl-C at the terminal is ours to answer, and its children end with it.
             .process_group(0)
             .spawn()?;
         match undertaker(child.id(), directory) {
@@ -188,10 +190,11 @@ impl Running {
     }
 }
 
-/// Where Drop does not run (SIGKILL, Ctrl-C) the kernel closes our end of a pipe, and this shell does the rest.
+/// Where Drop does not run (SIGKILL, Ctrl-C) the kernel closes our end of a pipe, and this shell
+/// does the rest.
 fn undertaker(group: u32, directory: &Path) -> std::io::Result<Child> {
     Command::new("/bin/sh")
-        .args(["-c", r#"read -r _; kill -KILL -- "-$1"; rm -rf -- "$2""#, "sh"])
+        .args(["-c", r#"read -r _; kill -s KILL -- "-$1"; rm -rf -- "$2""#, "sh"])
         .arg(group.to_string())
         .arg(directory)
         .stdin(Stdio::piped())
@@ -224,4 +227,82 @@ async fn wait_until(mut done: impl AsyncFnMut() -> bool) -> Result<(), ()> {
         clock.sleep(Duration::from_millis(20)).await;
     }
     Ok(())
+}
+
+/// Trials of the above: what is started here must not outlive us.
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("servers::end_with_their_value", end_with_their_value),
+        Trial::test("servers::end_with_their_owner", end_with_their_owner),
+        Trial::test("servers::say_why_they_do_not_start", say_why_they_do_not_start),
+    ]
+}
+
+/// A shell as a server: it writes a file, by which it is known to run, and starts a child.
+async fn shell(script: &str) -> Result<Server, String> {
+    let scratch = Scratch::new();
+    let ready = scratch.path().join("ready");
+    let probe = async || ready.exists();
+    Server::start(scratch, "/bin/sh".into(), ["-c", script], probe).await
+}
+
+const WAITING: &str = "sleep 1000 & echo $! >child; mv child ready; wait";
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn is_there(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.trim()));
+    // One that is dead and not yet reaped by its new parent runs no more.
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn end_with_their_value() -> Result<(), Failed> {
+    runtime()?.block_on(async {
+        let server = shell(WAITING).await?;
+        let directory = server.directory().to_owned();
+        let child = std::fs::read_to_string(directory.join("ready"))?;
+        let pid = server.pid().ok_or("it runs")?.to_string();
+        assert!(is_there(&pid) && is_there(&child), "both run");
+        server.stop().await?;
+        assert!(server.pid().is_none() && !is_there(&pid), "it stops when asked");
+        std::fs::remove_file(directory.join("ready"))?;
+        server.start_again(async || directory.join("ready").exists()).await?;
+        let child = std::fs::read_to_string(directory.join("ready"))?;
+        assert!(is_there(&child), "it runs again");
+        // As in a trial that fails.
+        let panicked = std::thread::spawn(move || {
+            let _server = server;
+            std::panic::resume_unwind(Box::new("a trial fails"));
+        });
+        assert!(panicked.join().is_err());
+        wait_until(async || !is_there(&child)).await.map_err(|()| "its child still runs")?;
+        assert!(!directory.exists(), "{} is left", directory.display());
+        Ok(())
+    })
+}
+
+fn end_with_their_owner() -> Result<(), Failed> {
+    runtime()?.block_on(async {
+        let server = shell(WAITING).await?;
+        let directory = server.directory().to_owned();
+        let child = std::fs::read_to_string(directory.join("ready"))?;
+        // What the kernel does when we are killed: our end of the pipe is closed.
+        let pipe = server.running().as_mut().and_then(|running| running.undertaker.stdin.take());
+        drop(pipe.ok_or("the undertaker listens")?);
+        let gone = async || !is_there(&child) && !directory.exists();
+        wait_until(gone).await.map_err(|()| "the undertaker has left something")?;
+        Ok(())
+    })
+}
+
+fn say_why_they_do_not_start() -> Result<(), Failed> {
+    runtime()?.block_on(async {
+        let Err(why) = shell("echo no such option >&2; exit 3").await else {
+            return Err("a server that ended has not started".into());
+        };
+        assert!(why.contains("ended at once") && why.contains("no such option"), "{why}");
+        Ok(())
+    })
 }

@@ -42,8 +42,10 @@ impl World {
             11 => self.store_down_until = self.now + some_time / 2,
             12 if !self.plan.forgetful => self.stop_cleanly(node, until),
             13 if !self.plan.forgetful => {
+                // Somebody clears it away, but not while its holder may still count on it: that would be a flush.
                 self.store.spoil(true);
-                self.at(until.max(self.now + 4 * ttl), Happening::Unspoil);
+                self.spoilt_until = until.max(self.now + 4 * ttl);
+                self.at(self.spoilt_until, Happening::Unspoil);
             }
             14 | 15 if self.plan.forgetful && self.all_have_seen() => {
                 if self.rng.bool() {
@@ -82,6 +84,7 @@ impl World {
     }
 
     fn stop_cleanly(&mut self, node: NodeIndex, until: Time) {
+        self.nodes[node].stopping = true;
         self.tell(node, Event::Stop);
         // Started again, if it has stopped by then.
         self.at(until + 3 * SECOND, Happening::Restart(node));
@@ -98,7 +101,6 @@ impl World {
     pub(crate) fn calm_down(&mut self) -> Result<(), String> {
         self.calm = true;
         self.store_down_until = 0;
-        self.store.spoil(false);
         for node in 0..self.nodes.len() {
             self.nodes[node].heal();
             if self.nodes[node].machine.is_none() {
@@ -108,7 +110,7 @@ impl World {
             self.tell(node, Event::Asked(Ask::Undrain));
         }
         self.see(Fact::Calm)?;
-        let settle = 4 * nanos(self.plan.longest_ttl) + 10 * SECOND;
+        let settle = 8 * nanos(self.plan.longest_ttl) + 10 * SECOND;
         self.at(self.now + settle, Happening::Exercise);
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(crate) struct Node {
     pub(crate) requests_lost_until: Time,
     pub(crate) replies_lost_until: Time,
     pub(crate) slow_until: Time,
+    /// It was told to give up for good.
+    pub(crate) stopping: bool,
     pub(crate) work: Option<Work>,
     /// The timer that counts; earlier ones are stale.
     pub(crate) timer: u64,
@@ -48,6 +50,7 @@ impl Node {
             requests_lost_until: 0,
             replies_lost_until: 0,
             slow_until: 0,
+            stopping: false,
             work: None,
             timer: 0,
             process_nonce: Nonce::from_bits(0),
@@ -65,6 +68,7 @@ impl Node {
         self.seen = Observations::default();
         self.process_nonce = Nonce::from_bits(seed);
         self.saw_origin = None;
+        self.stopping = false;
     }
 
     pub(crate) fn heal(&mut self) {

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
-use tenure::election::{Action, Event, HOLD_BACK, Lead};
+use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase};
 use tenure::store::Change;
 use tenure::{Answer, Claim, Moment};
 
@@ -81,6 +81,7 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) store: SimStore,
     pub(crate) store_down_until: Time,
+    pub(crate) spoilt_until: Time,
     pub(crate) calm: bool,
     pub(crate) faults: u64,
     queue: BinaryHeap<Reverse<Queued>>,
@@ -103,6 +104,7 @@ impl World {
             nodes: nodes.map(|(index, plan)| Node::new(index, plan)).collect(),
             store: SimStore::new(plan.judge, plan.store_clock, mutant),
             store_down_until: 0,
+            spoilt_until: 0,
             calm: false,
             faults: 0,
             queue: BinaryHeap::new(),
@@ -203,13 +205,14 @@ impl World {
             Happening::Save(node, run) if self.nodes[node].run == run => self.save(node),
             Happening::Restart(node) => {
                 let machine = self.nodes[node].machine.as_ref();
-                let stopped = machine.is_none_or(|m| m.phase() == tenure::election::Phase::Stopped);
-                if stopped {
+                if machine.is_none_or(|machine| machine.phase() == Phase::Stopped) {
                     self.start(node);
+                } else if self.nodes[node].stopping {
+                    self.at(self.now + SECOND, Happening::Restart(node));
                 }
                 Ok(())
             }
-            Happening::Unspoil => {
+            Happening::Unspoil if self.now >= self.spoilt_until => {
                 self.store.spoil(false);
                 Ok(())
             }

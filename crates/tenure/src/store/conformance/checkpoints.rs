@@ -131,7 +131,7 @@ pub(super) async fn save_does_not_extend(scene: Scene<'_>) -> Verdict {
     let ttl = scene.fixture.short_ttl();
     let hold = store.hold(&scene.short("job", "a")).await;
     scene.fixture.pass(ttl / 2).await;
-    // On a machine so busy that it has run out already, it is refused, and the rest is true all the same.
+    // On a machine so busy that it has run out already it is refused; the rest is true anyway.
     let answer = store.save(&hold, 1, b"half-way").await.expect("a save is answered");
     assert!(matches!(answer, Answer::Held(()) | Answer::Taken(_)));
     let rest = scene.fixture.frees_within(ttl) - ttl / 2;

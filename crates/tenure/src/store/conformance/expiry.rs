@@ -1,4 +1,5 @@
-//! What happens when time runs out. Nothing here asserts that a short lease is still alive: a busy machine may pause.
+//! What happens when time runs out. Nothing here asserts that a short lease is alive after more
+//! than one call: a busy machine may pause.
 
 use super::scene::{LONG, Scene, Verdict, anew};
 use crate::lease::{Claim, Ended};

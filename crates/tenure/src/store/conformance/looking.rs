@@ -33,7 +33,7 @@ pub(super) async fn observe_by_names_leaves_out_the_unused(scene: Scene<'_>) -> 
 
 pub(super) async fn observe_by_prefix_shows_that_and_no_more(scene: Scene<'_>) -> Verdict {
     let store = scene.open().await;
-    // Each of our characters is special to some store's patterns: `_` to SQL, `.` to expressions, `/` to paths.
+    // Each is special to some store's patterns: `_` to SQL, `.` to expressions, `/` to paths.
     let parts = ["a", "ab", "a/b", "a_b", "aXb", "a.b", "a-b", "a:b", "A", "b"];
     for part in parts {
         store.hold(&scene.claim(part, "me")).await;

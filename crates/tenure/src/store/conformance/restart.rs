@@ -57,7 +57,7 @@ pub(super) async fn handle_outlives_a_restart(scene: Scene<'_>) -> Verdict {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     scene.restart().await?;
-    // It does not retry, so the first answer may be that there is none; but it comes back by itself.
+    // It does not retry, so the first answer may be that there is none; but it comes back alone.
     let clock = Clock::boot();
     let end = clock.now() + PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! What the properties are written in: one store, names of one's own, and questions with one expected answer.
+//! What the properties are written in: one store, names of one's own, and questions with one
+//! expected answer.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,10 +12,8 @@ use super::failure::{failed, refused};
 use super::filesystem::FileSystem;
 use crate::error::{Error, Result};
 
-pub(super) const DIRECTORY: OFlags = OFlags::DIRECTORY
-    .union(OFlags::RDONLY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+pub(super) const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Neither hangs on a FIFO nor follows a link nor becomes a terminal's.
 pub(super) const CAREFULLY: OFlags =
@@ -80,7 +78,11 @@ impl Directory {
             if handle.id.dev == top.id.dev {
                 return Ok(handle);
             }
-            Err(refused(&handle.path, "is another file system", "unmount it, or give Tenure a directory of its own"))
+            Err(refused(
+                &handle.path,
+                "is another file system",
+                "unmount it, or give Tenure a directory of its own",
+            ))
         };
         let (leases, locks) = (below("leases")?, below("locks")?);
         let (live, tmp) = (below("live")?, below("tmp")?);
@@ -102,8 +104,8 @@ impl Directory {
     pub(super) fn still_there(&self) -> Result<()> {
         let moved = |path: &str| {
             Error::unavailable(format!(
-                "{path} was moved away or replaced while it was in use, so what is written here would be seen by \
-                 nobody: put it back, or restart whoever uses it"
+                "{path} was moved away or replaced while it was in use, so what is written here \
+                 would be seen by nobody: put it back, or restart whoever uses it"
             ))
         };
         let follow = AtFlags::SYMLINK_NOFOLLOW;
@@ -125,7 +127,8 @@ impl Directory {
 impl Handle {
     /// Opens the directory `name`, making it if it is not there; it must be ours alone.
     fn enter(at: impl AsFd, name: &Path, path: &str) -> Result<Self> {
-        match rustix::fs::mkdirat(&at, name, PRIVATE_DIRECTORY) {
+        let made = rustix::fs::mkdirat(&at, name, PRIVATE_DIRECTORY);
+        match made {
             Ok(()) | Err(Errno::EXIST) => {}
             // A directory that is there can be used without the right to make one.
             Err(errno) => {
@@ -134,22 +137,25 @@ impl Handle {
                 }
             }
         }
-        Self::open(at, name, path)
+        let handle = Self::open(at, name, path)?;
+        if made.is_ok() {
+            // Whatever the umask took away.
+            rustix::fs::fchmod(&handle, PRIVATE_DIRECTORY)
+                .map_err(|errno| failed("cannot change the mode of", path, errno))?;
+        }
+        Ok(handle)
     }
 
     fn open(at: impl AsFd, name: &Path, path: &str) -> Result<Self> {
         let fd = match rustix::fs::openat(&at, name, DIRECTORY, Mode::empty()) {
             Ok(fd) => fd,
-            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => return Err(not_entered(at, name, path, errno)),
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
+                return Err(not_entered(at, name, path, errno));
+            }
             Err(errno) => return Err(failed("cannot open the directory", path, errno)),
         };
         let stat = rustix::fs::fstat(&fd).map_err(|e| failed("cannot look at", path, e))?;
         check_directory(&stat, path)?;
-        if stat.st_mode & 0o700 != 0o700 {
-            // An odd umask took away what we need ourselves.
-            rustix::fs::fchmod(&fd, PRIVATE_DIRECTORY)
-                .map_err(|e| failed("cannot change the mode of", path, e))?;
-        }
         Ok(Handle { id: FileId::from(&stat), fd, path: path.to_owned() })
     }
 
@@ -165,9 +171,22 @@ impl Handle {
         }
     }
 
+    pub(super) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// The same directory, opened once more: the kernel tells of a failed write once for each time a file is open,
+    /// so whoever waits for a sync must not share.
+    pub(super) fn again(&self) -> Result<Handle> {
+        let fd = rustix::fs::openat(self, ".", DIRECTORY, Mode::empty())
+            .map_err(|errno| failed("cannot open the directory", &self.path, errno))?;
+        Ok(Handle { fd, id: self.id, path: self.path.clone() })
+    }
+
     /// Returns when what was done in this directory will survive a power cut.
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::fsync(self).map_err(|errno| failed("cannot sync the directory", &self.path, errno))
+        rustix::fs::fsync(self)
+            .map_err(|errno| failed("cannot sync the directory", &self.path, errno))
     }
 }
 
@@ -221,6 +240,15 @@ pub(super) fn check_file(stat: &Stat, path: &str) -> Result<()> {
     Ok(())
 }
 
+/// Gives the owner back what an odd umask took away.
+pub(super) fn make_usable(file: &OwnedFd, stat: &Stat, path: &str) -> Result<()> {
+    if stat.st_mode & 0o600 == 0o600 {
+        return Ok(());
+    }
+    rustix::fs::fchmod(file, PRIVATE_FILE)
+        .map_err(|errno| failed("cannot change the mode of", path, errno))
+}
+
 /// The path that is really used: absolute, through no stranger's link, and private where everybody may write.
 fn entered(path: &Path) -> Result<PathBuf> {
     let given = shown(path);
@@ -241,10 +269,11 @@ fn entered(path: &Path) -> Result<PathBuf> {
         None => Error::unavailable(format!("cannot enter {}: {e}", shown(parent))),
     })?;
     for above in parent.ancestors() {
-        let stat = rustix::fs::stat(above).map_err(|e| failed("cannot look at", &shown(above), e))?;
+        let stat =
+            rustix::fs::stat(above).map_err(|e| failed("cannot look at", &shown(above), e))?;
         if is_open_to_all(&stat) && stat.st_mode & STICKY == 0 {
-            let advice = "everybody could put another directory in its place; chmod o-w it or choose another";
-            return Err(refused(&shown(above), "can be written by everybody", advice));
+            let why = "can be written by everybody, who could put another directory in its place";
+            return Err(refused(&shown(above), why, "chmod o-w it, or choose another"));
         }
     }
     let path = parent.join(last);

@@ -53,7 +53,8 @@ pub(super) struct FileSystem {
 
 impl FileSystem {
     pub(super) fn of(directory: impl AsFd, path: &str, force: bool) -> Result<Self> {
-        let found = rustix::fs::fstatfs(directory).map_err(|e| failed("cannot look at", path, e))?;
+        let found =
+            rustix::fs::fstatfs(directory).map_err(|e| failed("cannot look at", path, e))?;
         // The kernel keeps 32 bits here, with or without a sign.
         let magic = found.f_type.cast_unsigned() & 0xffff_ffff;
         let named = |list: &[(u64, &'static str)]| {
@@ -70,8 +71,8 @@ impl FileSystem {
             return Ok(system);
         }
         Err(Error::denied(format!(
-            "{path} lies on {}, whose locks are not known to exclude: two could lead. Choose a directory on {}, or, \
-             knowing that, add '?force=1'",
+            "{path} lies on {}, whose locks are not known to exclude: two could lead. \
+             Choose a directory on {}, or, knowing that, add '?force=1'",
             system.name(),
             ALLOWED.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
         )))
@@ -104,12 +105,14 @@ pub fn default_directory() -> Result<PathBuf> {
     if uid == 0 {
         return Ok(PathBuf::from("/var/lib/tenure"));
     }
-    let passwd = std::fs::read_to_string("/etc/passwd")
-        .map_err(|e| Error::invalid(format!("cannot read /etc/passwd: {e}; give a directory: file:DIR")))?;
+    let passwd = std::fs::read_to_string("/etc/passwd").map_err(|e| {
+        Error::invalid(format!("cannot read /etc/passwd: {e}; give a directory: file:DIR"))
+    })?;
     match home(&passwd, uid) {
         Some(home) => Ok(PathBuf::from(home).join(".local/state/tenure")),
         None => Err(Error::invalid(format!(
-            "user {uid} has no home in /etc/passwd, so there is no default directory: give one: file:DIR"
+            "user {uid} has no home in /etc/passwd, so there is no default directory: \
+             give one: file:DIR"
         ))),
     }
 }
@@ -136,7 +139,11 @@ pub(super) fn make_default_parents(directory: &std::path::Path) -> Result<()> {
         match rustix::fs::mkdir(above, rustix::fs::Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => {
-                return Err(failed("cannot make the directory", &above.display().to_string(), errno));
+                return Err(failed(
+                    "cannot make the directory",
+                    &above.display().to_string(),
+                    errno,
+                ));
             }
         }
     }
@@ -158,9 +165,13 @@ mod tests {
 
     #[test]
     fn syncfs_is_trusted_only_where_it_tells() {
-        for (release, tells) in
-            [("6.18.44-fc", true), ("5.8.0", true), ("5.7.19", false), ("4.19-x", false), ("", false)]
-        {
+        for (release, tells) in [
+            ("6.18.44-fc", true),
+            ("5.8.0", true),
+            ("5.7.19", false),
+            ("4.19-x", false),
+            ("", false),
+        ] {
             assert_eq!(syncfs_tells(release), tells, "{release}");
         }
     }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::directory::{CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file};
+use super::directory::{
+    CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file, make_usable,
+};
 use super::failure::failed;
 use super::record::LiveMark;
 use crate::clock::Clock;
@@ -38,7 +40,10 @@ impl AsFd for Live {
 
 /// Kept to the end of the process: a store may be dropped and opened again while a term goes on. By process, because
 /// a forked child has this map too, and the lock in it is its parent's.
-static LIVES: Mutex<BTreeMap<(FileId, u32), Vec<Arc<Live>>>> = Mutex::new(BTreeMap::new());
+static LIVES: Mutex<Lives> = Mutex::new(BTreeMap::new());
+
+/// By directory and process.
+type Lives = BTreeMap<(FileId, u32), Vec<Arc<Live>>>;
 
 impl Live {
     /// The one of this process in `directory`, made when it is first needed.
@@ -68,6 +73,7 @@ impl Live {
             let live = Live { file, mark: LiveMark { id, dev: stat.st_dev, ino: stat.st_ino } };
             if live.is_in(directory) {
                 check_file(&stat, &path)?;
+                make_usable(&live.file, &stat, &path)?;
                 return Ok(live);
             }
         }
@@ -95,7 +101,8 @@ impl Deaths {
         if let Some(dead) = self.0.get(mark) {
             return *dead;
         }
-        let dead = is_free(&directory.live, &mark.id, Some(FileId { dev: mark.dev, ino: mark.ino }));
+        let dead =
+            is_free(&directory.live, &mark.id, Some(FileId { dev: mark.dev, ino: mark.ino }));
         self.0.insert(mark.clone(), dead);
         dead
     }

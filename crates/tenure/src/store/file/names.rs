@@ -94,7 +94,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_names_share_a_file(a in "[A-Za-z0-9._:/-]{1,320}", b in "[A-Za-z0-9._:/-]{1,320}") {
+        fn no_two_names_share_a_file(
+            a in "[A-Za-z0-9._:/-]{1,320}", b in "[A-Za-z0-9._:/-]{1,320}",
+        ) {
             let (a, b) = (Name::stored(&a).unwrap(), Name::stored(&b).unwrap());
             prop_assert_eq!(Spot::of(&a) == Spot::of(&b), a == b);
             for name in [a, b] {
@@ -125,7 +127,10 @@ mod tests {
         }
         let long = format!("{}+", "x".repeat(200));
         assert!(matches!(read_back(Some(&long), "y.lease"), Entry::Of(_)));
-        assert!(matches!(read_back(None, &format!("{}.lease", "x".repeat(201))), Entry::Stranger(_)));
+        assert!(matches!(
+            read_back(None, &format!("{}.lease", "x".repeat(201))),
+            Entry::Stranger(_)
+        ));
         assert!(matches!(read_back(Some("x+"), "y.lease"), Entry::Stranger(_)));
     }
 }

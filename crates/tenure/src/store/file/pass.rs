@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::directory::Directory;
+use super::directory::{Directory, Handle};
 use super::draft::{Draft, Sync, put_tail};
 use super::failure::failed;
 use super::live::Deaths;
@@ -55,7 +55,7 @@ pub(super) struct Pass<'a> {
 }
 
 /// How far one item is.
-enum Slot<'a, T> {
+pub(super) enum Slot<'a, T> {
     /// To be done under the lock; with what was written beside.
     Open(Option<Draft<'a>>),
     /// Put in place, and true when the directory is synced.
@@ -79,28 +79,31 @@ impl<'a> Pass<'a> {
     /// Does every item, and answers in their order.
     pub(super) fn run<V: Verb>(mut self, verbs: &[V]) -> Result<Vec<Result<V::Answer>>> {
         self.directory.still_there()?;
+        let (leases, tmp) = (self.directory.leases.again()?, self.directory.tmp.again()?);
         let sync = match verbs.len() {
             many if many >= SYNC_ALL_FROM && self.directory.file_system.syncfs_tells => Sync::Later,
             _ => Sync::Now,
         };
         let mut slots: Vec<_> = verbs.iter().map(|verb| self.prepare(verb, sync)).collect();
-        self.sync_drafts(&mut slots, sync);
+        sync_drafts(&tmp, &mut slots, sync);
         self.commit_all(verbs, &mut slots);
-        let synced = self.sync_directories();
+        let synced = self.sync_directories(&leases);
         // Asked last: a directory that was moved away before this may have another leader now.
         self.directory.still_there()?;
-        Ok(slots
-            .into_iter()
-            .map(|slot| match slot {
-                Slot::Done(answer) => answer,
-                Slot::Placed(answer) => synced.clone().map(|()| answer),
-                Slot::Open(_) => Err(Error::unavailable("this item was never tried")),
-            })
-            .collect())
+        Ok(self.answers(slots, synced))
+    }
+
+    pub(super) fn answers<T>(&self, slots: Vec<Slot<'a, T>>, synced: Result<()>) -> Vec<Result<T>> {
+        let answer = |slot| match slot {
+            Slot::Done(answer) => answer,
+            Slot::Placed(answer) => synced.clone().map(|()| answer),
+            Slot::Open(_) => Err(Error::unavailable("this item was never tried")),
+        };
+        slots.into_iter().map(answer).collect()
     }
 
     /// Looks without a lock, and writes beside what would have to be written.
-    fn prepare<V: Verb>(&mut self, verb: &V, sync: Sync) -> Slot<'a, V::Answer> {
+    pub(super) fn prepare<V: Verb>(&mut self, verb: &V, sync: Sync) -> Slot<'a, V::Answer> {
         if V::RENEWS {
             return Slot::Open(None);
         }
@@ -145,21 +148,8 @@ impl<'a> Pass<'a> {
         Draft::write(self.directory, record, encode_head(record)?, sync)
     }
 
-    /// One sync for all drafts. If it fails, none of them may be used.
-    fn sync_drafts<T>(&self, slots: &mut [Slot<'a, T>], sync: Sync) {
-        let is_draft = |slot: &&mut Slot<'a, T>| matches!(slot, Slot::Open(Some(_)));
-        let mut drafts = slots.iter_mut().filter(is_draft).peekable();
-        if sync == Sync::Now || drafts.peek().is_none() {
-            return;
-        }
-        if let Err(errno) = rustix::fs::syncfs(&self.directory.tmp) {
-            let error = failed("cannot sync", &self.directory.tmp.path, errno);
-            drafts.for_each(|slot| *slot = Slot::Done(Err(error.clone())));
-        }
-    }
-
     /// Every open item under its lock; those that are locked by others again and again, each within its patience.
-    fn commit_all<V: Verb>(&mut self, verbs: &[V], slots: &mut [Slot<'a, V::Answer>]) {
+    pub(super) fn commit_all<V: Verb>(&mut self, verbs: &[V], slots: &mut [Slot<'a, V::Answer>]) {
         let mut open: Vec<usize> = (0..slots.len()).collect();
         open.retain(|&i| matches!(slots[i], Slot::Open(_)));
         let mut begun = None;
@@ -220,9 +210,11 @@ impl<'a> Pass<'a> {
             Step::Write(record, answer) => (record, answer),
         };
         let head = encode_head(&record)?;
-        let beat = sight.as_ref().and_then(|sight| sight.beat).map_or(0, |beat| beat.wrapping_add(1));
+        let beat =
+            sight.as_ref().and_then(|sight| sight.beat).map_or(0, |beat| beat.wrapping_add(1));
         let slot = match &sight {
             Some(sight) if V::RENEWS && sight.head == head => {
+                lock.check()?;
                 put_tail(&sight.file, &record, &head, beat, &spot.shown(&spot.record()))?;
                 Slot::Done(Ok(answer))
             }
@@ -232,6 +224,7 @@ impl<'a> Pass<'a> {
                     // The record has changed since the draft was written.
                     None => Draft::write(directory, &record, head, Sync::Now)?,
                 };
+                lock.check()?;
                 // Before, in case it is there although this fails.
                 self.touched.insert(spot.sub.clone());
                 draft.place(&record, beat)?;
@@ -240,6 +233,7 @@ impl<'a> Pass<'a> {
             }
         };
         self.memory.keep(name, record.token);
+        // Again, and this is the one that counts: whoever got past our lock came later, and has seen what we wrote.
         lock.check()?;
         Ok(Some(slot))
     }
@@ -256,8 +250,8 @@ impl<'a> Pass<'a> {
         let Some(Sight { record, .. }) = sight else { return Ok(()) };
         match self.memory.floor(name) {
             Some(floor) if record.token < floor => Err(Error::corrupt(format!(
-                "the token of '{name}' went back from {floor} to {}: an old file was put back. Move it away, or \
-                 restart whoever uses {}",
+                "the token of '{name}' went back from {floor} to {}: an old file was put back. \
+                 Move it away, or restart whoever uses {}",
                 record.token, self.directory.leases.path
             ))),
             _ => {
@@ -267,8 +261,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn sync_directories(&self) -> Result<()> {
-        let leases = &self.directory.leases;
+    fn sync_directories(&self, leases: &Handle) -> Result<()> {
         for sub in self.touched.iter().flatten() {
             if let Some(sub) = leases.sub(sub, false)? {
                 sub.sync()?;
@@ -278,6 +271,19 @@ impl<'a> Pass<'a> {
             leases.sync()?;
         }
         Ok(())
+    }
+}
+
+/// One sync for all drafts. If it fails, none of them may be used.
+fn sync_drafts<T>(tmp: &Handle, slots: &mut [Slot<'_, T>], sync: Sync) {
+    let is_draft = |slot: &&mut Slot<'_, T>| matches!(slot, Slot::Open(Some(_)));
+    let mut drafts = slots.iter_mut().filter(is_draft).peekable();
+    if sync == Sync::Now || drafts.peek().is_none() {
+        return;
+    }
+    if let Err(errno) = rustix::fs::syncfs(tmp) {
+        let error = failed("cannot sync", &tmp.path, errno);
+        drafts.for_each(|slot| *slot = Slot::Done(Err(error.clone())));
     }
 }
 

@@ -206,9 +206,7 @@ impl Verb for Save {
             return Ok(taken(found, &self.hold.name, at));
         };
         match term.saved {
-            Some(last) if self.number < last => {
-                Err(older_save(&self.hold.name, self.number, last))
-            }
+            Some(last) if self.number < last => Err(older_save(&self.hold.name, self.number, last)),
             Some(last) if self.number == last => Ok(Step::Answer(Answer::Held(()))),
             _ => {
                 term.saved = Some(self.number);
@@ -360,3 +358,7 @@ impl Term {
         self.until = Some(at.now + self.ttl);
     }
 }
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

@@ -77,13 +77,15 @@ pub(super) fn look(directory: &Directory, name: &Name, right: Right) -> Result<O
         let bytes = read_all(&file).map_err(|errno| failed("cannot read", &path, errno))?;
         let Parsed { record, head_len, beat } = parse(&bytes).map_err(|why| {
             Error::corrupt(format!(
-                "{path} is not a lease of Tenure: {}. It is left as it is; move it away if nobody leads by it",
+                "{path} is not a lease of Tenure: {}. It is left as it is; move it away if nobody \
+                 leads by it",
                 why.escape_debug()
             ))
         })?;
         if record.name != *name {
             return Err(Error::corrupt(format!(
-                "{path} is the lease of '{}', not of '{name}': it was copied or renamed. Move it away",
+                "{path} is the lease of '{}', not of '{name}': it was copied or renamed. Move it \
+                 away",
                 record.name
             )));
         }

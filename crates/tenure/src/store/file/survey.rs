@@ -50,7 +50,8 @@ pub(super) fn observe(shared: &Shared, scope: &Scope) -> Result<Vec<Result<Lease
 /// The names that begin with `prefix`; what only looks like a record goes to `strangers`.
 fn below(leases: &Handle, prefix: &str, strangers: &mut Vec<Error>) -> Result<Vec<Name>> {
     let mut names = Vec::new();
-    let mut sort = |sub: Option<&str>, directory: &Handle, entry: &str| match read_back(sub, entry) {
+    let mut sort = |sub: Option<&str>, directory: &Handle, entry: &str| match read_back(sub, entry)
+    {
         Entry::Of(name) if name.as_str().starts_with(prefix) => names.push(name),
         Entry::Stranger(text) if text.starts_with(prefix) => {
             let path = format!("{}/{}", directory.path, entry.escape_debug());
@@ -84,7 +85,10 @@ pub(super) fn examine(shared: &Shared) -> Result<Report> {
         Grade::C => check(
             "file system",
             Verdict::Weak,
-            format!("{}, used by force: its locks are not known to exclude, so two may lead", system.name()),
+            format!(
+                "{}, used by force: its locks are not known to exclude, so two may lead",
+                system.name()
+            ),
         ),
         _ => check("file system", Verdict::Good, system.name()),
     };
@@ -110,7 +114,8 @@ pub(super) fn examine(shared: &Shared) -> Result<Report> {
 
 fn space(handle: &Handle) -> Result<Check> {
     let what = "space";
-    let found = rustix::fs::fstatvfs(handle).map_err(|e| failed("cannot look at", &handle.path, e))?;
+    let found =
+        rustix::fs::fstatvfs(handle).map_err(|e| failed("cannot look at", &handle.path, e))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     let whole = found.f_blocks.saturating_mul(found.f_frsize);
     let inodes = found.f_files > 0 && found.f_favail < 100;
@@ -127,7 +132,8 @@ fn space(handle: &Handle) -> Result<Check> {
 /// What a grant costs: write, sync, rename, sync.
 fn round_trip(shared: &Shared) -> Result<Duration> {
     let tmp = &shared.directory.tmp;
-    let (from, to) = (format!("{:032x}", entropy::random_u128()), "examined");
+    let from = format!("{:032x}", entropy::random_u128());
+    let to = &*format!("{from}-examined");
     let path = format!("{}/{from}", tmp.path);
     let before = shared.clock.now();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | CAREFULLY;
@@ -141,5 +147,7 @@ fn round_trip(shared: &Shared) -> Result<Duration> {
         return Err(failed("cannot write", &path, errno));
     }
     tmp.sync()?;
-    Ok(shared.clock.now().since(before))
+    let took = shared.clock.now().since(before);
+    let _ = rustix::fs::unlinkat(tmp, to, AtFlags::empty());
+    Ok(took)
 }

@@ -1,7 +1,8 @@
 //! Being told: inotify on the records and on the files that go with processes.
 //!
 //! A new record is moved into `leases/`, which is what a watcher listens for; a renewal rewrites a tail and wakes
-//! nobody. A process that dies closes its file in `live/`.
+//! nobody. A process that dies closes its file in `live/`. Files are looked at on threads where a disk that hangs holds
+//! up nobody.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
@@ -17,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use super::Shared;
 use super::directory::Handle;
 use super::live::{entries, is_free};
-use super::names::{Entry, is_sub, read_back};
+use super::names::{Entry, Spot, is_sub, read_back};
 use super::sight::{Right, look};
 use crate::clock::async_fd;
 use crate::lease::{Ended, Name};
@@ -35,13 +36,16 @@ pub(super) fn watch(shared: Arc<Shared>, scope: Scope) -> BoxStream<'static, Cha
     stream::unfold(Watching::Begin(shared, scope), |state| async {
         match state {
             Watching::Begin(shared, scope) => {
-                let next = match Ears::new(&shared) {
-                    Ok(ears) => Watching::Listening(Watch { shared, scope, ears, queue: VecDeque::new() }),
+                let next = match Ears::new(&shared, &scope).await {
+                    Ok(ears) => {
+                        let queue = VecDeque::new();
+                        Watching::Listening(Watch { shared, scope, ears, queue })
+                    }
                     Err(error) => {
                         let path = &shared.directory.leases.path;
                         tracing::warn!(
-                            "cannot be told of changes in {path} ({error}), so they are looked for every {} ms; \
-                             raise fs.inotify.max_user_instances",
+                            "cannot be told of changes in {path} ({error}), so they are looked for \
+                             every {} ms; raise fs.inotify.max_user_instances",
                             BLIND.as_millis()
                         );
                         Watching::Blind(shared)
@@ -70,9 +74,11 @@ enum Watching {
 
 /// What the kernel watches for us.
 struct Ears {
-    fd: AsyncFd<OwnedFd>,
+    fd: Arc<AsyncFd<OwnedFd>>,
     leases: i32,
     live: i32,
+    /// Whether a directory of long names can matter.
+    subs: bool,
 }
 
 /// What was heard in one reading.
@@ -87,27 +93,46 @@ struct Heard {
 }
 
 impl Ears {
-    fn new(shared: &Shared) -> std::io::Result<Self> {
-        let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
-        let gone = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        let directory = &shared.directory;
-        let leases = add(&fd, &directory.leases, moved | gone | WatchFlags::CREATE)?;
-        let live = add(&fd, &directory.live, WatchFlags::CLOSE_WRITE)?;
-        let ears = Ears { fd: async_fd(fd)?, leases, live };
-        ears.add_subs(shared);
+    async fn new(shared: &Arc<Shared>, scope: &Scope) -> std::io::Result<Self> {
+        let shared = Arc::clone(shared);
+        let listen = {
+            let shared = Arc::clone(&shared);
+            move || {
+                let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+                let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
+                let gone = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+                let directory = &shared.directory;
+                let leases = add(&fd, &directory.leases, moved | gone | WatchFlags::CREATE)?;
+                let live = add(&fd, &directory.live, WatchFlags::CLOSE_WRITE)?;
+                Ok::<_, Errno>((fd, leases, live))
+            }
+        };
+        let (fd, leases, live) = tokio::task::spawn_blocking(listen).await??;
+        let subs = match scope {
+            Scope::Names(names) => names.iter().any(|name| Spot::of(name).sub.is_some()),
+            Scope::Prefix(_) => true,
+        };
+        let ears = Ears { fd: Arc::new(async_fd(fd)?), leases, live, subs };
+        ears.add_subs(&shared).await;
         Ok(ears)
     }
 
     /// Directories of long names are few: all of them are watched, and any of them is a reason to look.
-    fn add_subs(&self, shared: &Shared) {
-        let leases = &shared.directory.leases;
-        for entry in entries(leases).unwrap_or_default().iter().filter(|entry| is_sub(entry)) {
-            if let Ok(Some(sub)) = leases.sub(entry, false) {
-                // Adding twice is adding once. Without it a long name is looked at when its time is up.
-                let _ = add(self.fd.get_ref(), &sub, WatchFlags::MOVED_TO);
-            }
+    async fn add_subs(&self, shared: &Arc<Shared>) {
+        if !self.subs {
+            return;
         }
+        let (fd, shared) = (Arc::clone(&self.fd), Arc::clone(shared));
+        let listen = move || {
+            let leases = &shared.directory.leases;
+            for entry in entries(leases).unwrap_or_default().iter().filter(|entry| is_sub(entry)) {
+                if let Ok(Some(sub)) = leases.sub(entry, false) {
+                    // Adding twice is adding once. Without it a long name is looked at when its time is up.
+                    let _ = add(fd.get_ref(), &sub, WatchFlags::MOVED_TO);
+                }
+            }
+        };
+        let _ = tokio::task::spawn_blocking(listen).await;
     }
 
     /// Waits until there is something to hear, and hears all of it.
@@ -135,7 +160,7 @@ impl Ears {
         if event.wd() == self.live {
             heard.deaths.insert(name.to_owned());
         } else if what.contains(ReadFlags::CREATE) {
-            heard.subs |= is_sub(name);
+            heard.subs |= self.subs && is_sub(name);
         } else if event.wd() == self.leases && what.contains(ReadFlags::MOVED_TO) {
             match read_back(None, name) {
                 Entry::Of(name) if scope.contains(&name) => {
@@ -184,7 +209,7 @@ impl Watch {
     async fn digest(&mut self, heard: Heard) {
         if heard.subs {
             // What was put there before we listened is seen by looking.
-            self.ears.add_subs(&self.shared);
+            self.ears.add_subs(&self.shared).await;
         }
         for id in &heard.deaths {
             self.wait_for_lock(id).await;
@@ -204,7 +229,9 @@ impl Watch {
     /// Returns when the dead process's lock is free, so that whoever looks then finds it so.
     async fn wait_for_lock(&self, id: &str) {
         for _ in 0..LOCK_DROPS_WITHIN {
-            if is_free(&self.shared.directory.live, id, None) {
+            let (shared, id) = (Arc::clone(&self.shared), id.to_owned());
+            let free = move || is_free(&shared.directory.live, &id, None);
+            if tokio::task::spawn_blocking(free).await.unwrap_or(true) {
                 return;
             }
             self.shared.clock.sleep(STEP).await;
