@@ -96,12 +96,56 @@ impl Fault {
     }
 }
 
+/// Where the demo plays.
+struct Setting {
+    /// With its password, if it has one: never shown.
+    url: String,
+    /// Where that came from.
+    origin: String,
+    store: Arc<dyn Store>,
+    name: Name,
+    ttl: Duration,
+    /// The store was made for this demo and goes with it.
+    private: bool,
+}
+
+impl Setting {
+    async fn of(args: &Args, scratch: &Scratch) -> Result<Setting> {
+        let choice = Choice::of(args)?;
+        if choice.url.starts_with("memory:") {
+            return Err(Error::invalid(
+                "'memory:' is seen by one process only, and the demo has several: give another store",
+            ));
+        }
+        let private = choice.from.is_none();
+        let (url, origin, name) = if private {
+            let url = format!("file:{}", scratch.path().join("store").display());
+            (url, "(private to this demo)".to_owned(), "demo".to_owned())
+        } else {
+            // On a store of somebody's own, a name that nobody has.
+            (choice.url.clone(), choice.origin(), format!("demo-{}", scratch::random()))
+        };
+        let store = tenure::open(&url).await?;
+        let ttl = TTL.max(store.limits().min_ttl);
+        Ok(Setting { url, origin, store, name: Name::new(&name)?, ttl, private })
+    }
+
+    /// The orders of the process with this number.
+    fn plan(&self, number: u8, journal: &Path) -> Plan {
+        Plan {
+            store: self.url.clone(),
+            name: self.name.to_string(),
+            id: format!("node-{number}"),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
+            journal: journal.to_owned(),
+        }
+    }
+}
+
 /// What the demo came to.
 struct Outcome {
-    store: String,
-    name: Name,
+    setting: Setting,
     nodes: usize,
-    ttl: Duration,
     scenes: Vec<(Scene, Faults)>,
     verdict: Verdict,
     /// What kept it from its end.
@@ -143,34 +187,19 @@ async fn stage(
     scratch: &Scratch,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Exit> {
-    let (url, name, origin) = place(args, scratch)?;
-    let store = tenure::open(&url).await?;
-    // A store that is down is better known now than from three processes at once.
-    let report = doctor::examine(&*store).await?;
+    let setting = Setting::of(args, scratch).await?;
     let show = Show { tells: !args.json && !args.quiet };
-    let flags =
-        ["--log-level", logs::level(args).as_str(), "--log-format", args.log_format.as_str()];
-    let ttl = TTL.max(store.limits().min_ttl);
-    let mut stage = Stage::new(Cast::new(flags.map(str::to_owned).to_vec()), show, ttl);
+    let level = logs::level(args).as_str();
+    let flags = ["--log-level", level, "--log-format", args.log_format.as_str()];
+    let cast = Cast::new(flags.map(str::to_owned).to_vec());
+    let mut stage = Stage::new(cast, show, setting.ttl);
     let journal = scratch.path().join("journal");
     let played = async {
-        show.say(report::opening(
-            demo.nodes,
-            ttl,
-            &format!("{} {origin}", store.url()),
-            report.grade,
-        ))?;
+        // A store that is down is better known now than from three processes at once.
+        let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
+        show.say(report::opening(demo.nodes, &setting, report.grade))?;
         for number in 1..=demo.nodes {
-            stage
-                .cast
-                .start(Plan {
-                    store: url.clone(),
-                    name: name.to_string(),
-                    id: format!("node-{number}"),
-                    ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
-                    journal: journal.clone(),
-                })
-                .await?;
+            stage.cast.start(setting.plan(number, &journal)).await?;
         }
         stage.play(faults).await
     };
@@ -180,63 +209,36 @@ async fn stage(
     };
     stage.cast.end().await;
     let (trouble, kept) = match &played {
-        Ok(()) => (None, checkpoint(&store, &name).await?),
+        Ok(()) => (None, Some(checkpoint(&setting).await?)),
+        Err(Halt::NoStore(error)) => return Err(error.clone()),
         Err(Halt::Failed(error)) => (Some(format!("❌ {error}")), None),
         Err(Halt::Interrupted | Halt::OutputGone) => (None, None),
     };
-    let outcome = Outcome {
-        store: store.url(),
-        nodes: stage.cast.len(),
-        ttl,
-        ..judged(&journal, kept, stage.scenes, name, trouble)?
-    };
+    let verdict = judge::judge(&journal::read(&journal)?, kept);
+    let nodes = stage.cast.len();
+    let scenes = answered_for(stage.scenes, &verdict);
+    let outcome = Outcome { setting, nodes, scenes, verdict, trouble };
     report::close(args, &outcome, &played, scratch.kept())?;
     Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
 }
 
-/// Which store, under which name, and how to say where it came from.
-fn place(args: &Args, scratch: &Scratch) -> Result<(String, Name, String)> {
-    let choice = Choice::of(args)?;
-    if choice.from.is_none() {
-        let url = format!("file:{}", scratch.path().join("store").display());
-        return Ok((url, Name::new("demo")?, "(private to this demo)".to_owned()));
-    }
-    if choice.url.starts_with("memory:") {
-        return Err(Error::invalid(
-            "'memory:' is seen by one process only, and the demo has several: give another store",
-        ));
-    }
-    // On a store of somebody's own, a name that nobody has.
-    let name = Name::new(&format!("demo-{}", scratch::random()))?;
-    Ok((choice.url.clone(), name, choice.origin()))
-}
-
-/// What the last leader left.
-async fn checkpoint(store: &Arc<dyn Store>, name: &Name) -> Result<Option<u64>> {
-    let lease = store.observe(&Scope::name(name)).await?.pop().transpose()?;
+/// What the last leader left; nothing, or nonsense, where a count should be is a count of nothing.
+async fn checkpoint(setting: &Setting) -> Result<u64> {
+    let lease = setting.store.observe(&Scope::name(&setting.name)).await?.pop().transpose()?;
     let checkpoint = lease.and_then(|lease| lease.checkpoint);
     let text = checkpoint.map(|kept| String::from_utf8_lossy(kept.as_bytes()).into_owned());
-    // Nothing, or nonsense, where a count should be is a count of nothing.
-    Ok(Some(text.and_then(|text| text.parse().ok()).unwrap_or(0)))
+    Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-fn judged(
-    journal: &Path,
-    kept: Option<u64>,
-    scenes: Vec<Scene>,
-    name: Name,
-    trouble: Option<String>,
-) -> Result<Outcome> {
-    let verdict = judge::judge(&journal::read(journal)?, kept);
-    // A fault answers for all terms from the one it ended to the one the next fault ends.
+/// A fault answers for all terms from the one it ended to the one the next fault ends.
+fn answered_for(scenes: Vec<Scene>, verdict: &Verdict) -> Vec<(Scene, Faults)> {
     let mut ends: Vec<u64> = scenes.iter().skip(1).map(|scene| scene.token).collect();
     ends.push(u64::MAX);
     let answer = |(scene, until): (Scene, u64)| {
         let faults = verdict.between(scene.token, until);
         (scene, faults)
     };
-    let scenes = scenes.into_iter().zip(ends).map(answer).collect();
-    Ok(Outcome { store: String::new(), name, nodes: 0, ttl: TTL, scenes, verdict, trouble })
+    scenes.into_iter().zip(ends).map(answer).collect()
 }
 
 /// Ends when somebody wants us to.

@@ -3,10 +3,10 @@
 //! **Two leaders at once**: an effect of an older term after the first effect of a newer one, by the order of the lines
 //! or by the clock. So no two terms, from first effect to last, overlap in time.
 //!
-//! **The counter**: a count is written down only after the store has acknowledged its checkpoint. So in one term each is
-//! the last plus one, and a term begins where the last one ended. A term may begin one further if the one before was
-//! cut off (killed, frozen) between the checkpoint and the line: that count is kept, only not written down. It is
-//! called interrupted. Anything more is lost; anything less would be counted again, and is doubled.
+//! **The counter**: a count is written down only after the store has acknowledged its checkpoint. So over all processes
+//! each is the last plus one (less is *doubled*, more is *lost*), and a term begins where the last one ended (else what
+//! the store acknowledged is *lost*). A term may begin one further if the one before was cut off (killed, frozen)
+//! between the checkpoint and the line: that count is kept, only not written down, and is called *interrupted*.
 
 use std::collections::BTreeMap;
 
@@ -35,14 +35,20 @@ impl Faults {
         self.interrupted += other.interrupted;
     }
 
-    /// A count that should go on after `reached` goes on after `from`.
-    fn step(&mut self, reached: u64, from: u64, may_interrupt: bool) {
-        if from < reached {
-            self.doubled += reached - from;
-        } else if from == reached + 1 && may_interrupt {
+    /// What was written down up to `reached` is `kept` by the store.
+    fn handed_on(&mut self, reached: u64, kept: u64, cut_off: bool) {
+        if kept == reached + 1 && cut_off {
             self.interrupted += 1;
         } else {
-            self.lost += from - reached;
+            self.lost += kept.abs_diff(reached);
+        }
+    }
+
+    /// After `reached` comes `count`.
+    fn counted(&mut self, reached: u64, count: u64) {
+        match count.checked_sub(reached + 1) {
+            None => self.doubled += 1,
+            Some(left_out) => self.lost += left_out,
         }
     }
 }
@@ -80,31 +86,27 @@ impl Verdict {
 /// Judges the whole journal; `kept` is the last checkpoint, where the store was asked for it.
 pub(super) fn judge(lines: &[Line], kept: Option<u64>) -> Verdict {
     let mut verdict = Verdict::default();
-    // The count at which each term stands, and whether it ended in good order.
-    let mut stands: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut clean = true;
+    // Whether the last term did not end in good order.
+    let mut cut_off = false;
     for line in lines {
         let faults = verdict.terms.entry(line.token).or_default();
         match line.deed {
             Deed::Lead => {
-                faults.step(verdict.reached, line.count, !clean);
-                stands.insert(line.token, line.count);
+                faults.handed_on(verdict.reached, line.count, cut_off);
                 verdict.reached = verdict.reached.max(line.count);
-                clean = false;
+                cut_off = true;
             }
             Deed::Count => {
-                let stands = stands.entry(line.token).or_insert(verdict.reached);
-                faults.step(*stands, line.count.saturating_sub(1), false);
-                *stands = line.count;
+                faults.counted(verdict.reached, line.count);
                 verdict.reached = verdict.reached.max(line.count);
                 verdict.counts += 1;
             }
-            Deed::End => clean = true,
+            Deed::End => cut_off = false,
             Deed::Lost => {}
         }
     }
     if let Some(kept) = kept {
-        verdict.at_the_end.step(verdict.reached, kept, !clean);
+        verdict.at_the_end.handed_on(verdict.reached, kept, cut_off);
     }
     for token in overlaps(lines) {
         verdict.terms.entry(token).or_default().two_leaders += 1;
@@ -164,7 +166,7 @@ mod tests {
         let again = "10 a 1 lead 0\n11 a 1 count 1\n12 a 1 count 1";
         assert_eq!(judged(again), Faults { doubled: 1, ..Faults::default() });
         let back = "10 a 1 lead 0\n11 a 1 count 1\n12 a 1 count 2\n20 b 2 lead 0\n21 b 2 count 1";
-        assert_eq!(judged(back), Faults { doubled: 2, ..Faults::default() });
+        assert_eq!(judged(back), Faults { lost: 2, doubled: 1, ..Faults::default() });
     }
 
     #[test]
@@ -173,6 +175,8 @@ mod tests {
         assert_eq!(judged(order).two_leaders, 1);
         let clock = "10 a 1 lead 0\n21 a 1 count 1\n20 b 2 lead 1";
         assert_eq!(judged(clock).two_leaders, 1);
+        let both = "10 a 1 lead 0\n20 b 2 lead 0\n21 b 2 count 1\n22 a 1 count 1";
+        assert_eq!(judged(both), Faults { two_leaders: 1, doubled: 1, ..Faults::default() });
         let parting = "10 a 1 lead 0\n20 b 2 lead 0\n21 a 1 lost 0";
         assert_eq!(judged(parting).two_leaders, 0, "saying that one has lost is no effect");
     }
@@ -180,7 +184,7 @@ mod tests {
     #[test]
     fn a_checkpoint_the_store_forgot_is_a_fault() {
         let text = lines("10 a 1 lead 0\n11 a 1 count 1\n12 a 1 count 2\n13 a 1 end 2");
-        assert_eq!(judge(&text, Some(1)).total().doubled, 1);
+        assert_eq!(judge(&text, Some(1)).total().lost, 1);
         assert!(judge(&text, Some(2)).total().none());
     }
 }

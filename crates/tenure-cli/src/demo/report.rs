@@ -1,23 +1,24 @@
 //! How the demo begins and ends, for people and for programs.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
-use super::Outcome;
 use super::script::Halt;
 use super::show::{NEXT, millis, table};
+use super::{Outcome, Setting};
 use crate::args::Args;
 use crate::{doctor, output};
 
 /// What somebody who sees it for the first time has to know.
-pub(super) fn opening(nodes: u8, ttl: Duration, store: &str, grade: Grade) -> String {
+pub(super) fn opening(nodes: u8, setting: &Setting, grade: Grade) -> String {
+    let Setting { store, origin, ttl, .. } = setting;
+    let store = store.url();
     format!(
         "tenure {}: {nodes} processes, TTL {}s, grade {grade} ({})\n\
-         Store: {store}\n\
+         Store: {store} {origin}\n\
          One of them leads. It counts ten times a second, and leaves its count to the next leader.\n",
         env!("CARGO_PKG_VERSION"),
         ttl.as_secs_f64(),
@@ -56,7 +57,7 @@ struct Answer<'a> {
     ok: bool,
     /// It ran to its end.
     complete: bool,
-    store: &'a str,
+    store: String,
     name: &'a str,
     nodes: usize,
     ttl_ms: u128,
@@ -116,10 +117,10 @@ impl<'a> Answer<'a> {
         Answer {
             ok: outcome.is_well(),
             complete: played.is_ok(),
-            store: &outcome.store,
-            name: outcome.name.as_str(),
+            store: outcome.setting.store.url(),
+            name: outcome.setting.name.as_str(),
             nodes: outcome.nodes,
-            ttl_ms: outcome.ttl.as_millis(),
+            ttl_ms: outcome.setting.ttl.as_millis(),
             faults: faults.collect(),
             counts: outcome.verdict.counts,
             terms: outcome.verdict.terms.len(),

@@ -14,6 +14,8 @@ use super::wire::Word;
 const PEACE: Duration = Duration::from_millis(1_500);
 /// How long a frozen leader stays frozen after another has come to lead.
 const FROZEN: Duration = Duration::from_millis(700);
+/// How long the first leader may take: a server that has just started is not believed for some seconds.
+const BEGINNING: Duration = Duration::from_secs(15);
 /// How long anything may take that should happen, on top of two leases.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -23,6 +25,8 @@ pub(super) enum Halt {
     Interrupted,
     /// Nobody reads what we say.
     OutputGone,
+    /// The store does not answer, or not as it should; nothing was tried yet.
+    NoStore(Error),
     /// It cannot go on.
     Failed(Error),
 }
@@ -93,10 +97,8 @@ impl Stage {
     /// The whole demo, from the first leader to the clean end.
     pub(super) async fn play(&mut self, faults: &[Fault]) -> Result<(), Halt> {
         let all = self.cast.len();
-        if !self
-            .until(self.patience, |stage| stage.leader.is_some() && stage.started >= all)
-            .await?
-        {
+        let ready = |stage: &Stage| stage.leader.is_some() && stage.started >= all;
+        if !self.until(BEGINNING, ready).await? {
             return Err(Error::unavailable("nobody came to lead; see the log above").into());
         }
         self.peace(PEACE).await?;

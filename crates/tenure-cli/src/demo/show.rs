@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::judge::{Faults, Verdict};
 use super::script::{Halt, Scene};
 use super::wire::Word;
-use super::{Fault, Outcome};
+use super::{Fault, Outcome, Setting};
 
 /// Tells the story, or keeps quiet for `--json` and `-q`.
 #[derive(Clone, Copy)]
@@ -91,6 +91,13 @@ pub(super) fn table(outcome: &Outcome) -> Vec<String> {
     lines.push(sum(&outcome.verdict));
     lines.extend(outcome.scenes.iter().filter_map(|(scene, _)| complaint(scene)));
     lines.extend(outcome.trouble.clone());
+    if !outcome.setting.private {
+        let Setting { store, name, .. } = &outcome.setting;
+        let url = store.url();
+        lines.push(format!(
+            "On {url} stays the record of '{name}', so that no token ever comes again."
+        ));
+    }
     lines
 }
 
