@@ -70,6 +70,8 @@ pub(super) struct Stage {
     leader: Option<Lead>,
     /// How many campaign.
     started: usize,
+    /// The last count that was told.
+    counted: u64,
     /// The terms whose work was said to have ended.
     ended: Vec<u64>,
     /// Whose end we have asked for.
@@ -88,6 +90,7 @@ impl Stage {
             clock: Clock::boot(),
             leader: None,
             started: 0,
+            counted: 0,
             ended: Vec::new(),
             doomed: Vec::new(),
             gone: Vec::new(),
@@ -123,7 +126,12 @@ impl Stage {
         self.show.say("")?;
         self.show.say(format!("{number}. {}: {}.", fault.as_str(), explained(fault)))?;
         self.show.say(format!("   By hand: {by_hand}"))?;
-        if fault != Fault::Freeze {
+        if fault == Fault::Freeze {
+            // Between two counts: frozen in the middle of a checkpoint it would keep the lock of a directory store,
+            // which the kernel takes only from the dead, and nobody could lead until it thaws.
+            let before = self.counted;
+            self.until(self.patience, |stage| stage.counted > before).await?;
+        } else {
             self.doomed.push(victim.which);
         }
         let at = self.clock.now();
@@ -238,7 +246,8 @@ impl Stage {
                 let id = self.cast.id(which);
                 return Err(Error::unavailable(format!("{id} ended by itself: {status}")).into());
             }
-            Word::Leads { .. } | Word::Follows { .. } | Word::Counted { .. } => {}
+            Word::Counted { count } => self.counted = *count,
+            Word::Leads { .. } | Word::Follows { .. } => {}
         }
         Ok(())
     }
