@@ -54,8 +54,6 @@ struct Record {
 
 #[derive(Clone, Debug)]
 struct Term {
-    /// The token it was granted with; the record's is greater once it was revoked.
-    token: Token,
     candidate: CandidateId,
     /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
     nonce: Option<Nonce>,
@@ -97,7 +95,6 @@ impl Ledger {
         }
         record.next = None;
         record.term = Some(Term {
-            token: record.token,
             candidate: claim.candidate.clone(),
             nonce: Some(claim.nonce),
             ttl: claim.ttl,
@@ -165,11 +162,13 @@ impl Ledger {
         let Some(record) = self.found_mut(name)? else {
             return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
         };
-        record.token = Token::mint(Some(record.token), minting_micros)?;
+        let token = Token::mint(Some(record.token), minting_micros)?;
         match record.term.as_mut() {
+            // It stays in the way until its time has run out, under a token nobody has.
             Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
             _ => record.end_expired(),
         }
+        record.token = token;
         Ok(record.lease(name, now))
     }
 
@@ -285,15 +284,15 @@ impl Record {
 
     /// A new term begins: the one that stands there, if any, has run out.
     fn end_expired(&mut self) {
-        if let Some(term) = self.term.take() {
-            self.before = Ended::Expired(term.token);
+        if self.term.take().is_some() {
+            self.before = Ended::Expired(self.token);
         }
     }
 
     fn lineage(&self, now: Moment) -> Lineage {
         let before = match &self.term {
             // Nobody has come yet since it ran out.
-            Some(term) if now >= term.until => Ended::Expired(term.token),
+            Some(term) if now >= term.until => Ended::Expired(self.token),
             _ => self.before,
         };
         Lineage { origin: self.origin, before }

@@ -12,6 +12,7 @@ use crate::{Check, Needs, check};
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
     check!(crash_at_every_call_leaves_the_old_record_or_the_new, Strace),
     check!(failure_of_every_call_neither_grants_nor_frees, Strace),
+    check!(nothing_is_said_before_it_is_on_the_disk, Strace),
 ];
 
 /// What the protocol consists of, and a starting program does not. They are counted each by itself.
@@ -132,4 +133,33 @@ fn failure_of_every_call_neither_grants_nor_frees() {
     }
     assert!(points > 90, "only {points} calls were hit");
     eprintln!("{points} points");
+}
+
+/// The record is synced before it is put in place, the directory after, and only then is it said.
+fn nothing_is_said_before_it_is_on_the_disk() {
+    let scratch = Scratch::new();
+    let inner = command("cycle", &scratch.store());
+    let trace = scratch.path().join("trace");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-y", "-qq", "-e", "trace=fsync,renameat,write", "-o"]).arg(&trace);
+    strace.arg(inner.get_program()).stdout(Stdio::null());
+    strace.envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    assert!(strace.status().expect("started").success());
+    let trace = std::fs::read_to_string(trace).expect("readable");
+    let mut calls = Vec::new();
+    for line in trace.lines() {
+        let said = |what: &str| line.contains("write(1<") && line.contains(what);
+        match line {
+            _ if line.contains("fsync(") && line.contains("/store/tmp/") => {
+                calls.push("sync record")
+            }
+            _ if line.contains("fsync(") && line.contains("/leases>") => calls.push("sync leases"),
+            _ if line.contains("renameat(") => calls.push("rename"),
+            _ if said("held") || said("save") || said("release") => calls.push("say"),
+            // A renewal is only said.
+            _ => {}
+        }
+    }
+    let once = ["sync record", "rename", "sync leases", "say"];
+    assert_eq!(calls, once.repeat(3), "{trace}");
 }

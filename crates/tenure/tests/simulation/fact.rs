@@ -19,10 +19,11 @@ pub(crate) enum Fact {
         token: Token,
         until: Time,
     },
-    /// The work was told to stop; it may have effects until `until` at the latest.
+    /// The work was told to stop; it may have effects until `until` at the latest. `wanted`: somebody asked for it.
     Told {
         node: NodeIndex,
         until: Time,
+        wanted: bool,
     },
     WorkEnded {
         node: NodeIndex,
@@ -60,7 +61,7 @@ pub(crate) enum Fact {
     Found {
         value: u64,
     },
-    /// From now on the world is calm: nothing is lost, nobody is paused, everybody is willing.
+    /// From now on the world is calm: nothing is lost, nobody is paused, everybody is willing, and what was is over.
     Calm,
     /// In the calm: the leader's process died, and what bounds the gap.
     LeaderDied {

@@ -16,7 +16,7 @@ impl World {
         let ttl = nanos(self.plan.longest_ttl);
         let some_time = self.rng.u64(1..ttl * 3);
         let until = self.now + some_time;
-        match self.rng.u8(0..16) {
+        match self.rng.u8(0..17) {
             0..=2 => self.nodes[node].paused_until = until,
             3 if !self.plan.forgetful => self.crash(node, some_time)?,
             4 => self.nodes[node].requests_lost_until = until,
@@ -55,6 +55,7 @@ impl World {
                     self.store.set_clock_forward(by);
                 }
             }
+            16 => self.store.revoke(self.now),
             // The leader is the one worth hitting.
             _ => {
                 if let Some(leader) = self.leader() {
@@ -109,7 +110,6 @@ impl World {
             self.tell(node, Event::Health(true));
             self.tell(node, Event::Asked(Ask::Undrain));
         }
-        self.see(Fact::Calm)?;
         let settle = 8 * nanos(self.plan.longest_ttl) + 10 * SECOND;
         self.at(self.now + settle, Happening::Exercise);
         Ok(())
@@ -117,6 +117,7 @@ impl World {
 
     /// In the calm: the leader dies, or resigns, and the next one has to come in time.
     pub(crate) fn exercise(&mut self) -> Result<(), String> {
+        self.see(Fact::Calm)?;
         let ttl = nanos(self.plan.longest_ttl);
         let Some(leader) = self.leader() else {
             return Err("L5: nobody leads in the calm".to_owned());

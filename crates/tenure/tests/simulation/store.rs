@@ -84,6 +84,15 @@ impl SimStore {
         self.step += by;
     }
 
+    /// Break-glass, in time: nobody may lead before the holder's time has run out.
+    pub(crate) fn revoke(&mut self, time: Time) {
+        let (now, micros) = (self.now(time), self.micros(time));
+        if self.ledger.revoke(now, micros, &self.name, Revoke::InTime).is_ok() {
+            self.beat += 1;
+            self.hints.push(Change::Look);
+        }
+    }
+
     pub(crate) fn spoil(&mut self, spoilt: bool) {
         if spoilt {
             self.ledger.spoil(&self.name, Spoil::Garbage);

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
-use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase};
+use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase, Why};
 use tenure::store::Change;
 use tenure::{Answer, Claim, Moment};
 
@@ -424,7 +424,8 @@ impl World {
             Action::Extend(deadline) => self.extend(node, deadline, lag),
             Action::End(ending) => {
                 let until = self.believed(node, ending.deadline, 0);
-                self.see(Fact::Told { node, until })?;
+                let wanted = matches!(ending.why, Why::Asked | Why::Shutdown);
+                self.see(Fact::Told { node, until, wanted })?;
                 self.stop_work(node)
             }
             Action::LeaderChanged(_) | Action::Unreachable(_) | Action::Back | Action::Warn(_) => {

@@ -34,7 +34,7 @@ impl Invariant for AtMostOneHeld {
                 }
                 self.0.insert(node, until);
             }
-            Fact::Told { node, until } => {
+            Fact::Told { node, until, .. } => {
                 self.0.insert(node, until);
             }
             Fact::WorkEnded { node } | Fact::Crashed { node } => {

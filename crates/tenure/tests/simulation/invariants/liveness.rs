@@ -1,5 +1,5 @@
-//! L1, L2, L5: in the calm after the faults, a dead leader is replaced in its lease's time, a resigning one at once, and a free
-//! lease is taken.
+//! L1, L2, L4, L5: in the calm after the faults, a dead leader is replaced in its lease's time, a resigning one at once, a
+//! healthy one stays, and a free lease is taken.
 
 use super::Invariant;
 use crate::clock::Time;
@@ -9,15 +9,20 @@ use crate::fact::{Fact, NodeIndex};
 pub(super) struct Liveness {
     leader: Option<NodeIndex>,
     waited_for: Option<(Time, &'static str)>,
+    calm: bool,
 }
 
 impl Invariant for Liveness {
     fn name(&self) -> &'static str {
-        "L1 L2 L5 LIVENESS"
+        "L1 L2 L4 L5 LIVENESS"
     }
 
     fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
+            Fact::Calm => self.calm = true,
+            Fact::Told { wanted: false, node, .. } if self.calm => {
+                return Err(format!("L4: node {node} lost its term in the calm"));
+            }
             Fact::LeaderDied { bound } => self.waited_for = Some((at + bound, "L1 crash")),
             Fact::Resigned { bound } => self.waited_for = Some((at + bound, "L2 resignation")),
             Fact::Led { node, .. } => {
