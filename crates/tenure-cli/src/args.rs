@@ -16,11 +16,12 @@ use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
-  tenure demo                                    see a leader killed, stopped and frozen, and replaced
+  tenure demo                                    a leader killed, stopped, frozen, and replaced
   tenure doctor                                  what the default directory promises
   tenure --store redis://127.0.0.1:6379 doctor   what that Redis promises
 
-Exit codes: 0 done, 1 the answer is no, 122 store unreachable, 123 an operator must act, 125 usage.";
+Exit codes: 0 done, 1 the answer is no, 122 store unreachable, 123 an operator must act,
+125 usage.";
 
 /// Exactly one owner for a task that must not be duplicated but must always be running.
 #[derive(Debug, Parser)]

@@ -42,7 +42,8 @@ Examples:
   tenure demo --nodes 5 --fault kill,kill,freeze
   tenure demo --store redis://127.0.0.1:6379 --json
 
-It needs nothing and leaves nothing behind. Exit codes: 0 all is well, 1 two led or a count was lost or doubled.")]
+It needs nothing and leaves nothing behind.
+Exit codes: 0 all is well, 1 two led, or a count was lost or doubled.")]
 pub(crate) struct DemoArgs {
     /// How many processes
     #[arg(long, value_name = "N", env = "TENURE_NODES", default_value_t = 3)]

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use tenure::Kind;
 
-/// The exit codes of `docs/CLI.md`. 1 is an answer, 120 and up are ours, everything else is left to the command that
-/// `run` wraps.
+/// The exit codes of `docs/CLI.md`. 1 is an answer, 120 and up are ours, everything else is left to
+/// the command that `run` wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(dead_code, reason = "the table is whole; some codes belong to subcommands still to come")]
 pub(crate) enum Exit {

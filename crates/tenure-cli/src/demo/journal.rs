@@ -1,7 +1,8 @@
 //! The one file in which every leader of the demo leaves its traces, for the judge.
 //!
-//! One line, one `write`, always at the end: the order of the lines is the order in which things happened, whatever
-//! the processes believed. The stamp is the boot clock's, which all of them share.
+//! One line, one `write`, always at the end: the order of the lines is the order in which things
+//! happened, whatever the processes believed. The stamp is the boot clock's, which all of them
+//! share.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

@@ -1,12 +1,14 @@
 //! PURE: reads the journal and says whether two led at once and whether the counter is right.
 //!
-//! **Two leaders at once**: an effect of an older term after the first effect of a newer one, by the order of the lines
-//! or by the clock. So no two terms, from first effect to last, overlap in time.
+//! **Two leaders at once**: an effect of an older term after the first effect of a newer one, by
+//! the order of the lines or by the clock. So no two terms, from first effect to last, overlap in
+//! time.
 //!
-//! **The counter**: a count is written down only after the store has acknowledged its checkpoint. So over all processes
-//! each is the last plus one (less is *doubled*, more is *lost*), and a term begins where the last one ended (else what
-//! the store acknowledged is *lost*). A term may begin one further if the one before was cut off (killed, frozen)
-//! between the checkpoint and the line: that count is kept, only not written down, and is called *interrupted*.
+//! **The counter**: a count is written down only after the store has acknowledged its checkpoint.
+//! So over all processes each is the last plus one (less is *doubled*, more is *lost*), and a term
+//! begins where the last one ended (else what the store acknowledged is *lost*). A term may begin
+//! one further if the one before was cut off (killed, frozen) between the checkpoint and the line:
+//! that count is kept, only not written down, and is called *interrupted*.
 
 use std::collections::BTreeMap;
 

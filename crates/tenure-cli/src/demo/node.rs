@@ -26,8 +26,9 @@ fn orders() -> Result<Plan> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(|error| told(error.to_string()))?;
     let plan = serde_json::from_str(&line).map_err(|error| told(error.to_string()))?;
-    // The pipe ends with the parent, however it dies. The signal does the same and also reaches a process that is
-    // frozen at that moment, but not one whose parent was gone before it was asked for.
+    // The pipe ends with the parent, however it dies. The signal does the same and also reaches a
+    // process that is frozen at that moment, but not one whose parent was gone before it was asked
+    // for.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     std::thread::spawn(|| {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
@@ -83,7 +84,8 @@ fn follow(election: &Election) {
     });
 }
 
-/// The work of one term. Ends only between two counts, so that a clean end leaves nothing half done.
+/// The work of one term. Ends only between two counts, so that a clean end leaves nothing half
+/// done.
 async fn lead(leadership: &Leadership, journal: &Journal) -> Result<()> {
     let clock = Clock::boot();
     let token = leadership.token().get();
@@ -119,7 +121,8 @@ fn resumed(leadership: &Leadership) -> Result<u64> {
         .ok_or_else(|| Error::corrupt("the checkpoint of the demo is not a count"))
 }
 
-/// One count: first the checkpoint, and only when the store has it, the line that shows it. So what is seen is kept.
+/// One count: first the checkpoint, and only when the store has it, the line that shows it. So what
+/// is seen is kept.
 async fn advance(leadership: &Leadership, journal: &Journal, count: u64) -> Result<bool> {
     match leadership.save(count.to_string()).await {
         Ok(Saved::Kept) => {

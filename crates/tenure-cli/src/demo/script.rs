@@ -14,7 +14,8 @@ use super::wire::Word;
 const PEACE: Duration = Duration::from_millis(1_500);
 /// How long a frozen leader stays frozen after another has come to lead.
 const FROZEN: Duration = Duration::from_millis(700);
-/// How long the first leader may take: a server that has just started is not believed for some seconds.
+/// How long the first leader may take: a server that has just started is not believed for some
+/// seconds.
 const BEGINNING: Duration = Duration::from_secs(15);
 /// How long anything may take that should happen, on top of two leases.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -127,8 +128,9 @@ impl Stage {
         self.show.say(format!("{number}. {}: {}.", fault.as_str(), explained(fault)))?;
         self.show.say(format!("   By hand: {by_hand}"))?;
         if fault == Fault::Freeze {
-            // Between two counts: frozen in the middle of a checkpoint it would keep the lock of a directory store,
-            // which the kernel takes only from the dead, and nobody could lead until it thaws.
+            // Between two counts: frozen in the middle of a checkpoint it would keep the lock of a
+            // directory store, which the kernel takes only from the dead, and nobody could lead
+            // until it thaws.
             let before = self.counted;
             self.until(self.patience, |stage| stage.counted > before).await?;
         } else {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The orders of one process: on its stdin and not in its arguments, for the URL may hold a password.
+/// The orders of one process: on its stdin and not in its arguments, for the URL may hold a
+/// password.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) store: String,
@@ -28,6 +29,7 @@ pub(super) enum Word {
     Counted { count: u64 },
     /// Its term is over and its work has stopped.
     Ended { token: u64, count: u64, why: String, clean: bool },
-    /// It will say no more: the process has ended. Said by nobody, but found at the end of its stdout.
+    /// It will say no more: the process has ended. Said by nobody, but found at the end of its
+    /// stdout.
     Gone,
 }
