@@ -422,8 +422,14 @@ impl Machine {
             }
         };
         if lead_from > trip.back {
+            let why = match grant.quarantine.is_zero() {
+                true => "the leader seen before may still be at work",
+                false => {
+                    "the store is young or has lost a record, so somebody may still be at work"
+                }
+            };
             out.push(Action::Warn(format!(
-                "'{}' was granted, but the leader seen before may still be at work: holding it without leading for {:?}",
+                "'{}' was granted, but {why}: holding it without leading for {:?}",
                 self.name,
                 lead_from.since(trip.back)
             )));

@@ -44,19 +44,19 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 /// The URL as it may be shown: without its password, and without any option that holds one.
 pub fn shown(url: &str) -> String {
-    let (head, query) = url.split_once('?').map_or((url, None), |(h, q)| (h, Some(q)));
-    let head = match head.split_once("://") {
-        // A password may itself contain '@', so the host begins after the last one.
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((user, host)) => match user.split_once(':') {
-                Some((user, _password)) => format!("{scheme}://{user}:***@{host}"),
-                None => format!("{scheme}://{user}@{host}"),
-            },
-            None => head.to_owned(),
+    // Whatever stands before the last '@' may be a password, also one with '@', '/' or '?' in it. That may hide
+    // more than the password, never less.
+    let url = match url
+        .split_once("://")
+        .and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)))
+    {
+        Some((scheme, (user, place))) => match user.split_once(':') {
+            Some((user, _password)) => format!("{scheme}://{user}:***@{place}"),
+            None => format!("{scheme}://{user}@{place}"),
         },
-        None => head.to_owned(),
+        None => url.to_owned(),
     };
-    let Some(query) = query else { return head };
+    let Some((head, query)) = url.split_once('?') else { return url };
     let options: Vec<String> = query
         .split('&')
         .map(|option| match option.split_once('=') {
@@ -142,6 +142,7 @@ mod tests {
         for (url, safe) in [
             ("redis://:geheim@h:1/0", "redis://:***@h:1/0"),
             ("redis://u:ge@he:im@h:1/0", "redis://u:***@h:1/0"),
+            ("redis://:a?b/c#d@h:1", "redis://:***@h:1"),
             ("rediss://u@h", "rediss://u@h"),
             ("redis://h?password=x&db=1", "redis://h?password=***&db=1"),
             ("redis://h?password_file=/run/x", "redis://h?password_file=/run/x"),
