@@ -56,6 +56,7 @@ pub struct Machine {
     /// Kept only while an acquire is unanswered; a new campaign has a new one.
     nonce: Option<Nonce>,
     healthy: bool,
+    wanted: bool,
     drained: bool,
     shutdown: bool,
     /// Whom we have told to stop, if anybody asked: the next release names it.
@@ -149,6 +150,7 @@ impl Machine {
             requests: 0,
             nonce: None,
             healthy: true,
+            wanted: true,
             drained: false,
             shutdown: false,
             successor: None,
@@ -172,6 +174,8 @@ impl Machine {
             Event::Observed(request, answer) => self.observed(now, request, answer, out),
             Event::Changed(change) => self.changed(now, &change),
             Event::Asked(Ask::Resign(next)) => self.resign(now, Why::Asked, next, out),
+            Event::Resign(next) => self.resign(now, Why::Resigned, next, out),
+            Event::Wanted(wanted) => self.wanted(now, wanted, out),
             Event::Asked(Ask::Drain) => {
                 self.drained = true;
                 self.resign(now, Why::Drained, None, out);
@@ -244,7 +248,7 @@ impl Machine {
     }
 
     fn campaigns(&self) -> bool {
-        self.healthy && !self.drained && !self.shutdown
+        self.healthy && self.wanted && !self.drained && !self.shutdown
     }
 
     fn term_wakes_at(&self, term: &Term) -> Moment {
@@ -351,9 +355,10 @@ impl Machine {
                 checkpoint: term.checkpoint.take(),
                 deadline: term.deadline,
             };
-            let me = Some(self.candidate.to_string());
-            self.leader = me.clone();
-            out.push(Action::LeaderChanged(me));
+            if self.leader.as_deref() != Some(self.candidate.as_str()) {
+                self.leader = Some(self.candidate.to_string());
+                out.push(Action::LeaderChanged(self.leader.clone()));
+            }
             out.push(Action::Lead(Box::new(lead)));
         }
         match term.renewal {
@@ -719,6 +724,15 @@ impl Machine {
             self.look_soon(now);
         } else {
             self.resign(now, Why::Unhealthy, None, out);
+        }
+    }
+
+    fn wanted(&mut self, now: Moment, wanted: bool, out: &mut Vec<Action>) {
+        self.wanted = wanted;
+        if wanted {
+            self.look_soon(now);
+        } else {
+            self.resign(now, Why::Resigned, None, out);
         }
     }
 

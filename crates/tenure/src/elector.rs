@@ -122,6 +122,10 @@ impl Driver {
         // Listening before the first look: what changes in between is not missed.
         let mut watch = self.watch();
         loop {
+            // Commands before anything else: whoever has dropped the election must see nothing more sent.
+            if !self.obey() {
+                break;
+            }
             self.flush();
             if self.places.iter().all(|place| place.machine.phase() == Phase::Stopped) {
                 break;
@@ -130,7 +134,12 @@ impl Driver {
             tokio::select! {
                 // The clock first: nothing that comes in may hold up a renewal.
                 biased;
-                () = timer => self.woke(),
+                () = timer => {
+                    if !self.obey() {
+                        break;
+                    }
+                    self.woke();
+                }
                 Some(done) = self.calls.next() => self.done(done),
                 command = self.commands.recv() => match command {
                     Some(Command::Tell(place, event)) => self.step(place, event),
@@ -142,6 +151,20 @@ impl Driver {
         for place in &self.places {
             place.seat.over();
         }
+    }
+
+    /// Carries out what the application has said; a bounded number, so that renewals have their turn. `false`: it is over.
+    fn obey(&mut self) -> bool {
+        for _ in 0..64 {
+            match self.commands.try_recv() {
+                Ok(Command::Tell(place, event)) => self.step(place, event),
+                Ok(Command::Abandon) | Err(mpsc::error::TryRecvError::Disconnected) => {
+                    return false;
+                }
+                Err(mpsc::error::TryRecvError::Empty) => return true,
+            }
+        }
+        true
     }
 
     fn watch(&self) -> BoxStream<'static, Change> {
@@ -221,9 +244,7 @@ impl Driver {
         while let Some(next) = event.take() {
             let mut actions = Vec::new();
             let this = &mut self.places[place];
-            if next.is_definite() {
-                this.seat.answered();
-            }
+            let definite = next.is_definite();
             this.machine.step(self.clock.now(), next, &mut actions);
             for action in actions {
                 if self.act(place, action) {
@@ -231,6 +252,9 @@ impl Driver {
                 }
             }
             let this = &self.places[place];
+            if definite {
+                this.seat.answered();
+            }
             this.seat.stands(this.machine.phase(), this.machine.is_drained());
         }
     }

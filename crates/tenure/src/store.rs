@@ -148,9 +148,7 @@ pub enum Revoke {
     Now,
 }
 
-/// What the store promises about two leaders. See [`docs/STORES.md`] for what each rests on.
-///
-/// [`docs/STORES.md`]: https://docs.rs/tenure
+/// What the store promises about two leaders. `docs/STORES.md` says what each rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// Linearizable and durable.

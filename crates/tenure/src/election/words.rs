@@ -25,8 +25,12 @@ pub enum Event {
     Observed(Request, Result<Option<Lease>>),
     /// The store's watch gave a hint.
     Changed(Change),
-    /// Somebody asked for something.
+    /// Somebody outside asked for something.
     Asked(Ask),
+    /// The application resigns, and names whom it prefers next.
+    Resign(Option<CandidateId>),
+    /// Whether the application has any use for leading has changed.
+    Wanted(bool),
     /// Whether this candidate is fit to lead has changed.
     Health(bool),
     /// The work of the term has ended. Expected after every [`Action::Lead`], once, and not before [`Action::End`].
@@ -112,11 +116,11 @@ pub struct Ending {
 pub enum Why {
     /// Renewals have failed since then, until it was time to stop.
     Unreachable(Moment),
-    /// This process did not run for so long that the time to stop went by.
+    /// This process did not run, and the time to stop went by; nothing had happened here for so long.
     Paused(Duration),
     /// The store says that the lease is not ours any more; who has it, if anybody.
     Refused(Option<String>),
-    /// The application resigned.
+    /// The application resigned, or its work has come to an end.
     Resigned,
     /// Somebody outside asked for it.
     Asked,
@@ -133,7 +137,7 @@ pub enum Why {
 pub enum Phase {
     /// Somebody else leads, or nobody; this one waits for its turn.
     Waiting,
-    /// Asking for the lease, or holding it without leading yet.
+    /// Holding the lease without leading yet, because somebody else may still be at work.
     Acquiring,
     /// Leading.
     Leading,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::Stream;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use super::builder::Builder;
@@ -17,7 +17,7 @@ use super::{Command, Seat};
 use crate::clock::{Clock, Moment};
 use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
 use crate::error::{Error, Kind, Result};
-use crate::lease::{CandidateId, Claim, Name, Token};
+use crate::lease::{CandidateId, Checkpoint, Claim, Name, Token};
 use crate::store::{Grade, Store};
 
 /// How many events a listener may be behind before it misses some.
@@ -95,8 +95,8 @@ struct State {
     leader: Option<String>,
     transitions: u64,
     drained: bool,
-    /// The work of [`Election::lead`] ended by itself; nobody wants to lead until it is called again.
-    resting: bool,
+    /// The term that is led, for listeners that come later.
+    leading: Option<(Token, Option<Checkpoint>)>,
     reachable: Option<bool>,
     last_error: Option<Error>,
 }
@@ -117,7 +117,7 @@ impl Shared {
                 leader: None,
                 transitions: 0,
                 drained: false,
-                resting: false,
+                leading: None,
                 reachable: None,
                 last_error: None,
             }),
@@ -140,23 +140,26 @@ impl Shared {
         let _ = self.context.commands.send(Command::Tell(0, event));
     }
 
-    fn report(&self, event: Event) {
+    /// Changes the state and tells of it in one step, so that a listener who comes in between sees one or the other.
+    fn report(&self, change: impl FnOnce(&mut State) -> Event) {
+        let mut state = self.state();
+        let event = change(&mut state);
         // Nobody listening is fine.
         let _ = self.events.send(event);
     }
 
-    fn current_term(&self) -> Option<Arc<Term>> {
-        self.term.borrow().clone()
+    /// What is true now, as events, and everything after it.
+    fn listen(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
+        let state = self.state();
+        let leader = state.leader.clone();
+        let known = leader.map(|leader| Event::LeaderChanged { from: None, to: Some(leader) });
+        let leading = state.leading.clone();
+        let became = leading.map(|(token, checkpoint)| Event::BecameLeader { token, checkpoint });
+        (known.into_iter().chain(became).collect(), self.events.subscribe())
     }
 
-    /// Two reasons not to campaign, one switch in the machine.
-    fn set_resting(&self, resting: bool) {
-        let mut state = self.state();
-        if state.resting != resting {
-            state.resting = resting;
-            let ask = if resting || state.drained { Ask::Drain } else { Ask::Undrain };
-            self.tell(MachineEvent::Asked(ask));
-        }
+    fn current_term(&self) -> Option<Arc<Term>> {
+        self.term.borrow().clone()
     }
 }
 
@@ -166,7 +169,10 @@ impl Seat for Shared {
         self.leader_until(lead.deadline);
         self.term.send_replace(Some(Term::begin(lead, self.context.clone())));
         tracing::info!(name = %self.name, candidate = %self.candidate, %token, "became leader");
-        self.report(Event::BecameLeader { token, checkpoint });
+        self.report(|state| {
+            state.leading = Some((token, checkpoint.clone()));
+            Event::BecameLeader { token, checkpoint }
+        });
     }
 
     fn extend(&self, deadline: Moment) {
@@ -184,34 +190,36 @@ impl Seat for Shared {
         let (token, why) = (term.hold.token, ending.why.clone());
         let idle = term.end(ending);
         tracing::info!(name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
-        self.report(Event::LostLeadership { token, why });
+        self.report(|state| {
+            state.leading = None;
+            Event::LostLeadership { token, why }
+        });
         idle
     }
 
     fn leader_changed(&self, leader: Option<String>) {
-        let mut state = self.state();
-        let from = std::mem::replace(&mut state.leader, leader.clone());
-        if from == leader {
-            return;
-        }
-        state.transitions += u64::from(leader.is_some());
-        drop(state);
-        self.report(Event::LeaderChanged { from, to: leader });
+        self.report(|state| {
+            state.transitions += u64::from(leader.is_some());
+            let from = std::mem::replace(&mut state.leader, leader.clone());
+            Event::LeaderChanged { from, to: leader }
+        });
     }
 
     fn unreachable(&self, error: Error) {
         tracing::warn!(name = %self.name, %error, "the store gives no answer");
-        let mut state = self.state();
-        state.reachable = Some(false);
-        state.last_error = Some(error.clone());
-        drop(state);
-        self.report(Event::StoreUnreachable(error));
+        self.report(|state| {
+            state.reachable = Some(false);
+            state.last_error = Some(error.clone());
+            Event::StoreUnreachable(error)
+        });
     }
 
     fn back(&self) {
         tracing::info!(name = %self.name, "the store answers again");
-        self.state().reachable = Some(true);
-        self.report(Event::StoreBack);
+        self.report(|state| {
+            state.reachable = Some(true);
+            Event::StoreBack
+        });
     }
 
     fn warn(&self, warning: &str) {
@@ -219,11 +227,7 @@ impl Seat for Shared {
     }
 
     fn stands(&self, phase: Phase, drained: bool) {
-        let mut state = self.state();
-        if !state.resting {
-            state.drained = drained;
-        }
-        drop(state);
+        self.state().drained = drained;
         self.moved.send_replace(phase);
     }
 
@@ -320,7 +324,7 @@ impl Election {
 
     /// Waits until this candidate leads; `None` if the election was stopped first.
     pub async fn leadership(&self) -> Option<Leadership> {
-        self.shared.set_resting(false);
+        self.shared.tell(MachineEvent::Wanted(true));
         let mut terms = self.shared.term.subscribe();
         let mut moved = self.shared.moved.subscribe();
         loop {
@@ -373,10 +377,10 @@ impl Election {
         let _ = moved.wait_for(done).await;
     }
 
-    /// What happens from now on, as a stream. See [`Event`] for what a slow listener misses.
+    /// What is true now and what happens from now on, as a stream. See [`Event`] for what a slow listener misses.
     pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
-        let events = self.shared.events.subscribe();
-        Box::pin(stream::unfold(events, async |mut events| {
+        let (now, later) = self.shared.listen();
+        let later = stream::unfold(later, async |mut events| {
             loop {
                 match events.recv().await {
                     Ok(event) => return Some((event, events)),
@@ -384,21 +388,24 @@ impl Election {
                     Err(broadcast::error::RecvError::Closed) => return None,
                 }
             }
-        }))
+        });
+        Box::pin(stream::iter(now).chain(later))
     }
 
-    /// Calls `listener` for everything that happens from now on, on a thread of its own. A listener that panics is called
-    /// again with the next event.
+    /// Calls `listener` for what is true now and for everything that happens from now on, on a thread of its own. A
+    /// listener that panics is called again with the next event.
     pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
-        let mut events = self.shared.events.subscribe();
+        let (now, mut later) = self.shared.listen();
+        let call = move |event| {
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!("an event listener panicked");
+            }
+        };
         let listen = move || {
+            now.into_iter().for_each(&call);
             loop {
-                match events.blocking_recv() {
-                    Ok(event) => {
-                        if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
-                            tracing::error!("an event listener panicked");
-                        }
-                    }
+                match later.blocking_recv() {
+                    Ok(event) => call(event),
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return,
                 }
@@ -412,12 +419,12 @@ impl Election {
 
     /// Stops leading, if it does, once the work has ended; others come first for half a second.
     pub fn resign(&self) {
-        self.shared.tell(MachineEvent::Asked(Ask::Resign(None)));
+        self.shared.tell(MachineEvent::Resign(None));
     }
 
     /// Stops leading and asks `next` to take over: a hint, no right.
     pub fn resign_to(&self, next: &CandidateId) {
-        self.shared.tell(MachineEvent::Asked(Ask::Resign(Some(next.clone()))));
+        self.shared.tell(MachineEvent::Resign(Some(next.clone())));
     }
 
     /// Stops leading, if it does, and does not campaign until [`Election::undrain`].
@@ -446,7 +453,7 @@ struct RestOnDrop<'a>(&'a Election);
 
 impl Drop for RestOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.shared.set_resting(true);
+        self.0.shared.tell(MachineEvent::Wanted(false));
     }
 }
 

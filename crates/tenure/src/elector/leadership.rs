@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Command;
 use crate::clock::{Clock, Moment};
-use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Why};
+use crate::election::{Ending, Event as MachineEvent, Lead, Why};
 use crate::error::Result;
 use crate::lease::{Answer, Checkpoint, Hold, Token};
 use crate::store::Store;
@@ -159,9 +159,10 @@ impl Leadership {
 
     /// Leaves up to 4 KiB for the successor, written under the token of this term.
     ///
+    /// Saves of one term are sent one after the other, each when the one before has been answered.
+    ///
     /// # Errors
-    /// Unavailable: it may or may not have been kept; save again. A save that was overtaken by a later one of the
-    /// same term counts as kept.
+    /// Unavailable: it may or may not have been kept; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
         let mut last = self.term.saves.lock().await;
@@ -175,7 +176,7 @@ impl Leadership {
 
     /// Gives up the term: the work is told to stop, and when it has, the lease is released.
     pub fn resign(&self) {
-        let resign = MachineEvent::Asked(Ask::Resign(None));
+        let resign = MachineEvent::Resign(None);
         // A driver that is gone has ended the term already.
         let _ = self.term.context.commands.send(Command::Tell(0, resign));
     }

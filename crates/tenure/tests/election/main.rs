@@ -156,6 +156,45 @@ async fn dropping_the_election_sends_nothing_more_and_leaves_the_lease_to_its_tt
 }
 
 #[tokio::test]
+async fn a_dropped_election_campaigns_no_more_even_if_its_timer_is_due() {
+    for _ in 0..50 {
+        let clock = Clock::manual();
+        let store = Flaky::new(&clock);
+        let start = |id| Election::builder("job").id(id).clock(clock.clone()).start(arc(&store));
+        let a = start("a").await.unwrap();
+        drop(a.leadership().await.unwrap());
+        let b = start("b").await.unwrap();
+        let calls = store.calls();
+        drop(b);
+        drop(a);
+        clock.advance(Duration::from_secs(5));
+        Clock::boot().sleep(Duration::from_millis(2)).await;
+        assert_eq!(store.calls(), calls, "nothing more is sent");
+    }
+}
+
+#[tokio::test]
+async fn draining_and_resting_are_two_things() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    assert!(a.lead(async |_| ()).await.is_some());
+    // It rests. Drained now, it stays so when it is wanted again.
+    a.drain();
+    until("drained", || a.status().drained).await;
+    let clock = Clock::boot();
+    tokio::select! {
+        _ = a.lead(async |_| ()) => panic!("a drained candidate leads"),
+        () = clock.sleep(Duration::from_millis(700)) => {}
+    }
+    // Undrained while it rests, it does not lead without work.
+    a.undrain();
+    until("undrained", || !a.status().drained).await;
+    clock.sleep(Duration::from_millis(700)).await;
+    assert!(!a.is_leader());
+    assert!(a.lead(async |_| ()).await.is_some());
+}
+
+#[tokio::test]
 async fn a_panic_in_the_work_releases_the_lease() {
     let store = Flaky::new(&Clock::boot());
     let a = Arc::new(candidate(&store, "a", TTL).await);
@@ -275,9 +314,14 @@ async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
     a.on_event(|_| panic!("a bad listener"));
     drop(a.leadership().await.unwrap());
     let mut events = a.events();
+    // First what is true already: a listener who comes late has missed nothing.
+    let known = events.next().await.unwrap();
+    assert!(matches!(&known, Event::LeaderChanged { from: None, to: Some(to) } if to == "a"));
+    let became = events.next().await.unwrap();
+    assert!(matches!(became, Event::BecameLeader { .. }), "{became:?}");
     a.resign();
     let lost = events.next().await.unwrap();
-    assert!(matches!(lost, Event::LostLeadership { why: Why::Asked, .. }), "{lost:?}");
+    assert!(matches!(lost, Event::LostLeadership { why: Why::Resigned, .. }), "{lost:?}");
     let changed = events.next().await.unwrap();
     assert!(matches!(changed, Event::LeaderChanged { to: None, .. }), "{changed:?}");
     // Nobody else is there, so it leads again.
