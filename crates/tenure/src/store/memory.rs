@@ -440,8 +440,10 @@ impl Store for MemoryStore {
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
-        let now = self.0.clock.now();
+        // The clock is read under the lock, here and below: a time from before it could be one at
+        // which a term still lived that somebody has meanwhile seen expired.
         let mut ledger = self.ledger();
+        let now = self.0.clock.now();
         Ok(holds
             .iter()
             .map(|hold| ledger.renew(now, hold, ttl))
@@ -449,8 +451,8 @@ impl Store for MemoryStore {
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        let now = self.0.clock.now();
         let mut ledger = self.ledger();
+        let now = self.0.clock.now();
         let release = |release: &Release| {
             if ledger.release(now, release)? {
                 let (name, next) = (release.hold.name.clone(), release.next.clone());
@@ -462,21 +464,21 @@ impl Store for MemoryStore {
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        let now = self.0.clock.now();
-        self.ledger().save(now, hold, number, checkpoint)
+        let mut ledger = self.ledger();
+        ledger.save(self.0.clock.now(), hold, number, checkpoint)
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let lease = self
-            .ledger()
-            .revoke(clock.now(), clock.minting_micros(), name, when)?;
+        let mut ledger = self.ledger();
+        let lease = ledger.revoke(clock.now(), clock.minting_micros(), name, when)?;
         self.tell(Change::Look);
         Ok(lease)
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        Ok(self.ledger().observe(self.0.clock.now(), scope))
+        let ledger = self.ledger();
+        Ok(ledger.observe(self.0.clock.now(), scope))
     }
 
     fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {

@@ -1,0 +1,85 @@
+//! The reference, twice: on a clock moved by hand, and on the machine's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure::store::conformance::{Ability, Fixture};
+use tenure::store::memory::{MemoryStore, Spoil};
+use tenure::store::{Scope, Store};
+use tenure::{Clock, Kind, Name, Token};
+
+use crate::Subject;
+
+pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
+    vec![Arc::new(Memory::Manual), Arc::new(Memory::Boot)]
+}
+
+enum Memory {
+    Manual,
+    Boot,
+}
+
+#[async_trait]
+impl Subject for Memory {
+    fn name(&self) -> &'static str {
+        match self {
+            Memory::Manual => "memory",
+            Memory::Boot => "memory-boot",
+        }
+    }
+
+    fn can(&self, ability: Ability) -> bool {
+        matches!(ability, Ability::Garbage | Ability::Lock | Ability::Tokens)
+    }
+
+    // Each trial has a store of its own: a hand on the clock of one would move all.
+    async fn fixture(&self, _alone: bool) -> Result<Box<dyn Fixture>, String> {
+        let clock = match self {
+            Memory::Manual => Clock::manual(),
+            Memory::Boot => Clock::boot(),
+        };
+        Ok(Box::new(InMemory {
+            store: MemoryStore::new(clock.clone()),
+            clock,
+            by_hand: matches!(self, Memory::Manual),
+        }))
+    }
+}
+
+struct InMemory {
+    store: MemoryStore,
+    clock: Clock,
+    by_hand: bool,
+}
+
+#[async_trait]
+impl Fixture for InMemory {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn pass(&self, time: Duration) {
+        if self.by_hand {
+            self.clock.advance(time);
+        } else {
+            self.clock.sleep(time).await;
+        }
+    }
+
+    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
+        self.store.ledger().spoil(name, spoil);
+        true
+    }
+
+    async fn is_untouched(&self, name: &Name) -> bool {
+        let found = self.store.ledger().observe(self.clock.now(), &Scope::name(name));
+        let kinds: Vec<_> = found.iter().map(|item| item.as_ref().map_err(|e| e.kind())).collect();
+        matches!(kinds[..], [Err(Kind::Corrupt | Kind::Unavailable)])
+    }
+
+    async fn set_token(&self, name: &Name, last: Token) -> bool {
+        self.store.ledger().set_token(name, last);
+        true
+    }
+}

@@ -1,0 +1,308 @@
+//! Real servers for the trials: found, started on free ports, private, and gone at the end,
+//! whatever happens.
+//!
+//! `scripts/servers KIND` puts them at `$TENURE_SERVERS/KIND/bin/PROGRAM`.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tenure::Clock;
+
+/// How long a server may take to answer its first probe, and to stop when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program of a kind of server, if it is on this machine.
+pub(crate) fn find(kind: &str, program: &str) -> Option<PathBuf> {
+    let servers = match std::env::var_os("TENURE_SERVERS") {
+        Some(servers) if !servers.is_empty() => PathBuf::from(servers),
+        _ => std::env::home_dir()?.join(".cache/tenure/servers"),
+    };
+    let path = servers.join(kind).join("bin").join(program);
+    path.is_file().then_some(path)
+}
+
+/// What to say when [`find`] finds nothing.
+pub(crate) fn how_to_get(kind: &str) -> String {
+    format!("no server: scripts/servers {kind} gets it")
+}
+
+/// A port nobody listens on now. If somebody takes it before the server does, that fails to start.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on the loopback");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A private directory, removed with everything in it when dropped.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty directory in the machine's place for such.
+    pub(crate) fn new() -> Self {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// An empty directory in `parent`: for a test that cares which file system it is on.
+    pub(crate) fn within(parent: &Path) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("tenure-test-{}-{count}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Scratch(path),
+                // Left by an earlier process with our number.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server of our own: its process group and its directory end with this value.
+pub(crate) struct Server {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    running: Mutex<Option<Running>>,
+    // After `running`: fields are dropped in this order, and the server uses it until it is gone.
+    scratch: Scratch,
+}
+
+impl Server {
+    /// Starts `program` in `scratch`, and returns when `probe` says that it answers.
+    pub(crate) async fn start(
+        scratch: Scratch,
+        program: PathBuf,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+        probe: impl AsyncFn() -> bool,
+    ) -> Result<Server, String> {
+        let server = Server {
+            program,
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            running: Mutex::default(),
+            scratch,
+        };
+        server.start_again(probe).await?;
+        Ok(server)
+    }
+
+    /// Its directory, which is also its working directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// The number of its process, while it runs: to pause or to kill it.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.running().as_ref().map(|running| running.pid)
+    }
+
+    /// Asks it to end, and returns when it has.
+    pub(crate) async fn stop(&self) -> Result<(), String> {
+        let Some(mut running) = self.running().take() else {
+            return Ok(());
+        };
+        let _ = kill_process_group(running.pid, Signal::TERM);
+        let ended = async || matches!(running.child.try_wait(), Ok(Some(_)));
+        // One that does not end is killed when `running` is dropped.
+        wait_until(ended).await.map_err(|()| self.says("does not stop"))
+    }
+
+    /// Starts it as it was started first, with what it has kept in its directory.
+    pub(crate) async fn start_again(&self, probe: impl AsyncFn() -> bool) -> Result<(), String> {
+        let running = Running::spawn(&self.program, &self.arguments, self.directory());
+        let running = running.map_err(|error| self.says(&format!("does not start: {error}")))?;
+        *self.running() = Some(running);
+        let ready = async || self.has_ended() || probe().await;
+        let waited = wait_until(ready).await;
+        if self.has_ended() {
+            return Err(self.says("ended at once"));
+        }
+        waited.map_err(|()| self.says("does not answer"))
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut running = self.running();
+        let child = running.as_mut().map(|running| running.child.try_wait());
+        !matches!(child, Some(Ok(None)))
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What is wrong, with the end of what the server itself has said.
+    fn says(&self, what: &str) -> String {
+        let log = std::fs::read(self.directory().join(LOG)).unwrap_or_default();
+        let end = &log[log.len().saturating_sub(2000)..];
+        let (program, end) = (self.program.display(), String::from_utf8_lossy(end));
+        format!("{program} {what}; its last words:\n{end}")
+    }
+}
+
+/// What the server prints goes here, in its directory.
+const LOG: &str = "output.log";
+
+/// A process group and the one who ends it if we cannot.
+struct Running {
+    child: Child,
+    pid: Pid,
+    undertaker: Child,
+}
+
+impl Running {
+    fn spawn(program: &Path, arguments: &[OsString], directory: &Path) -> std::io::Result<Self> {
+        let log = File::options().append(true).create(true).open(directory.join(LOG))?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Its own: Ctrl-C at the terminal is ours to answer, and its children end with it.
+            .process_group(0)
+            .spawn()?;
+        match undertaker(child.id(), directory) {
+            Ok(undertaker) => Ok(Running { pid: Pid::from_child(&child), child, undertaker }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Where Drop does not run (SIGKILL, Ctrl-C) the kernel closes our end of a pipe, and this shell
+/// does the rest.
+fn undertaker(group: u32, directory: &Path) -> std::io::Result<Child> {
+    Command::new("/bin/sh")
+        .args(["-c", r#"read -r _; kill -s KILL -- "-$1"; rm -rf -- "$2""#, "sh"])
+        .arg(group.to_string())
+        .arg(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // First the undertaker: once the server is reaped, its number may be somebody else's.
+        let _ = self.undertaker.kill();
+        let _ = self.undertaker.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again, but not for ever.
+async fn wait_until(mut done: impl AsyncFnMut() -> bool) -> Result<(), ()> {
+    let clock = Clock::boot();
+    let end = clock.now() + PATIENCE;
+    while !done().await {
+        if clock.now() >= end {
+            return Err(());
+        }
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Trials of the above: what is started here must not outlive us.
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("servers::end_with_their_value", end_with_their_value),
+        Trial::test("servers::end_with_their_owner", end_with_their_owner),
+        Trial::test("servers::say_why_they_do_not_start", say_why_they_do_not_start),
+    ]
+}
+
+/// A shell as a server: it writes a file, by which it is known to run, and starts a child.
+async fn shell(script: &str) -> Result<Server, String> {
+    let scratch = Scratch::new();
+    let ready = scratch.path().join("ready");
+    let probe = async || ready.exists();
+    Server::start(scratch, "/bin/sh".into(), ["-c", script], probe).await
+}
+
+const WAITING: &str = "sleep 1000 & echo $! >child; mv child ready; wait";
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn is_there(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.trim()));
+    // One that is dead and not yet reaped by its new parent runs no more.
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn end_with_their_value() -> Result<(), Failed> {
+    runtime()?.block_on(async {
+        let server = shell(WAITING).await?;
+        let directory = server.directory().to_owned();
+        let child = std::fs::read_to_string(directory.join("ready"))?;
+        let pid = server.pid().ok_or("it runs")?.to_string();
+        assert!(is_there(&pid) && is_there(&child), "both run");
+        server.stop().await?;
+        assert!(server.pid().is_none() && !is_there(&pid), "it stops when asked");
+        std::fs::remove_file(directory.join("ready"))?;
+        server.start_again(async || directory.join("ready").exists()).await?;
+        let child = std::fs::read_to_string(directory.join("ready"))?;
+        assert!(is_there(&child), "it runs again");
+        // As in a trial that fails.
+        let panicked = std::thread::spawn(move || {
+            let _server = server;
+            std::panic::resume_unwind(Box::new("a trial fails"));
+        });
+        assert!(panicked.join().is_err());
+        wait_until(async || !is_there(&child)).await.map_err(|()| "its child still runs")?;
+        assert!(!directory.exists(), "{} is left", directory.display());
+        Ok(())
+    })
+}
+
+fn end_with_their_owner() -> Result<(), Failed> {
+    runtime()?.block_on(async {
+        let server = shell(WAITING).await?;
+        let directory = server.directory().to_owned();
+        let child = std::fs::read_to_string(directory.join("ready"))?;
+        // What the kernel does when we are killed: our end of the pipe is closed.
+        let pipe = server.running().as_mut().and_then(|running| running.undertaker.stdin.take());
+        drop(pipe.ok_or("the undertaker listens")?);
+        let gone = async || !is_there(&child) && !directory.exists();
+        wait_until(gone).await.map_err(|()| "the undertaker has left something")?;
+        Ok(())
+    })
+}
+
+fn say_why_they_do_not_start() -> Result<(), Failed> {
+    runtime()?.block_on(async {
+        let Err(why) = shell("echo no such option >&2; exit 3").await else {
+            return Err("a server that ended has not started".into());
+        };
+        assert!(why.contains("ended at once") && why.contains("no such option"), "{why}");
+        Ok(())
+    })
+}
