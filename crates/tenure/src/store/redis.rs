@@ -29,12 +29,13 @@
 //! # Permissions
 //! For leases under `myapp:`, which the whole conformance suite runs with:
 //! ```text
-//! ACL SETUSER tenure on >PASSWORD resetkeys ~myapp:* ~tenure:* resetchannels &tenure:wake* -@all
+//! ACL SETUSER tenure on >PASSWORD resetkeys ~myapp:* ~tenure:* resetchannels &tenure:wake:* -@all
 //!   +ping +select +evalsha +eval +time +info +config|get +get +getrange +set +del +pexpireat +pexpiretime +pttl +persist
 //!   +hlen +hstrlen +hmget +hset +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe
 //! ```
 //! Without `+info` a server that forgot is not noticed; without `+config|get` no server counts as one that fsyncs.
-//! Before 7.0 leave out `+pexpiretime`, and write `+config` for `+config|get`.
+//! Before 7.0 leave out `+pexpiretime`, and write `+config` for `+config|get`. For a database other than the first the
+//! channels are `&tenure:wake@N:*`.
 
 use std::sync::Arc;
 use std::time::Duration;

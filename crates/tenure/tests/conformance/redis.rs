@@ -21,8 +21,11 @@ use crate::servers::{self, Scratch, Server, free_port};
 
 const PASSWORD: &str = "s3cret";
 
+/// The names that do not begin with their property's: those at the limits.
+const ODD: &str = "~x* ~X* ~0 ~-* ~_* ~:* ~.* ~/* ~a* ~A* ~b/* ~live* ~NUL ~con";
+
 /// What the store's module header asks for, but for the keys.
-const PERMISSIONS: &str = "resetchannels &tenure:wake* -@all +ping +select +evalsha +eval +time +info \
+const PERMISSIONS: &str = "resetchannels &tenure:wake:* -@all +ping +select +evalsha +eval +time +info \
     +config|get +get +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hlen +hstrlen +hmget +hset \
     +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe";
 
@@ -90,7 +93,8 @@ impl Private {
         arguments.extend(["--appendonly", "yes", "--appendfsync", "always", "--dir", "."]);
         let user = user();
         if limited {
-            arguments.extend(["--user", &user]);
+            arguments.push("--user");
+            arguments.extend(user.split(' '));
         }
         let answers = async || answers(port).await;
         let server = wait_for(Server::start(Scratch::new(), program, arguments, answers))?;
@@ -111,7 +115,9 @@ fn wait_for<T>(future: impl Future<Output = T>) -> T {
 /// The user of the documentation, for exactly the names the trials use.
 fn user() -> String {
     let keys: Vec<String> = conformance::names().map(|name| format!("~{name}:*")).collect();
-    format!("tenure on >{PASSWORD} resetkeys {} ~tenure:* {PERMISSIONS}", keys.join(" "))
+    let keys = keys.join(" ");
+    let words = format!("tenure on >{PASSWORD} resetkeys {keys} {ODD} ~tenure:* {PERMISSIONS}");
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 async fn answers(port: u16) -> bool {

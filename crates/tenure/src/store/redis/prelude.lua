@@ -175,7 +175,7 @@ local function lease(tag, found)
   local record = found.record
   local token = record and text(record.token) or ''
   if found.visible and not found.ours then
-    local left = found.latest == -1 and DAY or math.max(found.latest - now, 0)
+    local left = found.earliest == -1 and DAY or math.max(found.earliest - now, 0)
     left = text(left * 1000)
     return { tag, 'stranger', found.value, '', token, left, left, '', '', '', '', '', false }
   end

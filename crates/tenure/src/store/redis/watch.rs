@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use redis::Msg;
 use redis::aio::{PubSubSink, PubSubStream};
+use redis::{Msg, RedisResult};
 
 use super::connection::{CONNECT_LIMIT, Connector};
 use super::settings::Settings;
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lease::{CandidateId, Name, Token};
 use crate::store::{Change, Scope};
 
@@ -78,7 +78,9 @@ impl Watch {
             }
             if let Some(message) = self.message().await {
                 self.pause = Duration::ZERO;
-                return change(&self.prefix, &message);
+                if let Some(change) = change(&self.prefix, &self.scope, &message) {
+                    return change;
+                }
             }
         }
     }
@@ -106,48 +108,54 @@ impl Watch {
 
     async fn listen(&self) -> Result<(PubSubSink, PubSubStream)> {
         let (mut sink, messages) = self.connector.pubsub().await?.split();
-        let subscribing = async {
-            match &self.scope {
-                Scope::Prefix(prefix) => {
-                    sink.psubscribe(format!("{}*", escaped(&format!("{}{prefix}", self.prefix))))
-                        .await?;
-                }
-                Scope::Names(names) => {
-                    for names in names.chunks(CHANNELS) {
-                        let channels: Vec<String> =
-                            names.iter().map(|name| format!("{}{name}", self.prefix)).collect();
-                        sink.subscribe(channels).await?;
-                    }
-                }
-            }
-            Ok(())
-        };
         let settings = &self.connector.settings;
-        match tokio::time::timeout(CONNECT_LIMIT, subscribing).await {
+        match tokio::time::timeout(CONNECT_LIMIT, self.subscribe(&mut sink)).await {
             Ok(Ok(())) => Ok((sink, messages)),
             Ok(Err(error)) => Err(settings.trouble(&error, None).error),
             Err(_) => Err(settings.silent("subscribing", CONNECT_LIMIT)),
         }
     }
-}
 
-/// What a message says; whatever is not ours is a reason to look.
-fn change(prefix: &str, message: &Msg) -> Change {
-    read(prefix, message.get_channel_name(), message.get_payload_bytes()).unwrap_or(Change::Look)
-}
-
-fn read(prefix: &str, channel: &str, payload: &[u8]) -> Result<Change> {
-    let unknown = || Error::corrupt("not a message of ours");
-    let name = Name::stored(channel.strip_prefix(prefix).ok_or_else(unknown)?)?;
-    let payload = std::str::from_utf8(payload).map_err(|_| unknown())?;
-    match payload.split_once(' ').ok_or_else(unknown)? {
-        ("granted", token) => {
-            let token = Token::new(token.parse().map_err(|_| unknown())?)?;
-            Ok(Change::Granted { name, token })
+    async fn subscribe(&self, sink: &mut PubSubSink) -> RedisResult<()> {
+        let channel = |end: &str| format!("{}{end}", self.prefix);
+        match &self.scope {
+            Scope::Prefix(prefix) => {
+                let narrow = sink.psubscribe(escaped(&channel(prefix)) + "*").await;
+                match narrow {
+                    // A user's patterns are compared by the letter: `&tenure:wake:*` allows that one and none within it.
+                    Err(error) if error.code() == Some("NOPERM") => {
+                        sink.psubscribe(channel("*")).await
+                    }
+                    other => other,
+                }
+            }
+            Scope::Names(names) => {
+                for names in names.chunks(CHANNELS) {
+                    let channels: Vec<String> =
+                        names.iter().map(|name| channel(name.as_str())).collect();
+                    sink.subscribe(channels).await?;
+                }
+                Ok(())
+            }
         }
-        ("freed", "") => Ok(Change::Freed { name, next: None }),
-        ("freed", next) => Ok(Change::Freed { name, next: Some(CandidateId::new(next)?) }),
-        _ => Err(unknown()),
+    }
+}
+
+/// What a message says, if it concerns the scope. Whatever we do not understand is a reason to look.
+fn change(prefix: &str, scope: &Scope, message: &Msg) -> Option<Change> {
+    let name = message.get_channel_name().strip_prefix(prefix).map(Name::stored)?.ok()?;
+    let payload = message.get_payload_bytes();
+    scope.contains(&name).then(|| read(name, payload).unwrap_or(Change::Look))
+}
+
+fn read(name: Name, payload: &[u8]) -> Option<Change> {
+    match std::str::from_utf8(payload).ok()?.split_once(' ')? {
+        ("granted", token) => {
+            Some(Change::Granted { name, token: Token::new(token.parse().ok()?).ok()? })
+        }
+        ("freed", "") => Some(Change::Freed { name, next: None }),
+        ("freed", next) => Some(Change::Freed { name, next: Some(CandidateId::new(next).ok()?) }),
+        _ => None,
     }
 }
 
