@@ -87,12 +87,15 @@ impl Settings {
         let said = said(error, password);
         let (error, broken) = match error.kind() {
             ErrorKind::Io => (self.lost(error), true),
-            ErrorKind::Parse => (
-                Error::denied(format!(
-                    "what {self} says is not the Redis protocol. If it wants TLS, write rediss://"
-                )),
-                true,
-            ),
+            // An answer that was cut off is a lost connection like any other.
+            ErrorKind::Parse if said.contains("end of input") => {
+                let message = format!("the connection to {self} was lost within an answer");
+                (Error::unavailable(message), true)
+            }
+            ErrorKind::Parse => {
+                let what = "is not the Redis protocol. If it wants TLS, write rediss://";
+                (Error::denied(format!("what {self} says {what}")), true)
+            }
             _ => self.refusal(code, &said),
         };
         Trouble { error, no_script: code == "NOSCRIPT", broken }
