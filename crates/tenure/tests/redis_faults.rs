@@ -1,4 +1,7 @@
-//! The Redis store while its server is killed, frozen, flushed, restored, at its limits, and meddled with.
+//! The Redis store while its server is killed, frozen, flushed, restored, at its limits, and
+//! meddled with.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +20,8 @@ mod servers;
 
 use proxy::Proxy;
 use redis_rig::{
-    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken, tests,
+    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
+    tests,
 };
 
 fn main() -> ExitCode {
@@ -132,7 +136,8 @@ async fn a_deleted_key_is_held_back_until_its_time() {
     waits(&second);
     assert!(second.hold.token > first.hold.token);
     assert_eq!(second.lineage.origin, second.hold.token);
-    // Also when the reply was lost, and for whoever comes after one that did not wait for the end of it.
+    // Also when the reply was lost, and for whoever comes after one that did not wait for the end
+    // of it.
     waits(&granted(&*store, &newcomer).await);
     release(&*store, &second.hold).await;
     let third = granted(&*store, &claim("a", "third")).await;
@@ -180,7 +185,8 @@ async fn huge_and_unreadable_values_are_strangers() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     for value in [vec![b'x'; 10 << 20], b"\xff\xfe\x00\n".to_vec(), Vec::new()] {
-        let set = [b"SET".to_vec(), b"big".to_vec(), value.clone(), b"PX".to_vec(), b"9000".to_vec()];
+        let set =
+            [b"SET".to_vec(), b"big".to_vec(), value.clone(), b"PX".to_vec(), b"9000".to_vec()];
         rig.run_bytes::<()>(&set).await;
         let lease = taken(acquire(&*store, &claim("big", "me")).await);
         let id = lease.holder.expect("a stranger").id;
@@ -420,7 +426,8 @@ async fn examination_is_honest() {
     rig.run::<()>("CONFIG SET appendfsync everysec").await;
     let report = store.examine().await.unwrap();
     assert_eq!((report.grade, verdict(&report, "durability")), (Grade::C, Verdict::Weak));
-    rig.run::<()>("CONFIG SET appendfsync always maxmemory 100mb maxmemory-policy allkeys-lru").await;
+    rig.run::<()>("CONFIG SET appendfsync always maxmemory 100mb maxmemory-policy allkeys-lru")
+        .await;
     let report = store.examine().await.unwrap();
     assert_eq!((report.grade, verdict(&report, "eviction")), (Grade::C, Verdict::Weak));
     // What may not be asked is not taken for good.

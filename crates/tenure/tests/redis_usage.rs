@@ -1,5 +1,7 @@
 //! What people see in Redis, and what a lease costs there.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -104,7 +106,8 @@ async fn a_unix_socket_works() {
 async fn calls(rig: &Rig) -> u64 {
     let info = rig.run::<String>("INFO commandstats").await;
     let count = |command: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        let line =
+            info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
         line.map_or(0, |rest| rest.split(',').next().unwrap().parse::<u64>().unwrap())
     };
     count("evalsha") + count("eval")
@@ -129,7 +132,9 @@ async fn a_hundred_thousand_leases() {
     let store = rig.open().await;
     let clock = Clock::boot();
     let claims: Vec<Claim> = (0..100_000).map(|i| claim(&format!("fleet:{i}"), "me")).collect();
-    let timed = async |what: &str, calls_before: u64, work: &mut (dyn Future<Output = ()> + Unpin + Send)| {
+    let timed = async |what: &str,
+                       calls_before: u64,
+                       work: &mut (dyn Future<Output = ()> + Unpin + Send)| {
         let start = clock.now();
         work.await;
         let took = clock.now().since(start);

@@ -1,41 +1,48 @@
 //! `redis://` and `rediss://`: leases in one Redis or Valkey server (6.2 or later).
 //!
 //! # How the contract maps onto Redis
-//! - A lease is a key that everybody knows how to read, `NAME`: a string, the holder's id, expiring with the lease. What
-//!   it has no room for is in the hash `tenure:{NAME}`: token, nonce, TTL, checkpoint, and `until`, the server's time at
-//!   which we made `NAME` expire. `NAME` is ours only if its value is the companion's candidate and it expires at
-//!   `until`; any other `NAME` is a stranger's lock (a plain `SET NAME id NX PX ttl`, even with our id) and is waited for.
-//! - Every verb is one script, so it is atomic, and one round trip for up to a thousand names. The server's clock judges
-//!   expiry and mints tokens.
-//! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking only; acquire and every
-//!   renewal put a name back, and names whose lease is forgotten are passed over.
+//! - A lease is a key that everybody knows how to read, `NAME`: a string, the holder's id,
+//!   expiring with the lease. What it has no room for is in the hash `tenure:{NAME}`: token, nonce,
+//!   TTL, checkpoint, and `until`, the server's time at which we made `NAME` expire. `NAME` is ours
+//!   only if its value is the companion's candidate and it expires at `until`; any other `NAME` is
+//!   a stranger's lock (a plain `SET NAME id NX PX ttl`, even with our id) and is waited for.
+//! - Every verb is one script, so it is atomic, and one round trip for up to a thousand names.
+//!   The server's clock judges expiry and mints tokens.
+//! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking
+//!   only; acquire and every renewal put a name back, and names whose lease is forgotten are passed
+//!   over.
 //! - acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease runs out.
-//! - A companion is forgotten a day after its lease was last anybody's, unless it holds a checkpoint.
+//! - A companion is forgotten a day after its lease was last anybody's, unless it holds a
+//!   checkpoint.
 //!
 //! # What Redis can forget, and what we do about it
-//! The companion says when its visible key was to expire. One that is gone before was deleted or evicted: the lease can be
-//! had, but its origin is new and a newcomer is told to hold it without leading until the old time has run out
-//! ([`Grant::quarantine`]). A server that has been up for less than `quarantine` (three TTLs) may have
-//! lost what it granted before: the same, for every grant. A server process that is not the one that wrote
-//! the record breaks the chain of origins, so that waiters hold back. Both only where the server does not
-//! fsync every write (`appendonly yes`, `appendfsync always`) or was promoted from a replica. `FLUSHALL` on an old server
-//! is noticed by waiters and not by newcomers.
+//! The companion says when its visible key was to expire. One that is gone before was deleted or
+//! evicted: the lease can be had, but its origin is new and a newcomer is told to hold it without
+//! leading until the old time has run out ([`Grant::quarantine`]). A server that has been up for
+//! less than `quarantine` (three TTLs) may have lost what it granted before: the same, for every
+//! grant. A server process that is not the one that wrote the record breaks the chain of origins,
+//! so that waiters hold back. Both only where the server does not fsync every write (`appendonly
+//! yes`, `appendfsync always`) or was promoted from a replica. `FLUSHALL` on an old server is
+//! noticed by waiters and not by newcomers.
 //!
 //! # URL
-//! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS, `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`.
-//! Options: `password_file=PATH`, `ca=FILE`, `cert=FILE` with `key=FILE` (all read anew for every connection), `socket=PATH`,
-//! `quarantine=12s` (`0s`: none). There is no option that weakens TLS, and no way from `rediss://` to plaintext.
+//! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS,
+//! `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`. Options: `password_file=PATH`, `ca=FILE`,
+//! `cert=FILE` with `key=FILE` (all read anew for every connection), `socket=PATH`,
+//! `quarantine=12s` (`0s`: none). There is no option that weakens TLS, and no way from `rediss://`
+//! to plaintext.
 //!
 //! # Permissions
 //! For leases under `myapp:`, which the whole conformance suite runs with:
 //! ```text
 //! ACL SETUSER tenure on >PASSWORD resetkeys ~myapp:* ~tenure:* resetchannels &tenure:wake:* -@all
-//!   +ping +select +evalsha +eval +time +info +config|get +get +getrange +set +del +pexpireat +pexpiretime +pttl +persist
-//!   +hlen +hstrlen +hmget +hset +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe
+//!   +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists
+//!   +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset
+//!   +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe
 //! ```
-//! Without `+info` a server that forgot is not noticed; without `+config|get` no server counts as one that fsyncs.
-//! Before 7.0 leave out `+pexpiretime`, and write `+config` for `+config|get`. For a database other than the first the
-//! channels are `&tenure:wake@N:*`.
+//! Without `+info` a server that forgot is not noticed; without `+config|get` no server counts as
+//! one that fsyncs. Before 7.0 leave out `+pexpiretime`, and write `+config` and `+object` for the
+//! two with a bar. For a database other than the first the channels are `&tenure:wake@N:*`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +71,8 @@ mod watch;
 
 /// Leases in a Redis server.
 ///
-/// Nothing is connected until it is used, and a connection that breaks is replaced by the next call.
+/// Nothing is connected until it is used, and a connection that breaks is replaced by the next
+/// call.
 #[derive(Debug)]
 pub struct RedisStore {
     connector: Connector,
@@ -117,7 +125,8 @@ impl RedisStore {
             let (state, page) = call.send(link).await?.names();
             if state == "corrupt" {
                 return Err(Error::corrupt(format!(
-                    "'{INDEX_KEY}' is not the index of our leases: delete it, and the next renewals write it anew"
+                    "'{INDEX_KEY}' is not the index of our leases: delete it, and the next \
+                     renewals write it anew"
                 )));
             }
             let last = page.last().cloned();
@@ -255,7 +264,8 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Nothing is written for a TTL that cannot be kept; the election has checked it against [`Limits`] before.
+    /// Nothing is written for a TTL that cannot be kept; the election has checked it against
+    /// [`Limits`] before.
     fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let longest = self.limits().max_ttl;
         if ttl.is_zero() || ttl > longest {

@@ -25,8 +25,9 @@ const PASSWORD: &str = "s3cret";
 const ODD: &str = "~x* ~X* ~0 ~-* ~_* ~:* ~.* ~/* ~a* ~A* ~b/* ~live* ~NUL ~con";
 
 /// What the store's module header asks for, but for the keys.
-const PERMISSIONS: &str = "resetchannels &tenure:wake:* -@all +ping +select +evalsha +eval +time +info \
-    +config|get +get +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hlen +hstrlen +hmget +hset \
+const PERMISSIONS: &str = "resetchannels &tenure:wake:* -@all \
+    +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists \
+    +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset \
     +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe";
 
 pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {

@@ -1,5 +1,8 @@
-//! What the tests of the Redis store share: a private server, an administrator's hand on it, and trials that are shown
-//! as ignored where there is no server (and fail where `TENURE_REQUIRE_STORES` asks for it).
+//! What the tests of the Redis store share: a private server, an administrator's hand on it, and
+//! trials that are shown as ignored where there is no server (and fail where
+//! `TENURE_REQUIRE_STORES` asks for it).
+
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,7 +26,9 @@ pub(crate) type Test = (&'static str, fn() -> BoxFuture<'static, ()>);
 /// A named trial of an async function.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
-        &[$((stringify!($name), || Box::pin($name()) as futures_util::future::BoxFuture<'static, ()>)),*]
+        &[$((stringify!($name), || {
+            Box::pin($name()) as futures_util::future::BoxFuture<'static, ()>
+        })),*]
     };
 }
 pub(crate) use tests;

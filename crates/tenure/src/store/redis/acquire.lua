@@ -1,11 +1,12 @@
 -- KEYS: the index, then NAME and companion of each claim.
 -- ARGV: channel prefix, quarantine in ms ('' is three TTLs), '1' if the server fsyncs every write;
---       then candidate, nonce, TTL in ms and note of each claim.
--- Answers {clock, item...}; an item is {'held', token, origin, before, quarantine, checkpoint}, a lease, or corrupt.
+-- then candidate, nonce, TTL in ms and note of each claim. Answers {clock, item...}; an item is
+-- {'held', token, origin, before, quarantine, checkpoint}, a lease, or corrupt.
 
 local PREFIX, WINDOW, DURABLE = ARGV[1], ARGV[2], ARGV[3] == '1'
 
--- A replica that was made the primary may lack what the old one had acknowledged, whatever it fsyncs itself.
+-- A replica that was made the primary may lack what the old one had acknowledged, whatever it
+-- fsyncs itself.
 local function was_promoted()
   local info = redis.pcall('INFO', 'replication')
   return type(info) ~= 'string' or not string.find(info, 'master_replid2:0000000000', 1, true)
@@ -24,8 +25,8 @@ local function server()
   return facts
 end
 
--- How long a newcomer holds without leading: a young server may have lost what an older one had granted, and a
--- visible key deleted before its time leaves a holder who does not know it yet.
+-- How long a newcomer holds without leading: a young server may have lost what an older one had
+-- granted, and a visible key deleted before its time leaves a holder who does not know it yet.
 local function quarantine(quiet, ttl)
   local wait, process = math.max(quiet - now, 0), server()
   if process.age and not process.durable then
@@ -36,15 +37,17 @@ local function quarantine(quiet, ttl)
 end
 
 local function held(record, before, quiet, ttl)
-  return { 'held', text(record.token), text(record.origin), before, quarantine(quiet, ttl), record.checkpoint }
+  local token, origin = text(record.token), text(record.origin)
+  return { 'held', token, origin, before, quarantine(quiet, ttl), record.checkpoint }
 end
 
 local function grant(found, candidate, nonce, ttl, note)
-  local last = found.record or { token = 0, quiet = 0, checkpoint = false, life = server().life, before = '' }
+  local life = server().life
+  local last = found.record
+    or { token = 0, quiet = 0, checkpoint = false, life = life, before = '' }
   local token = mint(last.token)
   if not token then return { 'corrupt', OUT_OF_TOKENS } end
-  local life = server().life
-  local origin, before, quiet = last.origin or token, found.record and ending(last) or '', last.quiet
+  local origin, before, quiet = last.origin or token, ending(last), last.quiet
   local vanished = last.term and now < last.ends
   if vanished then quiet = math.max(quiet, last.ends) end
   -- Where the chain is broken the record begins anew, so that waiters see it and hold back.
@@ -52,9 +55,11 @@ local function grant(found, candidate, nonce, ttl, note)
   local ends = now + ttl
   redis.call('HSET', found.key,
     'v', '1', 'origin', text(origin), 'token', text(token), 'life', life, 'quiet', text(quiet),
-    'candidate', candidate, 'nonce', nonce, 'ttl', text(ttl), 'until', text(ends), 'since', text(now),
-    'saved', '', 'before', before, 'next', '', 'note', note)
-  redis.call('SET', found.name, candidate)
+    'candidate', candidate, 'nonce', nonce, 'ttl', text(ttl), 'until', text(ends),
+    'since', text(now), 'saved', '', 'before', before, 'next', '', 'note', note)
+  -- PX first, so that the key ends by itself even if we may not do the next step; then to the very
+  -- millisecond.
+  redis.call('SET', found.name, candidate, 'PX', text(ttl))
   redis.call('PEXPIREAT', found.name, text(ends))
   keep(found.key, last.checkpoint, ends)
   -- A hint: that nobody may be told is no reason not to grant.

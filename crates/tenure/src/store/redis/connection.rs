@@ -1,8 +1,10 @@
-//! One connection for many calls at once, made when it is needed and replaced when it is not to be trusted.
+//! One connection for many calls at once, made when it is needed and replaced when it is not to be
+//! trusted.
 //!
-//! Every call carries a guard. A call that is dropped before its answer came (the elector's own time limit) or that
-//! ended in an I/O error leaves the connection *suspect*, and the next call makes a new one: a half-open
-//! connection costs one time limit, not all of them. Calls already under way on the old one may still be answered.
+//! Every call carries a guard. A call that is dropped before its answer came (the elector's own
+//! time limit) or that ended in an I/O error leaves the connection *suspect*, and the next call
+//! makes a new one: a half-open connection costs one time limit, not all of them. Calls already
+//! under way on the old one may still be answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +21,7 @@ use tokio::task::AbortHandle;
 use super::settings::{Place, Settings};
 use super::tls;
 use super::trouble::Trouble;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// The longest a connection may take, handshakes and log-in included.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -104,7 +106,8 @@ impl Connector {
         }
     }
 
-    /// A plaintext server may wait for ever for the end of what it takes for a line in our TLS greeting.
+    /// A plaintext server may wait for ever for the end of what it takes for a line in our TLS
+    /// greeting.
     async fn why_silent(&self) -> Error {
         let silent = self.settings.silent("connecting", CONNECT_LIMIT);
         if self.settings.tls.is_none() {
@@ -169,13 +172,14 @@ impl Connector {
                 };
                 let name = tls::server_name(host)?;
                 let stream = self.tcp().await.map_err(|error| settings.unreachable(&error))?;
-                let stream = secure.connect(name, stream).await;
-                Ok(Box::new(stream.map_err(|error| settings.insecure(&error))?))
+                let stream = async { heard(secure.connect(name, stream).await?).await };
+                Ok(Box::new(stream.await.map_err(|error| settings.insecure(&error))?))
             }
         }
     }
 
-    /// The first address that answers. The name is resolved anew for every connection, off this thread.
+    /// The first address that answers. The name is resolved anew for every connection, off this
+    /// thread.
     async fn tcp(&self) -> io::Result<TcpStream> {
         let Place::Tcp { host, port } = &self.settings.place else {
             return Err(io::Error::other("not a host"));
@@ -200,6 +204,24 @@ impl Connector {
         }
         Err(last)
     }
+}
+
+/// Waits for the first answer over TLS. A server that refuses our certificate says so only after
+/// the handshake, and what it says would be lost on whoever writes before reading.
+async fn heard<S: Io>(mut stream: S) -> io::Result<S> {
+    let written = stream.write_all(b"PING\r\n").await;
+    let mut byte = [0];
+    // Whatever it is (+PONG, -NOAUTH, -LOADING), it is one line.
+    for _ in 0..1_000 {
+        if stream.read(&mut byte).await? == 0 {
+            written?;
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if byte == *b"\n" {
+            return Ok(stream);
+        }
+    }
+    Err(io::Error::other("its first line does not end"))
 }
 
 /// Reading a file may block, and the renewals' thread must not.
@@ -236,7 +258,8 @@ impl Link {
         }
     }
 
-    /// Logs in, and finds out whether the server is ready: PING is answered by one that is loading, with LOADING.
+    /// Logs in, and finds out whether the server is ready: PING is answered by one that is loading,
+    /// with LOADING.
     async fn greet(&self) -> Result<()> {
         let mut commands = Vec::new();
         if let Some(password) = &self.password {
@@ -252,7 +275,13 @@ impl Link {
         }
         commands.push(redis::cmd("PING"));
         for command in &commands {
-            self.send(command).await.map_err(|trouble| trouble.error)?;
+            self.send(command).await.map_err(|trouble| match trouble.error.kind() {
+                Kind::Unavailable if trouble.broken && self.settings.tls.is_none() => {
+                    let hint = "before it said anything. If it wants TLS, write rediss://";
+                    Error::unavailable(format!("{}, {hint}", trouble.error))
+                }
+                _ => trouble.error,
+            })?;
         }
         Ok(())
     }

@@ -104,8 +104,9 @@ fn role(info: &Facts) -> Check {
             "role",
             Verdict::Weak,
             format!(
-                "a primary with {replicas} replica(s), which follow it asynchronously: a failover may lose a lease that \
-                 was granted, so two may lead for up to a TTL. Fence what must not happen twice"
+                "a primary with {replicas} replica(s), which follow it asynchronously: a failover \
+                 may lose a lease that was granted, so two may lead for up to a TTL. Fence what \
+                 must not happen twice"
             ),
         ),
         Some(_) => {
@@ -121,12 +122,12 @@ fn durability(info: &Facts, fsync: Option<&str>) -> Check {
             check("durability", Verdict::Good, "every write is on disk before it is acknowledged")
         }
         (Some("1"), Some(other)) => weak(format!(
-            "appendonly with appendfsync {other}: a crash of the machine forgets the last writes. Waiters and the \
-             quarantine make up for it; 'appendfsync always' removes it"
+            "appendonly with appendfsync {other}: a crash of the machine forgets the last writes. \
+             Waiters and the quarantine make up for it; 'appendfsync always' removes it"
         )),
         (Some(_), Some(_)) => weak(
-            "no appendonly file: a restart forgets leases. Waiters and the quarantine make up for it; \
-             'appendonly yes' with 'appendfsync always' removes it"
+            "no appendonly file: a restart forgets leases. Waiters and the quarantine make up for \
+             it; 'appendonly yes' with 'appendfsync always' removes it"
                 .to_owned(),
         ),
         (None, _) => weak(ALLOW_INFO.to_owned()),

@@ -1,5 +1,6 @@
--- KEYS: the index. ARGV: from where, to where, how many at most. Answers {last, name...}: `last` is where the next page
--- begins ('' if this was all), and what is too long for a name is left out, so that nobody can make us read it.
+-- KEYS: the index. ARGV: from where, to where, how many at most. Answers {last, name...}: `last` is
+-- where the next page begins ('' if this was all), and what is too long for a name is left out, so
+-- that nobody can make us read it.
 
 local found = read('ZRANGEBYLEX', KEYS[1], ARGV[1], ARGV[2], 'LIMIT', '0', ARGV[3])
 if not found then return { 'corrupt' } end

@@ -1,9 +1,10 @@
 -- What every script shares: the server's clock, reading what lies under a name, and showing it.
 --
--- A lease is two keys: NAME, a string that everybody knows how to read, and its companion tenure:{NAME}, a hash with
--- the rest. Scripts touch the keys they are given and no others. One item that cannot be read is answered with
--- {'corrupt', why} and left alone; it never spoils the items beside it, so reads are checked before anything is written.
--- Numbers leave a script as text(n) and by no other way: Lua's own conversions round tokens.
+-- A lease is two keys: NAME, a string that everybody knows how to read, and its companion
+-- tenure:{NAME}, a hash with the rest. Scripts touch the keys they are given and no others. One
+-- item that cannot be read is answered with {'corrupt', why} and left alone; it never spoils the
+-- items beside it, so reads are checked before anything is written. Numbers leave a script as
+-- text(n) and by no other way: Lua's own conversions round tokens.
 
 -- Redis 6 with lua-replicate-commands off would refuse to write after TIME.
 if redis.replicate_commands then redis.replicate_commands() end
@@ -11,8 +12,8 @@ if redis.replicate_commands then redis.replicate_commands() end
 local TOKEN_END = 9007199254740992 -- 2^53
 local DAY = 86400000
 local FIELDS = {
-  'v', 'origin', 'token', 'life', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved', 'before', 'next',
-  'note', 'checkpoint'
+  'v', 'origin', 'token', 'life', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
+  'before', 'next', 'note', 'checkpoint'
 }
 local LIMITS = { 8, 16, 16, 40, 16, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
 
@@ -26,7 +27,7 @@ end
 
 -- A canonical decimal below 2^53, or nil.
 local function number(digits)
-  if not digits or #digits > 16 or not string.find(digits, '^%d+$') or string.find(digits, '^0%d') then
+  if #digits > 16 or not string.find(digits, '^%d+$') or string.find(digits, '^0%d') then
     return nil
   end
   local value = tonumber(digits)
@@ -73,7 +74,8 @@ local function is_note(note)
   return true
 end
 
--- What a command says, or nil if the key is of another type. Any other error ends the script with its own code.
+-- What a command says, or nil if the key is of another type. Any other error ends the script with
+-- its own code.
 local function read(...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err then
@@ -83,7 +85,8 @@ local function read(...)
   return reply
 end
 
--- When a key expires: the earliest and the latest millisecond it can be. -1: never. -2: there is no such key.
+-- When a key expires: the earliest and the latest millisecond it can be. -1: never. -2: there is no
+-- such key.
 local has_expiretime = true
 local function expiry(key)
   if has_expiretime then
@@ -95,30 +98,56 @@ local function expiry(key)
   local left = redis.call('PTTL', key)
   if left < 0 then return left, left end
   local to = redis.call('TIME')
-  -- Both ends rounded outwards: a pause of the server between the three must not look like a stranger.
+  -- Both ends rounded outwards: a pause of the server between the three must not look like a
+  -- stranger.
   local earliest = math.floor((tonumber(from[1]) * 1000000 + tonumber(from[2])) / 1000) + left - 1
   local latest = math.floor((tonumber(to[1]) * 1000000 + tonumber(to[2])) / 1000) + left + 1
   return earliest, latest
 end
 
--- The companion as a table; false if there is none; nil and why if it is not one of ours.
-local function companion(key)
-  local fields = read('HLEN', key)
-  if not fields then return nil, 'its companion key is not a hash' end
-  if fields == 0 then return false end
-  for i, field in ipairs(FIELDS) do
-    if redis.call('HSTRLEN', key, field) > LIMITS[i] then
-      return nil, 'the field ' .. field .. ' of its companion key is too long'
+local function wrong(field, what)
+  return 'the field ' .. field .. ' of its companion key is ' .. what
+end
+
+-- The fields of a companion; false if there is none; nil and why if somebody else made it. Nothing
+-- large is read: a hash in its compact encoding holds nothing large, of any other every field is
+-- measured first.
+local function fields(key)
+  local encoding = redis.pcall('OBJECT', 'ENCODING', key)
+  if encoding == false then return false end
+  if encoding ~= 'listpack' and encoding ~= 'ziplist' then
+    for i, field in ipairs(FIELDS) do
+      local length = read('HSTRLEN', key, field)
+      if not length then return nil, 'its companion key is not a hash' end
+      if length > LIMITS[i] then return nil, wrong(field, 'too long') end
     end
   end
-  local raw = redis.call('HMGET', key, unpack(FIELDS))
-  for i = 1, #FIELDS - 1 do
-    if not raw[i] then return nil, 'the field ' .. FIELDS[i] .. ' of its companion key is missing' end
+  local raw = read('HMGET', key, unpack(FIELDS))
+  if not raw then return nil, 'its companion key is not a hash' end
+  local found = 0
+  for i, field in ipairs(FIELDS) do
+    if raw[i] then
+      found = found + 1
+      if #raw[i] > LIMITS[i] then return nil, wrong(field, 'too long') end
+    end
   end
+  -- Where we may not ask for the encoding, this is how a companion that is not there looks.
+  if found == 0 and redis.call('EXISTS', key) == 0 then return false end
+  for i = 1, #FIELDS - 1 do
+    if not raw[i] then return nil, wrong(FIELDS[i], 'missing') end
+  end
+  return raw
+end
+
+-- The companion as a table; false and nil as above.
+local function companion(key)
+  local raw, why = fields(key)
+  if not raw then return raw, why end
   if raw[1] ~= '1' then return nil, 'its companion key has a format this version does not know' end
   local record = {
     origin = number(raw[2]), token = number(raw[3]), life = raw[4], quiet = number(raw[5]),
-    candidate = raw[6], nonce = raw[7], ttl = number(raw[8]), ends = number(raw[9]), since = number(raw[10]),
+    candidate = raw[6], nonce = raw[7],
+    ttl = number(raw[8]), ends = number(raw[9]), since = number(raw[10]),
     saved = raw[11], before = raw[12], next = raw[13], note = raw[14], checkpoint = raw[15]
   }
   local kind, which = string.match(record.before, '^(%l+) (%d+)$')
@@ -126,12 +155,14 @@ local function companion(key)
     or ((kind == 'released' or kind == 'expired') and is_token(number(which)))
   local saved = record.saved == ''
     or (string.find(record.saved, '^%d+$') and not string.find(record.saved, '^0%d'))
-  local nonce = record.nonce == '' or (#record.nonce == 32 and not string.find(record.nonce, '[^0-9a-f]'))
+  local nonce = record.nonce == ''
+    or (#record.nonce == 32 and not string.find(record.nonce, '[^0-9a-f]'))
   if not (is_token(record.origin) and is_token(record.token)) then
     return nil, 'its companion key holds no token below 2^53'
   end
-  if not (record.quiet and record.ttl and record.ends and record.since and before and saved and nonce
-      and is_id(record.candidate) and is_id(record.next) and is_note(record.note)
+  if not (record.quiet and record.ttl and record.ends and record.since
+      and before and saved and nonce and is_id(record.candidate) and is_id(record.next)
+      and is_note(record.note)
       and not string.find(record.life, '[^0-9a-f]')) then
     return nil, 'its companion key is not as we write it'
   end
@@ -139,10 +170,9 @@ local function companion(key)
   return record
 end
 
--- What lies under a name; nil and why if it is not ours to touch.
---   visible  the visible key is there, whoever set it
---   ours     it is the one that belongs to the companion's term: same value, and expiring when we made it expire
---   live     and that term has not run out
+-- What lies under a name; nil and why if it is not ours to touch. visible  the visible key is
+-- there, whoever set it ours     it is the one that belongs to the companion's term: same value,
+-- and expiring when we made it expire live     and that term has not run out
 local function look(name, key)
   local value = read('GETRANGE', name, 0, 256)
   if not value then return nil, 'its key is not a string' end
@@ -160,7 +190,8 @@ end
 -- Whether the caller's hold is the live term.
 local function holds(found, candidate, nonce, token)
   local record = found.record
-  return found.live and record.candidate == candidate and record.nonce == nonce and text(record.token) == token
+  return found.live and record.candidate == candidate and record.nonce == nonce
+    and text(record.token) == token
 end
 
 -- How the last term of a free lease ended.
@@ -170,7 +201,8 @@ local function ending(record)
   return '' -- somebody deleted the visible key before its time
 end
 
--- A lease as Rust reads it: tag, kind, id, nonce, token, ttl, left, since, note, next, origin, before, checkpoint.
+-- A lease as Rust reads it: tag, kind, id, nonce, token, ttl, left, since, note, next, origin,
+-- before, checkpoint.
 local function lease(tag, found)
   local record = found.record
   local token = record and text(record.token) or ''
@@ -182,12 +214,15 @@ local function lease(tag, found)
   if not record then return { tag, 'none' } end
   local origin = text(record.origin)
   if not found.live then
-    return { tag, 'free', '', '', token, '0', '0', '', '', record.next, origin, ending(record), record.checkpoint }
+    return {
+      tag, 'free', '', '', token, '0', '0', '', '', record.next, origin, ending(record),
+      record.checkpoint
+    }
   end
   return {
     tag, 'held', record.candidate, record.nonce, token, text(record.ttl * 1000),
-    text(record.ends * 1000 - now_micros), text(record.since), record.note, record.next, origin, record.before,
-    record.checkpoint
+    text(record.ends * 1000 - now_micros), text(record.since), record.note, record.next, origin,
+    record.before, record.checkpoint
   }
 end
 
@@ -197,7 +232,8 @@ local function mint(last)
   return token < TOKEN_END and token or nil
 end
 
--- A companion with a checkpoint stays for ever; another is forgotten a day after the lease was last anybody's.
+-- A companion with a checkpoint stays for ever; another is forgotten a day after the lease was last
+-- anybody's.
 local function keep(key, checkpoint, ends)
   if checkpoint then
     redis.call('PERSIST', key)

@@ -1,4 +1,5 @@
--- KEYS: the index, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and token of each.
+-- KEYS: the index, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and
+-- token of each.
 
 local ttl = tonumber(ARGV[1])
 local ends = now + ttl

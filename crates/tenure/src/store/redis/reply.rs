@@ -105,8 +105,8 @@ impl Reply {
         Err(Error::invalid(match lease.holder {
             None => format!("there is no lease '{name}' to revoke"),
             Some(_) => format!(
-                "'{name}' was set by somebody else's program, not by a lease of ours: there is nothing to revoke; \
-                 to take it away, delete the key"
+                "'{name}' was set by somebody else's program, not by a lease of ours: there is \
+                 nothing to revoke; to take it away, delete the key"
             ),
         }))
     }
@@ -122,8 +122,8 @@ impl Reply {
 
 fn corrupt(name: &Name, why: &str) -> Error {
     Error::corrupt(format!(
-        "what lies under '{name}' in Redis is not a lease of ours: {why}. It was left as it is; once nobody counts on \
-         it, delete the keys '{name}' and '{}'",
+        "what lies under '{name}' in Redis is not a lease of ours: {why}. It was left as it is; \
+         once nobody counts on it, delete the keys '{name}' and '{}'",
         companion(name)
     ))
 }

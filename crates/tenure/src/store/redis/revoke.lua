@@ -11,8 +11,9 @@ local function revoke()
     -- The visible key stays until its time has run out, and nobody has the nonce to renew it.
     redis.call('HSET', KEYS[2], 'token', text(token), 'nonce', '')
   elseif record.term then
-    redis.call('HSET', KEYS[2], 'token', text(token), 'candidate', '', 'nonce', '', 'ttl', '0', 'until', '0',
-      'since', '0', 'saved', '', 'before', 'expired ' .. text(record.token), 'note', '')
+    redis.call('HSET', KEYS[2], 'token', text(token),
+      'candidate', '', 'nonce', '', 'ttl', '0', 'until', '0', 'since', '0', 'saved', '',
+      'before', 'expired ' .. text(record.token), 'note', '')
     if found.ours then redis.call('DEL', KEYS[1]) end
   else
     redis.call('HSET', KEYS[2], 'token', text(token))

@@ -1,4 +1,5 @@
-//! The scripts, and how they are called: EVALSHA, a thousand names at a time, a few calls under way at once.
+//! The scripts, and how they are called: EVALSHA, a thousand names at a time, a few calls under way
+//! at once.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::lease::Name;
 
 /// Names in one call. The server does nothing else meanwhile: about 15 ms at this size.
 pub(super) const BATCH: usize = 1_000;
-/// Calls under way at once: enough to keep the server busy, few enough that none waits long for its answer.
+/// Calls under way at once: enough to keep the server busy, few enough that none waits long for its
+/// answer.
 const UNDER_WAY: usize = 4;
 
 /// A script and the name under which the server keeps it.
@@ -134,7 +136,8 @@ pub(super) async fn in_batches<I: Sync, T>(
     Ok(answers)
 }
 
-/// Whole milliseconds, rounded up: a lease that ended earlier than its holder believes would be two leaders.
+/// Whole milliseconds, rounded up: a lease that ended earlier than its holder believes would be two
+/// leaders.
 pub(super) fn millis(ttl: Duration) -> String {
     ttl.as_nanos().div_ceil(1_000_000).to_string()
 }

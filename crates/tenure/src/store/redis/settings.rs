@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 const OPTIONS: &[&str] = &["password_file", "ca", "cert", "key", "socket", "quarantine"];
 const PORT: u16 = 6379;
 
-/// Said wherever something in the URL is wrong that may be a piece of a password: it is not repeated.
+/// Said wherever something in the URL is wrong that may be a piece of a password: it is not
+/// repeated.
 const ENCODE: &str = "Write redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], and in user and password \
                       / ? # @ : % as %2F %3F %23 %40 %3A %25";
 
@@ -20,7 +21,8 @@ pub(super) struct Settings {
     pub(super) user: Option<String>,
     password: Option<Password>,
     pub(super) database: u32,
-    /// How long a server must be up before a newcomer trusts that it has lost nothing; `None`: three TTLs.
+    /// How long a server must be up before a newcomer trusts that it has lost nothing; `None`:
+    /// three TTLs.
     pub(super) quarantine: Option<Duration>,
     /// The URL as it may be shown.
     pub(super) url: String,
@@ -31,7 +33,8 @@ pub(super) enum Place {
     Socket(PathBuf),
 }
 
-/// Files are named, not read: they are read at every connect, so that what was renewed on disk is used.
+/// Files are named, not read: they are read at every connect, so that what was renewed on disk is
+/// used.
 pub(super) struct Tls {
     pub(super) ca: Option<PathBuf>,
     pub(super) identity: Option<(PathBuf, PathBuf)>,
@@ -108,7 +111,8 @@ impl Settings {
         })
     }
 
-    /// The password, read anew where it comes from a file, so that a changed one is used by the next connection.
+    /// The password, read anew where it comes from a file, so that a changed one is used by the
+    /// next connection.
     pub(super) fn password(&self) -> Result<Option<String>> {
         let path = match &self.password {
             None => return Ok(None),

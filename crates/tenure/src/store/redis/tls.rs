@@ -1,4 +1,5 @@
-//! TLS for `rediss://`: rustls with ring, TLS 1.2 at least, the system's roots or a given CA, and no way to skip a check.
+//! TLS for `rediss://`: rustls with ring, TLS 1.2 at least, the system's roots or a given CA, and
+//! no way to skip a check.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ fn roots(tls: &Tls) -> Result<RootCertStore> {
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         return Err(Error::denied(
-            "this system has no root certificates to check a server with: install ca-certificates, or give ca=FILE",
+            "this system has no root certificates to check a server with: install \
+             ca-certificates, or give ca=FILE",
         ));
     }
     Ok(roots)

@@ -1,4 +1,5 @@
-//! What the server or the way to it says, as one of our errors: what to do about it decides the kind.
+//! What the server or the way to it says, as one of our errors: what to do about it decides the
+//! kind.
 
 use std::error::Error as _;
 use std::io;
@@ -22,7 +23,9 @@ pub(super) struct Trouble {
 }
 
 /// What a server says when it refuses for a reason an operator must remove.
-const REFUSALS: &[&str] = &["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
+const REFUSALS: &[&str] = &["NOAUTH", "WRONGPASS", "NOPERM", "DENIED", IN_SCRIPT];
+/// How some versions say NOPERM of a command in a script.
+const IN_SCRIPT: &str = "The user executing the script can't";
 /// What it says when it may say something else in a moment, and what that means.
 const MOMENTS: &[(&str, &str)] = &[
     ("LOADING", "it is reading its data from disk"),
@@ -51,8 +54,8 @@ impl Settings {
             _ => error.to_string(),
         };
         Error::unavailable(format!(
-            "cannot reach {self}: {cause}. Is Redis running? Try 'docker compose up -d redis' or 'redis-server', \
-             or give --store."
+            "cannot reach {self}: {cause}. Is Redis running? Try 'docker compose up -d redis' or \
+             'redis-server', or give --store."
         ))
     }
 
@@ -67,7 +70,8 @@ impl Settings {
     pub(super) fn insecure(&self, error: &io::Error) -> Error {
         let what = match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(reason)) => format!(
-                "its certificate is not accepted ({reason}). Check its name and dates, and the option ca=FILE"
+                "its certificate is not accepted ({reason}). Check its name and dates, and the \
+                 option ca=FILE"
             ),
             Some(rustls::Error::AlertReceived(alert)) => format!(
                 "it refuses our side of TLS ({alert:?}). Check the options cert=FILE and key=FILE"
@@ -115,7 +119,7 @@ impl Settings {
         // A script passes on what a command in it said, in some versions behind a code of its own.
         let has = |word: &str| code == word || said.contains(word);
         if REFUSALS.iter().any(|word| has(word)) {
-            let do_this = if has("NOPERM") {
+            let do_this = if has("NOPERM") || has(IN_SCRIPT) {
                 "allow the commands, keys and channels that docs/STORES.md lists for Redis"
             } else {
                 "check user and password (or password_file)"
@@ -137,8 +141,8 @@ impl Settings {
     }
 }
 
-/// The server's words, short, printable, and without the password a server may quote to us ("unknown command 'AUTH',
-/// with args beginning with ...").
+/// The server's words, short, printable, and without the password a server may quote to us
+/// ("unknown command 'AUTH', with args beginning with ...").
 fn said(error: &RedisError, password: Option<&str>) -> String {
     let words = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -149,7 +153,8 @@ fn said(error: &RedisError, password: Option<&str>) -> String {
         Some(password) if !password.is_empty() => words.replace(password, "***"),
         _ => words,
     };
-    let mut short: String = words.chars().take(200).flat_map(char::escape_debug).collect();
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut short: String = words.chars().take(200).map(printable).collect();
     // Where in the script it happened says nothing to anybody.
     if let Some(at) = short.find(" script: ") {
         short.truncate(at);

@@ -1,7 +1,8 @@
 //! Being told: one connection that listens, made again by itself when it breaks.
 //!
-//! The first item comes when the server has confirmed that it listens, and so does one after every reconnection:
-//! whoever looks after it has missed nothing. What runs out by itself is not announced; the waiter has a timer for it.
+//! The first item comes when the server has confirmed that it listens, and so does one after every
+//! reconnection: whoever looks after it has missed nothing. What runs out by itself is not
+//! announced; the waiter has a timer for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,8 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Before the name in a channel's name. Channels are not in a database, so one that is not the first is named.
+/// Before the name in a channel's name. Channels are not in a database, so one that is not the
+/// first is named.
 pub(super) fn channel_prefix(settings: &Settings) -> String {
     match settings.database {
         0 => "tenure:wake:".to_owned(),
@@ -122,7 +124,8 @@ impl Watch {
             Scope::Prefix(prefix) => {
                 let narrow = sink.psubscribe(escaped(&channel(prefix)) + "*").await;
                 match narrow {
-                    // A user's patterns are compared by the letter: `&tenure:wake:*` allows that one and none within it.
+                    // A user's patterns are compared by the letter: `&tenure:wake:*` allows that
+                    // one and none within it.
                     Err(error) if error.code() == Some("NOPERM") => {
                         sink.psubscribe(channel("*")).await
                     }
@@ -141,7 +144,8 @@ impl Watch {
     }
 }
 
-/// What a message says, if it concerns the scope. Whatever we do not understand is a reason to look.
+/// What a message says, if it concerns the scope. Whatever we do not understand is a reason to
+/// look.
 fn change(prefix: &str, scope: &Scope, message: &Msg) -> Option<Change> {
     let name = message.get_channel_name().strip_prefix(prefix).map(Name::stored)?.ok()?;
     let payload = message.get_payload_bytes();
