@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::{Cmd, Value};
 
 use super::connection::Link;
@@ -112,28 +112,52 @@ impl Call {
 /// Calls a script for all of `items`, and answers in their order.
 ///
 /// What a call that failed was about is unknown item by item, unless all of them failed.
-pub(super) async fn in_batches<I: Sync, T>(
+pub(super) async fn in_batches<I: Sync, T: Send>(
     link: &Link,
     items: &[I],
-    call: impl Fn(&[I]) -> Call,
-    read: impl Fn(&mut Reply, &I) -> Result<T>,
+    call: impl Fn(&[I]) -> Call + Sync,
+    read: impl Fn(&mut Reply, &I) -> Result<T> + Sync,
 ) -> Result<Vec<Result<T>>> {
-    let calls: Vec<Call> = items.chunks(BATCH).map(call).collect();
-    let calls = stream::iter(calls).map(|call| async move { call.send(link).await });
-    let replies: Vec<Result<Reply>> = calls.buffered(UNDER_WAY).collect().await;
-    if let Some(Err(error)) = replies.first()
-        && replies.iter().all(Result::is_err)
-    {
-        return Err(error.clone());
-    }
+    let mut chunks = items.chunks(BATCH);
+    let mut under_way = FuturesOrdered::new();
     let mut answers = Vec::with_capacity(items.len());
-    for (chunk, reply) in items.chunks(BATCH).zip(replies) {
-        match reply {
-            Ok(mut reply) => answers.extend(chunk.iter().map(|item| read(&mut reply, item))),
-            Err(error) => answers.extend(chunk.iter().map(|_| Err(error.clone()))),
+    let (mut answered, mut failure) = (false, None);
+    loop {
+        while under_way.len() < UNDER_WAY
+            && let Some(chunk) = chunks.next()
+        {
+            under_way.push_back(batch(link, chunk, &call, &read));
+        }
+        match under_way.next().await {
+            Some((_, Ok(batch))) => {
+                answered = true;
+                answers.extend(batch);
+            }
+            Some((size, Err(error))) => {
+                answers.extend((0..size).map(|_| Err(error.clone())));
+                failure.get_or_insert(error);
+            }
+            None => break,
         }
     }
-    Ok(answers)
+    match failure {
+        Some(error) if !answered => Err(error),
+        _ => Ok(answers),
+    }
+}
+
+/// One call, from its making to the reading of its answers; and how many it was about.
+async fn batch<I, T>(
+    link: &Link,
+    items: &[I],
+    call: &impl Fn(&[I]) -> Call,
+    read: &impl Fn(&mut Reply, &I) -> Result<T>,
+) -> (usize, Result<Vec<Result<T>>>) {
+    let answers = match call(items).send(link).await {
+        Ok(mut reply) => Ok(items.iter().map(|item| read(&mut reply, item)).collect()),
+        Err(error) => Err(error),
+    };
+    (items.len(), answers)
 }
 
 /// Whole milliseconds, rounded up: a lease that ended earlier than its holder believes would be two
