@@ -36,12 +36,14 @@ fn main() -> ExitCode {
         a_key_of_another_type_is_corrupt,
         huge_and_unreadable_values_are_strangers,
         a_broken_index_stands_in_nobodys_way,
+        garbage_about_the_server_is_not_relied_on,
         a_young_server_is_quarantined,
         a_server_that_went_back_in_time_breaks_the_chain,
         a_durable_restart_breaks_nothing,
         out_of_memory_is_unavailable,
         a_busy_server_is_unavailable,
         a_replica_is_unavailable_and_bad,
+        a_promoted_replica_is_quarantined,
         a_frozen_server_costs_one_call,
         late_answers_are_nobodys,
         replies_cut_anywhere_leave_no_confusion,
@@ -117,7 +119,7 @@ async fn flushed_leases_are_lost_and_begin_anew() {
 /// The companion knows how long the holder may still believe.
 async fn a_deleted_key_is_held_back_until_its_time() {
     let rig = Rig::new(DURABLE);
-    let store = rig.open().await;
+    let store = open(&format!("{}?quarantine=0s", rig.url())).await;
     let first = granted(&*store, &claim("a", "me")).await;
     assert_eq!(first.quarantine, Duration::ZERO);
     rig.run::<()>("DEL a").await;
@@ -212,9 +214,36 @@ async fn a_broken_index_stands_in_nobodys_way() {
     assert_eq!(store.observe(&all).await.unwrap().len(), 1, "a renewal puts it back");
 }
 
+/// What the server is known by is garbage as well: nothing is relied on, and nothing stands still.
+async fn garbage_about_the_server_is_not_relied_on() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    granted(&*store, &claim("a", "me")).await;
+    for (number, meddle) in [
+        "HSET tenure:server chain x!",
+        "HSET tenure:server whole -5",
+        "HSET tenure:server whole 9007199254740993",
+        "HDEL tenure:server life",
+        "DEL tenure:server",
+        "SETEX tenure:server 100 x",
+    ]
+    .iter()
+    .enumerate()
+    {
+        rig.run::<redis::Value>(meddle).await;
+        let ours = claim(&format!("k{number}"), "me");
+        let grant = granted(&*store, &ours).await;
+        let wait = grant.quarantine;
+        assert!(wait > 2 * TTL && wait <= 3 * TTL, "{meddle}: {wait:?}");
+        assert!(renew(&*store, &grant.hold).await.unwrap().is_held(), "{meddle}");
+    }
+}
+
 async fn a_young_server_is_quarantined() {
     let everysec: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec"];
-    for arguments in [FORGETFUL, everysec] {
+    // A durable one as well, as long as nobody has left word that it was so before: this is how a
+    // server looks that was given its first appendonly file by a restart.
+    for arguments in [FORGETFUL, everysec, DURABLE] {
         let rig = Rig::new(arguments);
         let store = rig.open().await;
         let ours = claim("a", "me");
@@ -258,15 +287,28 @@ async fn a_server_that_went_back_in_time_breaks_the_chain() {
 
 async fn a_durable_restart_breaks_nothing() {
     let rig = Rig::new(DURABLE);
-    let store = rig.open().await;
+    let store = open(&format!("{}?quarantine=3s", rig.url())).await;
     let first = granted(&*store, &claim("a", "one")).await;
+    assert!(first.quarantine > Duration::ZERO, "it may be the first durable life of many");
     release(&*store, &first.hold).await;
+    pause(first.quarantine).await;
     rig.kill();
     rig.start_again();
     let next = granted(&*store, &claim("a", "two")).await;
     assert_eq!(next.lineage.before, Ended::Released(first.hold.token));
     assert_eq!(next.lineage.origin, first.lineage.origin);
     assert_eq!(next.quarantine, Duration::ZERO);
+    assert_eq!(granted(&*store, &claim("new", "two")).await.quarantine, Duration::ZERO);
+    // A life in which writes could be lost ends it.
+    rig.run::<()>("CONFIG SET appendfsync everysec").await;
+    let careless = open(&format!("{}?quarantine=3s", rig.url())).await;
+    granted(&*careless, &claim("b", "two")).await;
+    rig.kill();
+    rig.start_again();
+    assert!(granted(&*store, &claim("newer", "two")).await.quarantine > Duration::ZERO);
+    release(&*store, &next.hold).await;
+    let broken = granted(&*store, &claim("a", "three")).await;
+    assert_eq!(broken.lineage.origin, broken.hold.token);
 }
 
 async fn out_of_memory_is_unavailable() {
@@ -322,9 +364,26 @@ async fn a_replica_is_unavailable_and_bad() {
     assert_eq!((role.verdict, report.grade), (Verdict::Bad, Grade::C));
     rig.run::<()>("REPLICAOF NO ONE").await;
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
-    // A promoted replica is not taken for one that kept everything.
-    release(&*store, &grant.hold).await;
-    assert!(granted(&*store, &claim("new", "me")).await.quarantine > TTL);
+}
+
+async fn a_promoted_replica_is_quarantined() {
+    let (primary, replica) = (Rig::new(DURABLE), Rig::new(DURABLE));
+    let window = "quarantine=2s";
+    let old = open(&format!("{}?{window}", primary.url())).await;
+    replica.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port)).await;
+    let first = granted(&*old, &claim("a", "one")).await;
+    release(&*old, &first.hold).await;
+    while replica.run::<i64>("EXISTS tenure:{a}").await == 0 {
+        pause(Duration::from_millis(50)).await;
+    }
+    // Both are up for longer than the window by now.
+    pause(Duration::from_millis(2_500)).await;
+    primary.kill();
+    replica.run::<()>("REPLICAOF NO ONE").await;
+    let new = open(&format!("{}?{window}", replica.url())).await;
+    let next = granted(&*new, &claim("a", "two")).await;
+    assert!(next.quarantine > Duration::from_secs(1), "{:?}", next.quarantine);
+    assert_eq!(next.lineage.origin, next.hold.token, "waiters hold back too");
 }
 
 async fn a_frozen_server_costs_one_call() {

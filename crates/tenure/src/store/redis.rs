@@ -18,12 +18,15 @@
 //! # What Redis can forget, and what we do about it
 //! The companion says when its visible key was to expire. One that is gone before was deleted or
 //! evicted: the lease can be had, but its origin is new and a newcomer is told to hold it without
-//! leading until the old time has run out ([`Grant::quarantine`]). A server that has been up for
-//! less than `quarantine` (three TTLs) may have lost what it granted before: the same, for every
-//! grant. A server process that is not the one that wrote the record breaks the chain of origins,
-//! so that waiters hold back. Both only where the server does not fsync every write (`appendonly
-//! yes`, `appendfsync always`) or was promoted from a replica. `FLUSHALL` on an old server is
-//! noticed by waiters and not by newcomers.
+//! leading until the old time has run out ([`Grant::quarantine`]).
+//!
+//! `tenure:server` says since when the server has forgotten nothing: since this process of it
+//! began, or longer, if this one and those before it fsynced every write (`appendonly yes`,
+//! `appendfsync always`) and none is a promoted replica. If that is less than `quarantine` ago
+//! (three TTLs), something that was granted may be lost, and newcomers hold back for the rest of
+//! it, on a brand-new server too. A record from before makes its origin anew when it is granted
+//! again, so that waiters hold back. `FLUSHALL` on a server that is up for longer is noticed by
+//! waiters and not by newcomers.
 //!
 //! # URL
 //! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS,
@@ -52,7 +55,7 @@ use futures_util::stream::BoxStream;
 
 use self::connection::{Connector, Link};
 use self::reply::Reply;
-use self::script::{BATCH, Call, INDEX_KEY, in_batches, millis};
+use self::script::{BATCH, Call, INDEX_KEY, SERVER_KEY, in_batches, millis};
 use self::settings::Settings;
 use super::url::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
@@ -101,7 +104,7 @@ impl RedisStore {
     fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
         let mut call = Call::new(&script::ACQUIRE);
         let window = self.settings().quarantine.map(millis).unwrap_or_default();
-        call.key(INDEX_KEY).argument(&self.prefix).argument(window);
+        call.key(INDEX_KEY).key(SERVER_KEY).argument(&self.prefix).argument(window);
         call.argument(if link.durable { "1" } else { "0" });
         for claim in claims {
             call.lease(&claim.name)

@@ -104,7 +104,8 @@ impl Private {
 
     fn url(&self) -> String {
         let login = if self.limited { format!("tenure:{PASSWORD}@") } else { String::new() };
-        format!("redis://{login}127.0.0.1:{}", self.port)
+        // The server has just begun, and the trials are not about that.
+        format!("redis://{login}127.0.0.1:{}?quarantine=0s", self.port)
     }
 }
 
@@ -167,7 +168,7 @@ impl OnServer {
             ("v", "1"),
             ("origin", "1"),
             ("token", token),
-            ("life", ""),
+            ("chain", ""),
             ("quiet", "0"),
             ("candidate", ""),
             ("nonce", ""),

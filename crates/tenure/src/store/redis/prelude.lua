@@ -12,7 +12,7 @@ if redis.replicate_commands then redis.replicate_commands() end
 local TOKEN_END = 9007199254740992 -- 2^53
 local DAY = 86400000
 local FIELDS = {
-  'v', 'origin', 'token', 'life', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
+  'v', 'origin', 'token', 'chain', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
   'before', 'next', 'note', 'checkpoint'
 }
 local LIMITS = { 8, 16, 16, 40, 16, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
@@ -145,7 +145,7 @@ local function companion(key)
   if not raw then return raw, why end
   if raw[1] ~= '1' then return nil, 'its companion key has a format this version does not know' end
   local record = {
-    origin = number(raw[2]), token = number(raw[3]), life = raw[4], quiet = number(raw[5]),
+    origin = number(raw[2]), token = number(raw[3]), chain = raw[4], quiet = number(raw[5]),
     candidate = raw[6], nonce = raw[7],
     ttl = number(raw[8]), ends = number(raw[9]), since = number(raw[10]),
     saved = raw[11], before = raw[12], next = raw[13], note = raw[14], checkpoint = raw[15]
@@ -163,7 +163,7 @@ local function companion(key)
   if not (record.quiet and record.ttl and record.ends and record.since
       and before and saved and nonce and is_id(record.candidate) and is_id(record.next)
       and is_note(record.note)
-      and not string.find(record.life, '[^0-9a-f]')) then
+      and not string.find(record.chain, '[^0-9a-f]')) then
     return nil, 'its companion key is not as we write it'
   end
   record.term = record.candidate ~= ''

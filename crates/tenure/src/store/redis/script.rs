@@ -46,6 +46,9 @@ scripts! {
 /// The set of all names, so that a prefix is looked up and not searched for.
 pub(super) const INDEX_KEY: &str = "tenure:index";
 
+/// What is known of the server itself: since when it has forgotten nothing.
+pub(super) const SERVER_KEY: &str = "tenure:server";
+
 /// Where the rest of a lease lies: in the same hash slot as the lease.
 pub(super) fn companion(name: &Name) -> String {
     format!("tenure:{{{name}}}")
