@@ -1,2 +1,37 @@
 //! The command `tenure`.
-fn main() {}
+
+mod args;
+mod choice;
+mod demo;
+mod doctor;
+mod exit;
+mod logs;
+mod output;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use exit::Exit;
+
+fn main() -> ExitCode {
+    match Args::read(std::env::args_os()) {
+        Ok(args) => run(&args).into(),
+        Err(exit) => exit.into(),
+    }
+}
+
+fn run(args: &Args) -> Exit {
+    logs::start(args);
+    let done = match &args.command {
+        Command::Demo(demo) => demo::run(args, demo),
+        Command::DemoNode => demo::node::run(),
+        Command::Doctor => doctor::run(args),
+    };
+    done.unwrap_or_else(|error| output::failed(&error, args.json))
+}
+
+/// One thread is enough for what we do ourselves; renewals have their own.
+fn runtime() -> tenure::Result<tokio::runtime::Runtime> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| tenure::Error::denied(format!("cannot start a runtime: {error}")))
+}

@@ -69,12 +69,7 @@ impl Add<Duration> for Moment {
 
 impl fmt::Debug for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{:09}s",
-            self.0 / 1_000_000_000,
-            self.0 % 1_000_000_000
-        )
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
     }
 }
 
@@ -149,10 +144,7 @@ impl Clock {
         let Source::Manual(manual) = &self.0 else {
             panic!("Clock::advance is for Clock::manual(); the boot clock moves by itself");
         };
-        let _hand = manual
-            .hand
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _hand = manual.hand.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         manual.nanos.store((manual.now() + by).0, Ordering::SeqCst);
         manual.moved.send_replace(());
     }
@@ -224,10 +216,7 @@ async fn boot_timer(at: Moment) -> std::io::Result<()> {
     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
     let timer = async_fd(timerfd_create(TimerfdClockId::Boottime, flags)?)?;
     let spec = Itimerspec {
-        it_interval: Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
+        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
         it_value: Timespec {
             tv_sec: (at.0 / 1_000_000_000).cast_signed(),
             tv_nsec: (at.0 % 1_000_000_000).cast_signed(),

@@ -54,11 +54,7 @@ pub struct Error {
 impl Error {
     /// An error of `kind` that says `message`.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Error { kind, message: message.into(), source: None }
     }
 
     /// No definite answer; a write may have happened.
@@ -94,6 +90,15 @@ impl Error {
     }
 }
 
+/// The same kind and message; causes are not compared.
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.message == other.message
+    }
+}
+
+impl Eq for Error {}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -108,8 +113,6 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source
-            .as_ref()
-            .map(|source| &**source as &(dyn std::error::Error + 'static))
+        self.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
     }
 }

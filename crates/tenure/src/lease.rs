@@ -100,20 +100,10 @@ impl CandidateId {
             .nodename()
             .to_string_lossy()
             .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() || c == '.' || c == '-' {
-                    c
-                } else {
-                    '-'
-                }
-            })
+            .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' })
             .take(60)
             .collect();
-        let host = if host.is_empty() {
-            "host".to_owned()
-        } else {
-            host
-        };
+        let host = if host.is_empty() { "host".to_owned() } else { host };
         let random = entropy::random_u128() & 0xffff_ffff;
         CandidateId(format!("{host}-{}-{random:08x}", std::process::id()).into())
     }
@@ -179,9 +169,7 @@ impl Nonce {
 
     /// Reads what [`Display`](fmt::Display) wrote: 32 lower-case hexadecimal digits, nothing else.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text
-            .bytes()
-            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        let digits = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if text.len() != 32 || !digits {
             return None;
         }
@@ -333,14 +321,7 @@ pub struct Claim {
 impl Claim {
     /// A claim without a note whose term does not end with the process.
     pub fn new(name: Name, candidate: CandidateId, nonce: Nonce, ttl: Duration) -> Self {
-        Claim {
-            name,
-            candidate,
-            nonce,
-            ttl,
-            note: Note::default(),
-            ends_with_process: false,
-        }
+        Claim { name, candidate, nonce, ttl, note: Note::default(), ends_with_process: false }
     }
 }
 
@@ -526,14 +507,8 @@ mod tests {
     #[test]
     fn a_token_is_refused_at_two_to_the_53() {
         let last = Token::new(TOKEN_END - 1).unwrap();
-        assert_eq!(
-            Token::mint(Some(last), 0).unwrap_err().kind(),
-            Kind::Corrupt
-        );
-        assert_eq!(
-            Token::mint(None, TOKEN_END).unwrap_err().kind(),
-            Kind::Corrupt
-        );
+        assert_eq!(Token::mint(Some(last), 0).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(Token::mint(None, TOKEN_END).unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(Token::new(0).unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(Token::mint(Some(Token(7)), 3).unwrap(), Token(8));
         assert_eq!(Token::mint(Some(Token(7)), 99).unwrap(), Token(99));
@@ -543,13 +518,7 @@ mod tests {
     fn a_nonce_reads_back_and_nothing_else_does() {
         let nonce = Nonce::random();
         assert_eq!(Nonce::parse(&nonce.to_string()), Some(nonce));
-        for bad in [
-            "",
-            "12",
-            &"g".repeat(32),
-            &"A".repeat(32),
-            &format!("+{}", "1".repeat(31)),
-        ] {
+        for bad in ["", "12", &"g".repeat(32), &"A".repeat(32), &format!("+{}", "1".repeat(31))] {
             assert_eq!(Nonce::parse(bad), None, "{bad}");
         }
     }

@@ -39,10 +39,7 @@ impl Observations {
         now: Moment,
     ) -> Duration {
         let whole = lengthened(ttl, drift_ppm) + SLACK;
-        let seen = self
-            .0
-            .entry(name.clone())
-            .or_insert(Seen { mark, first: now });
+        let seen = self.0.entry(name.clone()).or_insert(Seen { mark, first: now });
         if seen.mark != mark {
             *seen = Seen { mark, first: now };
         }
@@ -67,10 +64,7 @@ pub(crate) fn shortened(duration: Duration, drift_ppm: u32) -> Duration {
 
 /// Rounded up: both uses err on the safe side.
 fn part(duration: Duration, drift_ppm: u32) -> Duration {
-    let nanos = duration
-        .as_nanos()
-        .saturating_mul(u128::from(drift_ppm))
-        .div_ceil(1_000_000);
+    let nanos = duration.as_nanos().saturating_mul(u128::from(drift_ppm)).div_ceil(1_000_000);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
@@ -90,15 +84,9 @@ mod tests {
         let name = Name::new("a").unwrap();
         let mut seen = Observations::default();
         assert_eq!(seen.left(&name, 1, TTL, 1_000, at(0)), WHOLE);
-        assert_eq!(
-            seen.left(&name, 1, TTL, 1_000, at(4_000)),
-            WHOLE - Duration::from_secs(4)
-        );
+        assert_eq!(seen.left(&name, 1, TTL, 1_000, at(4_000)), WHOLE - Duration::from_secs(4));
         assert_eq!(seen.left(&name, 2, TTL, 1_000, at(9_000)), WHOLE);
-        assert_eq!(
-            seen.left(&name, 2, TTL, 1_000, at(19_014)),
-            Duration::from_millis(1)
-        );
+        assert_eq!(seen.left(&name, 2, TTL, 1_000, at(19_014)), Duration::from_millis(1));
         assert_eq!(seen.left(&name, 2, TTL, 1_000, at(19_015)), Duration::ZERO);
         seen.forget(&name);
         assert_eq!(seen.left(&name, 2, TTL, 1_000, at(30_000)), WHOLE);
@@ -114,10 +102,7 @@ mod tests {
 
     #[test]
     fn drift_is_rounded_to_the_safe_side() {
-        assert_eq!(
-            lengthened(Duration::from_nanos(1), 1),
-            Duration::from_nanos(2)
-        );
+        assert_eq!(lengthened(Duration::from_nanos(1), 1), Duration::from_nanos(2));
         assert_eq!(shortened(Duration::from_nanos(1), 1), Duration::ZERO);
     }
 }

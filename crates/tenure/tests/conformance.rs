@@ -12,6 +12,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tenure::store::conformance::{self, Ability, Fixture, Outcome, PROPERTIES, Property};
 
 // One line a store.
+#[cfg(feature = "file")]
+#[path = "conformance/file.rs"]
+mod file;
 #[path = "conformance/memory.rs"]
 mod memory;
 #[cfg(feature = "redis")]
@@ -25,6 +28,8 @@ mod servers;
 fn subjects() -> Vec<Arc<dyn Subject>> {
     let mut subjects: Vec<Arc<dyn Subject>> = Vec::new();
     subjects.extend(memory::subjects());
+    #[cfg(feature = "file")]
+    subjects.extend(file::subjects());
     #[cfg(feature = "redis")]
     subjects.extend(redis::subjects());
     subjects

@@ -44,21 +44,19 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 /// The URL as it may be shown: without its password, and without any option that holds one.
 pub fn shown(url: &str) -> String {
-    let (head, query) = url
-        .split_once('?')
-        .map_or((url, None), |(h, q)| (h, Some(q)));
-    let head = match head.split_once("://") {
-        // A password may itself contain '@', so the host begins after the last one.
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((user, host)) => match user.split_once(':') {
-                Some((user, _password)) => format!("{scheme}://{user}:***@{host}"),
-                None => format!("{scheme}://{user}@{host}"),
-            },
-            None => head.to_owned(),
+    // Whatever stands before the last '@' may be a password, also one with '@', '/' or '?' in it. That may hide
+    // more than the password, never less.
+    let url = match url
+        .split_once("://")
+        .and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)))
+    {
+        Some((scheme, (user, place))) => match user.split_once(':') {
+            Some((user, _password)) => format!("{scheme}://{user}:***@{place}"),
+            None => format!("{scheme}://{user}@{place}"),
         },
-        None => head.to_owned(),
+        None => url.to_owned(),
     };
-    let Some(query) = query else { return head };
+    let Some((head, query)) = url.split_once('?') else { return url };
     let options: Vec<String> = query
         .split('&')
         .map(|option| match option.split_once('=') {
@@ -81,10 +79,7 @@ fn not_here(scheme: &str) -> Error {
             "this build has no store for '{scheme}:': build with the feature '{feature}'"
         ));
     }
-    let known: Vec<String> = SCHEMES
-        .iter()
-        .map(|(scheme, _)| format!("{scheme}:"))
-        .collect();
+    let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
     Error::invalid(format!(
         "there is no store '{}:'; there are {}",
         scheme.escape_debug(),
@@ -110,11 +105,7 @@ impl<'a> StoreUrl<'a> {
             )));
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        Ok(StoreUrl {
-            scheme,
-            rest,
-            query,
-        })
+        Ok(StoreUrl { scheme, rest, query })
     }
 
     /// The options as `(key, value)`; one that is not in `known`, or stands there twice, is refused.
@@ -128,17 +119,12 @@ impl<'a> StoreUrl<'a> {
                 return Err(Error::invalid(match known {
                     [] => format!("'{scheme}:' takes no options, and here is '{key}'"),
                     _ => {
-                        format!(
-                            "'{scheme}:' has no option '{key}'; it has {}",
-                            known.join(", ")
-                        )
+                        format!("'{scheme}:' has no option '{key}'; it has {}", known.join(", "))
                     }
                 }));
             }
             if options.iter().any(|(before, _)| *before == key) {
-                return Err(Error::invalid(format!(
-                    "the option '{key}' stands there twice"
-                )));
+                return Err(Error::invalid(format!("the option '{key}' stands there twice")));
             }
             options.push((key, value));
         }
@@ -156,12 +142,10 @@ mod tests {
         for (url, safe) in [
             ("redis://:geheim@h:1/0", "redis://:***@h:1/0"),
             ("redis://u:ge@he:im@h:1/0", "redis://u:***@h:1/0"),
+            ("redis://:a?b/c#d@h:1", "redis://:***@h:1"),
             ("rediss://u@h", "rediss://u@h"),
             ("redis://h?password=x&db=1", "redis://h?password=***&db=1"),
-            (
-                "redis://h?password_file=/run/x",
-                "redis://h?password_file=/run/x",
-            ),
+            ("redis://h?password_file=/run/x", "redis://h?password_file=/run/x"),
             ("file:/a@b:c", "file:/a@b:c"),
         ] {
             assert_eq!(shown(url), safe);

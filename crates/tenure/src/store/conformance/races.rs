@@ -48,17 +48,22 @@ fn only_winner(answers: Vec<Answer<Grant>>) -> Hold {
 }
 
 pub(super) async fn a_hundred_concurrent_claims_give_one_held(scene: Scene<'_>) -> Verdict {
-    let mut racers = Vec::new();
-    for number in 0..10 {
-        let store = scene.open().await;
-        for more in 0..10 {
-            let claim = scene.claim("job", &format!("c-{number}-{more}"));
-            racers.push((store.clone(), claim));
-        }
+    let mut stores = Vec::new();
+    for _ in 0..10 {
+        stores.push(scene.open().await);
     }
-    let store = racers[0].0.clone();
-    let winner = only_winner(race(racers).await);
-    store.kept(&winner).await;
+    let claims = async || {
+        let claim = |number: usize| scene.claim("job", &format!("c-{number}"));
+        let racer = |number: usize| (stores[number % 10].clone(), claim(number));
+        only_winner(race((0..100).map(racer).collect()).await)
+    };
+    // For a name nobody has used, and for one that has been released.
+    let first = claims().await;
+    stores[0].kept(&first).await;
+    stores[0].release(&first).await;
+    let second = claims().await;
+    stores[0].kept(&second).await;
+    assert!(second.token > first.token, "{second:?} after {first:?}");
     Ok(())
 }
 

@@ -121,12 +121,15 @@ pub(super) async fn watch_ends_on_the_latest(scene: Scene<'_>) -> Verdict {
     let (a, b) = (scene.open().await, scene.open().await);
     let name = scene.name("job");
     let mut watcher = Watcher::of(&b, &name).await;
-    for round in 0..10 {
+    for round in 0..20 {
         let note = Note::new(&format!("end of {round}")).expect("a valid note");
         let burst = async {
-            for _ in 0..10 {
+            // Of another length each time, so that the two meet at another point.
+            for _ in 0..round {
                 let hold = a.hold(&claim(&name, "a")).await;
                 a.release(&hold).await;
+                // So that the watcher can be done with this before the next comes.
+                tokio::task::yield_now().await;
             }
             let last = Claim { note: note.clone(), ..claim(&name, "a") };
             a.hold(&last).await

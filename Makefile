@@ -1,0 +1,124 @@
+# What there is to do here, one target each; `make` alone lists them. Needs GNU make, bash and
+# cargo, and neither root nor containers. TENURE_SERVERS, from the environment or as
+# `make test TENURE_SERVERS=DIR`, says where the real servers are kept.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-race test-coverage lint bench servers deps
+
+# `make test STORES=all` fetches every server and lets no test go without.
+STORES ?=
+ifneq ($(filter-out all,$(STORES)),)
+$(error STORES is "all" or nothing, not "$(STORES)")
+endif
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.* ## (.*)/  make \1\t\2/p' Makefile | expand -t 24
+
+demo: ## three processes, one leads: it is killed, stopped, frozen, and another takes over
+	cargo run --release -- demo
+
+# Only stdout goes through the pipe: cargo's own words stay as they are, and what the log holds is
+# what the test binaries said. With pipefail, the pipe's status is cargo's.
+test: ## every test; STORES=all fetches and requires every server
+	@scripts/servers $(if $(STORES),all,quick)
+	$(if $(STORES),export TENURE_REQUIRE_STORES=all)
+	log=$$(mktemp)
+	trap 'rm -f "$$log"' EXIT
+	status=0
+	cargo test --workspace --all-features | tee "$$log" || status=$$?
+	awk '
+	    # "test NAME ... ignored" or "test NAME ... ignored, REASON"; names may be padded
+	    /^test .* \.\.\. ignored(, .*)?$$/ {
+	        name = reason = $$0
+	        sub(/^test /, "", name); sub(/ *\.\.\. ignored(, .*)?$$/, "", name)
+	        if (!sub(/^.* \.\.\. ignored, /, "", reason)) reason = ""
+	        if (!(name in seen)) list[++n] = name (reason == "" ? "" : ": " reason)
+	        seen[name] = 1
+	    }
+	    /^test result: / {
+	        for (i = 2; i <= NF; i++) {
+	            if ($$i == "passed;") passed += $$(i - 1)
+	            if ($$i == "failed;") failed += $$(i - 1)
+	            if ($$i == "ignored;") ignored += $$(i - 1)
+	        }
+	    }
+	    END {
+	        printf "\n%d passed, %d failed, %d ignored", passed, failed, ignored
+	        print (ignored ? ":" : "")
+	        for (i = 1; i <= n; i++) print "  " list[i]
+	        if (ignored && !all) print "make test STORES=all fetches and requires everything"
+	    }' all="$(STORES)" "$$log"
+	if ((status)); then echo "cargo test failed with status $$status"; fi
+	exit "$$status"
+
+# One filter at a time, because the conformance tests' harness takes only one. A filter that matches
+# nothing must not look like fifty rounds won.
+test-race: ## the contention trials fifty times on all cores
+	@scripts/servers quick
+	trials=(cargo test -p tenure --all-features --test conformance)
+	"$${trials[@]}" --no-run
+	log=$$(mktemp)
+	trap 'rm -f "$$log"' EXIT
+	for ((round = 1; round <= 50; round++)); do
+	    passed=0
+	    for filter in contended concurrent; do
+	        status=0
+	        "$${trials[@]}" -- --test-threads "$$(nproc)" "$$filter" >"$$log" 2>&1 || status=$$?
+	        if ((status)); then
+	            cat "$$log"
+	            echo "round $$round of 50 failed"
+	            exit "$$status"
+	        fi
+	        passed=$$((passed + $$(awk '/^test result: / { n += $$4 } END { print n + 0 }' "$$log")))
+	    done
+	    if ((passed == 0)); then
+	        cat "$$log"
+	        echo "no trial ran: none is called contended or concurrent, or all were ignored"
+	        exit 1
+	    fi
+	    echo "round $$round of 50: $$passed passed"
+	done
+
+test-coverage: ## line coverage of the tests, in target/coverage (needs cargo-tarpaulin)
+	@if ! cargo tarpaulin --version >/dev/null 2>&1; then
+	    echo "cargo-tarpaulin is missing; to get it: cargo install --locked cargo-tarpaulin" >&2
+	    exit 1
+	fi
+	scripts/servers quick
+	mkdir -p target/coverage
+	# The other engine traces processes, and many of our tests kill and freeze theirs.
+	cargo tarpaulin --workspace --all-features --engine llvm --skip-clean \
+	    --out Html --out Lcov --output-dir target/coverage
+
+lint: ## format, clippy with warnings denied, what may be in the dependency tree
+	cargo fmt --all --check
+	cargo clippy --workspace --all-features --all-targets -- -D warnings
+	scripts/tree-check
+
+bench: ## the benchmarks, beside plain commands of the same server
+	scripts/servers quick
+	cargo bench --workspace --all-features
+
+servers: ## fetch every real server the tests can use; scripts/servers list shows them
+	scripts/servers all
+
+deps: ## a throw-away Redis on 127.0.0.1:6379 until Ctrl-C
+	@scripts/servers quick
+	servers=$${TENURE_SERVERS:-$$HOME/.cache/tenure/servers}
+	server=
+	for kind in redis-7 redis-8 redis-6; do
+	    if [[ -x $$servers/$$kind/bin/redis-server ]]; then
+	        server=$$servers/$$kind/bin/redis-server
+	        break
+	    fi
+	done
+	if [[ -z $$server ]]; then
+	    echo "no Redis; see: scripts/servers list" >&2
+	    exit 1
+	fi
+	directory=$$(mktemp -d)
+	trap 'rm -rf "$$directory"' EXIT
+	"$$server" --bind 127.0.0.1 --port 6379 --save '' --appendonly no --dir "$$directory"

@@ -1,0 +1,132 @@
+//! The command line, read by clap. Spelling is fixed in `docs/CLI.md`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use tenure::store::shown;
+
+use crate::demo::DemoArgs;
+use crate::exit::Exit;
+use crate::logs::{Format, Level};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  tenure demo                                    a leader killed, stopped, frozen, and replaced
+  tenure doctor                                  what the default directory promises
+  tenure --store redis://127.0.0.1:6379 doctor   what that Redis promises
+
+Exit codes: 0 done, 1 the answer is no, 122 store unreachable, 123 an operator must act,
+125 usage.";
+
+/// Exactly one owner for a task that must not be duplicated but must always be running.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version = env!("TENURE_VERSION"), after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where leases live: file:DIR, redis://HOST:PORT/0, ... [default: this user's directory]
+    // The variable may hold a password, which help must not show.
+    #[arg(long, global = true, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+
+    /// The same as --store file:DIR
+    #[arg(long, global = true, value_name = "DIR", env = "TENURE_LOCK_DIR")]
+    pub(crate) lock_dir: Option<PathBuf>,
+
+    /// Answers and errors as JSON
+    #[arg(long, global = true, env = "TENURE_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+
+    /// How much to log, on stderr [default: info; demo: warn]
+    #[arg(long, global = true, value_name = "LEVEL", env = "TENURE_LOG_LEVEL")]
+    pub(crate) log_level: Option<Level>,
+
+    /// How to log
+    #[arg(long, global = true, value_name = "FORMAT", env = "TENURE_LOG_FORMAT")]
+    #[arg(default_value = "text")]
+    pub(crate) log_format: Format,
+
+    /// Only results and errors
+    #[arg(short, global = true)]
+    pub(crate) quiet: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// What was typed, as opposed to what came from a variable.
+    #[arg(skip)]
+    pub(crate) typed: Typed,
+}
+
+/// Which of the flags that exclude each other stood on the command line: those win over variables.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Typed {
+    pub(crate) store: bool,
+    pub(crate) lock_dir: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Three processes, one leads and counts; it is killed, stopped, frozen, and another goes on
+    Demo(DemoArgs),
+    /// One process of the demo; its orders come on stdin
+    #[command(hide = true)]
+    DemoNode,
+    /// Looks at the store: what it is, how fast, and what it promises
+    #[command(after_help = "\
+Examples:
+  tenure doctor
+  tenure doctor --store redis://127.0.0.1:6379 --json
+
+Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
+    Doctor,
+}
+
+impl Args {
+    /// Reads the command line, or prints what clap has to say about it.
+    pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Exit> {
+        let typed: Vec<OsString> = args.collect();
+        let parse = |typed: &[OsString]| -> Result<Args, clap::Error> {
+            let matches = Args::command().try_get_matches_from(typed)?;
+            let mut args = Args::from_arg_matches(&matches)?;
+            args.typed = Typed::of(&matches);
+            Ok(args)
+        };
+        parse(&typed).map_err(|error| refuse(&error, &typed))
+    }
+}
+
+impl Typed {
+    fn of(matches: &ArgMatches) -> Typed {
+        let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        Typed { store: typed("store"), lock_dir: typed("lock_dir") }
+    }
+}
+
+/// Help and the version are answers; everything else clap has to say is a mistake in usage.
+fn refuse(error: &clap::Error, typed: &[OsString]) -> Exit {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A reader that has gone away is no failure.
+        let _ = error.print();
+        return Exit::Done;
+    }
+    let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let secret: Vec<&String> = typed.iter().filter(|arg| shown(arg) != **arg).collect();
+    let json = typed.iter().any(|arg| arg == "--json");
+    if secret.is_empty() && !json {
+        let _ = error.print();
+        return Exit::Usage;
+    }
+    // A URL in the wrong place is quoted by clap, password and all.
+    let mut text = error.to_string();
+    for arg in secret {
+        text = text.replace(arg.as_str(), &shown(arg));
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
+    output::tell("invalid", text, json);
+    Exit::Usage
+}

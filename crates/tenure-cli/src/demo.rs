@@ -1,0 +1,260 @@
+//! `tenure demo`: a few processes of ourselves, one leads and counts, and then things happen to it.
+
+mod cast;
+mod journal;
+mod judge;
+pub(crate) mod node;
+mod report;
+mod scratch;
+mod script;
+mod show;
+mod wire;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{Args as ClapArgs, ValueEnum};
+use rustix::process::Signal;
+use tenure::store::{Scope, Store};
+use tenure::{Error, Name, Result};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Args;
+use crate::choice::Choice;
+use crate::exit::Exit;
+use crate::{doctor, logs, output};
+use cast::Cast;
+use judge::{Faults, Verdict};
+use scratch::Scratch;
+use script::{Halt, Scene, Stage};
+use show::Show;
+use wire::Plan;
+
+/// Short, so that nobody waits long for a frozen leader's lease to run out.
+const TTL: Duration = Duration::from_secs(2);
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure demo
+  tenure demo --nodes 5 --fault kill,kill,freeze
+  tenure demo --store redis://127.0.0.1:6379 --json
+
+It needs nothing and leaves nothing behind.
+Exit codes: 0 all is well, 1 two led, or a count was lost or doubled.")]
+pub(crate) struct DemoArgs {
+    /// How many processes
+    #[arg(long, value_name = "N", env = "TENURE_NODES", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u8).range(2..=20))]
+    nodes: u8,
+
+    /// What happens to the leader, one after the other: SIGKILL, SIGTERM, SIGSTOP for a while
+    #[arg(long, env = "TENURE_FAULT", value_delimiter = ',', default_value = "kill,term,freeze")]
+    fault: Vec<Fault>,
+
+    /// Keep the demo's directory, and say where it is
+    #[arg(long, env = "TENURE_KEEP", value_parser = BoolishValueParser::new())]
+    keep: bool,
+}
+
+/// What can happen to a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fault {
+    Kill,
+    Term,
+    Freeze,
+    None,
+}
+
+impl Fault {
+    fn as_str(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::Term => "term",
+            Fault::Freeze => "freeze",
+            Fault::None => "none",
+        }
+    }
+
+    fn signal(self) -> Signal {
+        match self {
+            Fault::Kill => Signal::KILL,
+            Fault::Freeze => Signal::STOP,
+            // `None` is taken out before anything starts.
+            Fault::Term | Fault::None => Signal::TERM,
+        }
+    }
+
+    /// As `kill` takes it.
+    fn signal_name(self) -> &'static str {
+        match self {
+            Fault::Kill => "9",
+            Fault::Freeze => "STOP",
+            Fault::Term | Fault::None => "TERM",
+        }
+    }
+}
+
+/// Where the demo plays.
+struct Setting {
+    /// With its password, if it has one: never shown.
+    url: String,
+    /// Where that came from.
+    origin: String,
+    store: Arc<dyn Store>,
+    name: Name,
+    ttl: Duration,
+    /// The store was made for this demo and goes with it.
+    private: bool,
+}
+
+impl Setting {
+    async fn of(args: &Args, scratch: &Scratch) -> Result<Setting> {
+        let choice = Choice::of(args)?;
+        if choice.url.starts_with("memory:") {
+            return Err(Error::invalid(
+                "'memory:' is seen by one process only, and the demo has several: give another store",
+            ));
+        }
+        let private = choice.from.is_none();
+        let (url, origin, name) = if private {
+            let url = format!("file:{}", scratch.path().join("store").display());
+            (url, "(private to this demo)".to_owned(), "demo".to_owned())
+        } else {
+            // On a store of somebody's own, a name that nobody has.
+            (choice.url.clone(), choice.origin(), format!("demo-{}", scratch::random()))
+        };
+        let store = tenure::open(&url).await?;
+        let ttl = TTL.max(store.limits().min_ttl);
+        Ok(Setting { url, origin, store, name: Name::new(&name)?, ttl, private })
+    }
+
+    /// The orders of the process with this number.
+    fn plan(&self, number: u8, journal: &Path) -> Plan {
+        Plan {
+            store: self.url.clone(),
+            name: self.name.to_string(),
+            id: format!("node-{number}"),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
+            journal: journal.to_owned(),
+        }
+    }
+}
+
+/// What the demo came to.
+struct Outcome {
+    setting: Setting,
+    nodes: usize,
+    scenes: Vec<(Scene, Faults)>,
+    verdict: Verdict,
+    /// What kept it from its end.
+    trouble: Option<String>,
+}
+
+impl Outcome {
+    fn is_well(&self) -> bool {
+        let scene = |scene: &Scene| scene.gap.is_some() && scene.trouble.is_none();
+        self.verdict.total().none()
+            && self.trouble.is_none()
+            && self.scenes.iter().all(|(it, _)| scene(it))
+    }
+}
+
+pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
+    let mut faults = demo.fault.clone();
+    if faults.len() > 1 && faults.contains(&Fault::None) {
+        return Err(Error::invalid("--fault none goes with no other fault"));
+    }
+    faults.retain(|fault| *fault != Fault::None);
+    crate::runtime()?.block_on(async {
+        // Before anything exists that would have to be cleaned up.
+        let interrupted = interruption()?;
+        let scratch = Scratch::new(demo.keep)?;
+        let exit = stage(args, demo, &faults, &scratch, interrupted).await;
+        if let Some(path) = scratch.kept().filter(|_| !args.json) {
+            output::line(format!("Kept: {}", path.display()))?;
+        }
+        exit
+    })
+}
+
+/// Puts the demo on and takes it down again, whatever happens in between.
+async fn stage(
+    args: &Args,
+    demo: &DemoArgs,
+    faults: &[Fault],
+    scratch: &Scratch,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Exit> {
+    let setting = Setting::of(args, scratch).await?;
+    let show = Show { tells: !args.json && !args.quiet };
+    let level = logs::level(args).as_str();
+    let flags = ["--log-level", level, "--log-format", args.log_format.as_str()];
+    let cast = Cast::new(flags.map(str::to_owned).to_vec());
+    let mut stage = Stage::new(cast, show, setting.ttl);
+    let journal = scratch.path().join("journal");
+    let played = async {
+        // A store that is down is better known now than from three processes at once.
+        let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
+        show.say(report::opening(demo.nodes, &setting, report.grade))?;
+        for number in 1..=demo.nodes {
+            stage.cast.start(setting.plan(number, &journal)).await?;
+        }
+        stage.play(faults).await
+    };
+    let played = tokio::select! {
+        played = played => played,
+        () = interrupted => Err(Halt::Interrupted),
+    };
+    stage.cast.end().await;
+    let (trouble, kept) = match &played {
+        Ok(()) => (None, Some(checkpoint(&setting).await?)),
+        Err(Halt::NoStore(error)) => return Err(error.clone()),
+        Err(Halt::Failed(error)) => (Some(format!("❌ {error}")), None),
+        Err(Halt::Interrupted | Halt::OutputGone) => (None, None),
+    };
+    let verdict = judge::judge(&journal::read(&journal)?, kept);
+    let nodes = stage.cast.len();
+    let scenes = answered_for(stage.scenes, &verdict);
+    let outcome = Outcome { setting, nodes, scenes, verdict, trouble };
+    report::close(args, &outcome, &played, scratch.kept())?;
+    Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
+}
+
+/// What the last leader left; nothing, or nonsense, where a count should be is a count of nothing.
+async fn checkpoint(setting: &Setting) -> Result<u64> {
+    let lease = setting.store.observe(&Scope::name(&setting.name)).await?.pop().transpose()?;
+    let checkpoint = lease.and_then(|lease| lease.checkpoint);
+    let text = checkpoint.map(|kept| String::from_utf8_lossy(kept.as_bytes()).into_owned());
+    Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+}
+
+/// A fault answers for all terms from the one it ended to the one the next fault ends.
+fn answered_for(scenes: Vec<Scene>, verdict: &Verdict) -> Vec<(Scene, Faults)> {
+    let mut ends: Vec<u64> = scenes.iter().skip(1).map(|scene| scene.token).collect();
+    ends.push(u64::MAX);
+    let answer = |(scene, until): (Scene, u64)| {
+        let faults = verdict.between(scene.token, until);
+        (scene, faults)
+    };
+    scenes.into_iter().zip(ends).map(answer).collect()
+}
+
+/// Ends when somebody wants us to.
+fn interruption() -> Result<impl Future<Output = ()>> {
+    let on = |kind| {
+        signal(kind).map_err(|error| Error::denied(format!("cannot catch signals: {error}")))
+    };
+    let mut int = on(SignalKind::interrupt())?;
+    let mut term = on(SignalKind::terminate())?;
+    let mut hangup = on(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = int.recv() => {}
+            _ = term.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    })
+}

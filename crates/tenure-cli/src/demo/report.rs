@@ -1,0 +1,135 @@
+//! How the demo begins and ends, for people and for programs.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tenure::Result;
+use tenure::store::Grade;
+
+use super::script::Halt;
+use super::show::{NEXT, millis, table};
+use super::{Outcome, Setting};
+use crate::args::Args;
+use crate::{doctor, output};
+
+/// What somebody who sees it for the first time has to know.
+pub(super) fn opening(nodes: u8, setting: &Setting, grade: Grade) -> String {
+    let Setting { store, origin, ttl, .. } = setting;
+    let store = store.url();
+    format!(
+        "tenure {}: {nodes} processes, TTL {}s, grade {grade} ({})\n\
+         Store: {store} {origin}\n\
+         One of them leads. It counts ten times a second, and leaves its count to the next leader.\n",
+        env!("CARGO_PKG_VERSION"),
+        ttl.as_secs_f64(),
+        doctor::meaning(grade),
+    )
+}
+
+/// Tells the result.
+pub(super) fn close(
+    args: &Args,
+    outcome: &Outcome,
+    played: &Result<(), Halt>,
+    kept: Option<&Path>,
+) -> Result<()> {
+    if args.json {
+        return output::json(&Answer::new(outcome, played, kept));
+    }
+    let mut lines = Vec::new();
+    match played {
+        Err(Halt::OutputGone) => return Ok(()),
+        Err(Halt::Interrupted) => lines.extend(["", "Interrupted. Up to here:"].map(String::from)),
+        _ if args.quiet => {}
+        _ => lines.push(String::new()),
+    }
+    lines.extend(table(outcome));
+    if outcome.is_well() && played.is_ok() && !args.quiet {
+        lines.extend(["", "Next:"].map(String::from));
+        lines.extend(NEXT.iter().map(|step| format!("  {step}")));
+    }
+    output::line(lines.join("\n"))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    ok: bool,
+    /// It ran to its end.
+    complete: bool,
+    store: String,
+    name: &'a str,
+    nodes: usize,
+    ttl_ms: u128,
+    faults: Vec<FaultAnswer<'a>>,
+    counts: u64,
+    terms: usize,
+    two_leaders: u64,
+    lost: u64,
+    doubled: u64,
+    interrupted: u64,
+    directory: Option<&'a Path>,
+    error: Option<ErrorAnswer>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FaultAnswer<'a> {
+    fault: &'static str,
+    node: &'a str,
+    pid: Option<u32>,
+    new_leader: Option<&'a str>,
+    gap_ms: Option<f64>,
+    two_leaders: u64,
+    lost: u64,
+    doubled: u64,
+    interrupted: u64,
+    trouble: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ErrorAnswer {
+    kind: &'static str,
+    message: String,
+}
+
+impl<'a> Answer<'a> {
+    fn new(outcome: &'a Outcome, played: &Result<(), Halt>, kept: Option<&'a Path>) -> Answer<'a> {
+        let total = outcome.verdict.total();
+        let faults = outcome.scenes.iter().map(|(scene, found)| FaultAnswer {
+            fault: scene.fault.as_str(),
+            node: &scene.node,
+            pid: scene.pid,
+            new_leader: scene.new_leader.as_deref(),
+            gap_ms: scene.gap.map(millis),
+            two_leaders: found.two_leaders,
+            lost: found.lost,
+            doubled: found.doubled,
+            interrupted: found.interrupted,
+            trouble: scene.trouble.as_deref(),
+        });
+        let error = match played {
+            Err(Halt::Failed(error)) => {
+                Some(ErrorAnswer { kind: error.kind().as_str(), message: error.to_string() })
+            }
+            _ => None,
+        };
+        Answer {
+            ok: outcome.is_well(),
+            complete: played.is_ok(),
+            store: outcome.setting.store.url(),
+            name: outcome.setting.name.as_str(),
+            nodes: outcome.nodes,
+            ttl_ms: outcome.setting.ttl.as_millis(),
+            faults: faults.collect(),
+            counts: outcome.verdict.counts,
+            terms: outcome.verdict.terms.len(),
+            two_leaders: total.two_leaders,
+            lost: total.lost,
+            doubled: total.doubled,
+            interrupted: total.interrupted,
+            directory: kept,
+            error,
+        }
+    }
+}

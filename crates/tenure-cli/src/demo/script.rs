@@ -1,0 +1,256 @@
+//! What happens in the demo, act by act.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::{Clock, Error, Moment};
+
+use super::Fault;
+use super::cast::Cast;
+use super::show::{Show, explained};
+use super::wire::Word;
+
+/// How long the leader counts in peace before the first fault, and after each.
+const PEACE: Duration = Duration::from_millis(1_500);
+/// How long a frozen leader stays frozen after another has come to lead.
+const FROZEN: Duration = Duration::from_millis(700);
+/// How long the first leader may take: a server that has just started is not believed for some
+/// seconds.
+const BEGINNING: Duration = Duration::from_secs(15);
+/// How long anything may take that should happen, on top of two leases.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Why the demo ends early.
+pub(super) enum Halt {
+    /// By SIGINT, SIGTERM or SIGHUP.
+    Interrupted,
+    /// Nobody reads what we say.
+    OutputGone,
+    /// The store does not answer, or not as it should; nothing was tried yet.
+    NoStore(Error),
+    /// It cannot go on.
+    Failed(Error),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt::Failed(error)
+    }
+}
+
+/// Who leads.
+#[derive(Clone, Copy)]
+struct Lead {
+    which: usize,
+    token: u64,
+    /// Since when.
+    at: Moment,
+}
+
+/// One fault, and what came of it.
+#[derive(Clone)]
+pub(super) struct Scene {
+    pub(super) fault: Fault,
+    /// Whom it befell, and in which term.
+    pub(super) node: String,
+    pub(super) pid: Option<u32>,
+    pub(super) token: u64,
+    pub(super) new_leader: Option<String>,
+    /// From the fault to the first effect of the next leader.
+    pub(super) gap: Option<Duration>,
+    /// What else went wrong.
+    pub(super) trouble: Option<String>,
+}
+
+pub(super) struct Stage {
+    pub(super) cast: Cast,
+    pub(super) scenes: Vec<Scene>,
+    show: Show,
+    patience: Duration,
+    clock: Clock,
+    leader: Option<Lead>,
+    /// How many campaign.
+    started: usize,
+    /// The last count that was told.
+    counted: u64,
+    /// The terms whose work was said to have ended.
+    ended: Vec<u64>,
+    /// Whose end we have asked for.
+    doomed: Vec<usize>,
+    /// Whose end has been seen.
+    gone: Vec<usize>,
+}
+
+impl Stage {
+    pub(super) fn new(cast: Cast, show: Show, ttl: Duration) -> Stage {
+        Stage {
+            cast,
+            scenes: Vec::new(),
+            show,
+            patience: PATIENCE + 2 * ttl,
+            clock: Clock::boot(),
+            leader: None,
+            started: 0,
+            counted: 0,
+            ended: Vec::new(),
+            doomed: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    /// The whole demo, from the first leader to the clean end.
+    pub(super) async fn play(&mut self, faults: &[Fault]) -> Result<(), Halt> {
+        let all = self.cast.len();
+        let ready = |stage: &Stage| stage.leader.is_some() && stage.started >= all;
+        if !self.until(BEGINNING, ready).await? {
+            return Err(Error::unavailable("nobody came to lead; see the log above").into());
+        }
+        self.peace(PEACE).await?;
+        for (number, fault) in faults.iter().enumerate() {
+            let found = self.act(number + 1, *fault).await?;
+            if !found {
+                break;
+            }
+        }
+        self.finish().await
+    }
+
+    /// Does one fault to the leader. Returns whether somebody else came to lead.
+    async fn act(&mut self, number: usize, fault: Fault) -> Result<bool, Halt> {
+        // A busy machine may have cost the leader its term a moment ago.
+        self.until(self.patience, |stage| stage.leader.is_some()).await?;
+        let Some(victim) = self.leader else {
+            return Err(Error::unavailable("nobody leads, without any fault").into());
+        };
+        let (id, pid) = (self.cast.id(victim.which).to_owned(), self.cast.pid(victim.which));
+        let by_hand = format!("kill -{} {}", fault.signal_name(), pid.unwrap_or_default());
+        self.show.say("")?;
+        self.show.say(format!("{number}. {}: {}.", fault.as_str(), explained(fault)))?;
+        self.show.say(format!("   By hand: {by_hand}"))?;
+        if fault == Fault::Freeze {
+            // Between two counts: frozen in the middle of a checkpoint it would keep the lock of a
+            // directory store, which the kernel takes only from the dead, and nobody could lead
+            // until it thaws.
+            let before = self.counted;
+            self.until(self.patience, |stage| stage.counted > before).await?;
+        } else {
+            self.doomed.push(victim.which);
+        }
+        let at = self.clock.now();
+        self.cast.signal(victim.which, fault.signal());
+        let newer = |stage: &Stage| stage.leader.is_some_and(|lead| lead.token > victim.token);
+        let found = self.until(self.patience, newer).await?;
+        let next = self.leader.filter(|lead| lead.token > victim.token);
+        let mut scene = Scene {
+            fault,
+            node: id,
+            pid,
+            token: victim.token,
+            new_leader: next.map(|lead| self.cast.id(lead.which).to_owned()),
+            gap: next.map(|lead| lead.at.since(at)),
+            trouble: None,
+        };
+        if let Some(gap) = scene.gap {
+            self.show
+                .say(format!("   Without a leader for {:.1} ms.", super::show::millis(gap)))?;
+        }
+        scene.trouble = self.aftermath(fault, victim).await?;
+        self.scenes.push(scene);
+        self.peace(PEACE).await?;
+        Ok(found)
+    }
+
+    /// Brings the victim back; says what should not have been.
+    async fn aftermath(&mut self, fault: Fault, victim: Lead) -> Result<Option<String>, Halt> {
+        let which = victim.which;
+        if fault == Fault::Freeze {
+            self.peace(FROZEN).await?;
+            let (id, pid) = (self.cast.id(which), self.cast.pid(which).unwrap_or_default());
+            self.show.say(format!("   {id} thaws. By hand: kill -CONT {pid}"))?;
+            self.cast.signal(which, Signal::CONT);
+            let told =
+                self.until(self.patience, |stage| stage.ended.contains(&victim.token)).await?;
+            return Ok((!told).then(|| "it never said that it had lost leadership".to_owned()));
+        }
+        if !self.until(self.patience, |stage| stage.gone.contains(&which)).await? {
+            self.cast.signal(which, Signal::KILL);
+            self.until(self.patience, |stage| stage.gone.contains(&which)).await?;
+        }
+        let status = self.cast.reap(which).await?;
+        self.doomed.retain(|doomed| *doomed != which);
+        self.gone.retain(|gone| *gone != which);
+        let clean = fault != Fault::Term || status.success();
+        let before = self.started;
+        self.cast.restart(which).await?;
+        self.until(self.patience, |stage| stage.started > before).await?;
+        Ok((!clean).then(|| format!("it did not end in good order: {status}")))
+    }
+
+    /// Ends all of them in good order, the leader last, so that nobody takes over on the way.
+    async fn finish(&mut self) -> Result<(), Halt> {
+        let last = self.leader.map(|lead| lead.which);
+        let mut order: Vec<usize> = (0..self.cast.len()).collect();
+        order.sort_by_key(|which| Some(*which) == last);
+        self.show.say("")?;
+        self.show.say("That was all: every process is asked to stop.")?;
+        for which in order {
+            self.doomed.push(which);
+            self.cast.signal(which, Signal::TERM);
+            if !self.until(self.patience, |stage| stage.gone.contains(&which)).await? {
+                let id = self.cast.id(which);
+                return Err(Error::unavailable(format!("{id} does not stop")).into());
+            }
+            let status = self.cast.reap(which).await?;
+            if !status.success() {
+                let id = self.cast.id(which);
+                return Err(Error::unavailable(format!("{id} ended badly: {status}")).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Only listens.
+    async fn peace(&mut self, time: Duration) -> Result<(), Halt> {
+        self.until(time, |_| false).await?;
+        Ok(())
+    }
+
+    /// Listens until something has come about; returns whether it has, in time.
+    async fn until(&mut self, time: Duration, done: impl Fn(&Stage) -> bool) -> Result<bool, Halt> {
+        let end = self.clock.now() + time;
+        while !done(self) {
+            let clock = self.clock.clone();
+            let (which, word) = tokio::select! {
+                word = self.cast.word() => word,
+                () = clock.sleep_until(end) => return Ok(false),
+            };
+            self.hear(which, &word).await?;
+        }
+        Ok(true)
+    }
+
+    async fn hear(&mut self, which: usize, word: &Word) -> Result<(), Halt> {
+        self.show.word(self.cast.id(which), self.cast.pid(which), word)?;
+        match word {
+            Word::Started => self.started += 1,
+            // Two pipes have no order between them; tokens have.
+            Word::Leads { at, token, .. } if self.leader.is_none_or(|lead| lead.token < *token) => {
+                let at = Moment::from_nanos(*at);
+                self.leader = Some(Lead { which, token: *token, at });
+            }
+            Word::Ended { token, .. } => {
+                self.ended.push(*token);
+                self.leader = self.leader.filter(|lead| lead.token > *token);
+            }
+            Word::Gone if self.doomed.contains(&which) => self.gone.push(which),
+            Word::Gone => {
+                let status = self.cast.reap(which).await?;
+                let id = self.cast.id(which);
+                return Err(Error::unavailable(format!("{id} ended by itself: {status}")).into());
+            }
+            Word::Counted { count } => self.counted = *count,
+            Word::Leads { .. } | Word::Follows { .. } => {}
+        }
+        Ok(())
+    }
+}

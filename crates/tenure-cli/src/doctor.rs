@@ -1,0 +1,146 @@
+//! `tenure doctor`: what the store is, how fast, and what it promises.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tenure::store::{Check, Grade, Limits, Report, Store, Verdict};
+use tenure::{Clock, Error, Result};
+
+use crate::args::Args;
+use crate::choice::Choice;
+use crate::exit::Exit;
+use crate::output;
+
+/// Whoever asks is waiting; a store that says nothing for so long is down.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: &Args) -> Result<Exit> {
+    let choice = Choice::of(args)?;
+    crate::runtime()?.block_on(async {
+        let store = tenure::open(&choice.url).await?;
+        let report = examine(&*store).await?;
+        if args.json {
+            output::json(&Answer::new(&*store, &report))?;
+        } else {
+            output::line(text(&*store, &choice, &report))?;
+        }
+        Ok(if is_well(&report) { Exit::Done } else { Exit::No })
+    })
+}
+
+/// Looks at the store, but not for ever.
+pub(crate) async fn examine(store: &dyn Store) -> Result<Report> {
+    let clock = Clock::boot();
+    tokio::select! {
+        report = store.examine() => report,
+        () = clock.sleep(PATIENCE) => Err(Error::unavailable(format!(
+            "{} has not answered for {} s: is it running, and is the way to it open?",
+            store.url(), PATIENCE.as_secs()
+        ))),
+    }
+}
+
+fn is_well(report: &Report) -> bool {
+    report.checks.iter().all(|check| check.verdict != Verdict::Bad)
+}
+
+/// What a grade means, in the words of the design.
+pub(crate) fn meaning(grade: Grade) -> &'static str {
+    match grade {
+        Grade::A => "linearizable and durable",
+        Grade::B => "one durable node",
+        Grade::C => "may grant twice in a failover; fence what must not happen twice",
+    }
+}
+
+fn seen_by(limits: &Limits) -> &'static str {
+    match limits.shared {
+        true => "every machine that reaches it",
+        false => "this machine only; candidates on another machine would not see it",
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Good => "good",
+        Verdict::Weak => "weak",
+        Verdict::Bad => "bad",
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn text(store: &dyn Store, choice: &Choice, report: &Report) -> String {
+    let mut lines = vec![
+        format!("store       {} {}", store.url(), choice.origin()),
+        format!("what        {}", report.what),
+        format!("grade       {}: {}", report.grade, meaning(report.grade)),
+        format!("seen by     {}", seen_by(&store.limits())),
+        format!("round trip  {:.3} ms", millis(report.round_trip)),
+        String::new(),
+    ];
+    let width = report.checks.iter().map(|check| check.what.chars().count()).max().unwrap_or(0);
+    lines.extend(report.checks.iter().map(|check| {
+        let Check { what, verdict, found } = check;
+        let mark = match verdict {
+            Verdict::Good => "✅",
+            Verdict::Weak => "⚠️ ",
+            Verdict::Bad => "❌",
+        };
+        format!("{mark} {what:width$}  {:4}  {found}", word(*verdict))
+    }));
+    lines.push(String::new());
+    lines.push(summary(report));
+    lines.join("\n")
+}
+
+fn summary(report: &Report) -> String {
+    let count = |verdict| report.checks.iter().filter(|check| check.verdict == verdict).count();
+    match (count(Verdict::Bad), count(Verdict::Weak)) {
+        (0, 0) => "All is well.".to_owned(),
+        (0, weak) => format!("Usable, with {weak} weak point(s), named above."),
+        (bad, _) => format!("Not usable as it is: {bad} check(s) failed, named above."),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    store: String,
+    what: String,
+    grade: String,
+    grade_means: &'static str,
+    shared: bool,
+    round_trip_ms: f64,
+    ok: bool,
+    checks: Vec<CheckAnswer>,
+}
+
+#[derive(Serialize)]
+struct CheckAnswer {
+    what: &'static str,
+    verdict: &'static str,
+    found: String,
+}
+
+impl Answer {
+    fn new(store: &dyn Store, report: &Report) -> Answer {
+        let checks = report.checks.iter().map(|check| CheckAnswer {
+            what: check.what,
+            verdict: word(check.verdict),
+            found: check.found.clone(),
+        });
+        Answer {
+            store: store.url(),
+            what: report.what.clone(),
+            grade: report.grade.to_string(),
+            grade_means: meaning(report.grade),
+            shared: store.limits().shared,
+            round_trip_ms: millis(report.round_trip),
+            ok: is_well(report),
+            checks: checks.collect(),
+        }
+    }
+}

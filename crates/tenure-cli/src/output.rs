@@ -1,0 +1,53 @@
+//! What goes to stdout, and how an error is told.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tenure::Error;
+
+use crate::exit::Exit;
+
+/// One line of data. A reader that has gone away (`| head`) wants no more: that is no failure.
+pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
+    match writeln!(io::stdout().lock(), "{}", text.as_ref()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::denied(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One JSON object on a line of its own.
+pub(crate) fn json(value: &impl Serialize) -> tenure::Result<()> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Error::invalid("the answer cannot be written as JSON").caused_by(error))?;
+    line(text)
+}
+
+#[derive(Serialize)]
+struct Failed<'a> {
+    error: Said<'a>,
+}
+
+#[derive(Serialize)]
+struct Said<'a> {
+    kind: &'static str,
+    message: &'a str,
+}
+
+/// Tells of an error on stderr and gives its exit code.
+pub(crate) fn failed(error: &Error, json: bool) -> Exit {
+    tell(error.kind().as_str(), &error.to_string(), json);
+    error.kind().into()
+}
+
+/// The same for a message that is not yet an [`Error`].
+pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
+    let failed = Failed { error: Said { kind, message } };
+    let text = match serde_json::to_string(&failed) {
+        Ok(text) if json => text,
+        _ => message.to_owned(),
+    };
+    // Nothing is left to tell it to if stderr is gone.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

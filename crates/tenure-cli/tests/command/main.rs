@@ -1,0 +1,11 @@
+//! The real binary, as people and programs meet it: exit codes, text, JSON, and what it leaves
+//! behind.
+
+// clippy.toml allows it in tests, but does not know a test's helpers for such.
+#![allow(clippy::unwrap_used)]
+
+mod demo;
+mod doctor;
+mod secrets;
+mod support;
+mod usage;

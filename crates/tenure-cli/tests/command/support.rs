@@ -1,0 +1,126 @@
+//! Runs the command in a world of its own.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tenure::{Clock, Nonce};
+
+/// A private directory: TMPDIR of what runs in it, and gone with it.
+pub(crate) struct World(PathBuf);
+
+impl World {
+    pub(crate) fn new() -> World {
+        let path = std::env::temp_dir().join(format!("tenure-test-{}", Nonce::random()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        World(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// `tenure ARGS`, with no setting from outside.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENURE_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(args).env("TMPDIR", &self.0).stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Ran::new(self.command(args).output().unwrap())
+    }
+
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The processes that were started in this world and are still there.
+    pub(crate) fn processes(&self) -> Vec<PathBuf> {
+        let mark = format!("TMPDIR={}", self.0.display());
+        let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let ours = |path: &PathBuf| {
+            let environ = std::fs::read(path.join("environ")).unwrap_or_default();
+            environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        };
+        all.filter(ours).collect()
+    }
+
+    pub(crate) fn assert_nothing_left(&self) {
+        assert_eq!(self.processes(), Vec::<PathBuf>::new(), "processes left behind");
+        let files: Vec<_> = std::fs::read_dir(&self.0).unwrap().flatten().collect();
+        assert!(files.is_empty(), "files left behind: {files:?}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command came to.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn new(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn exits(&self, code: i32) -> &Ran {
+        let Ran { stdout, stderr, .. } = self;
+        assert_eq!(self.code, Some(code), "stdout:\n{stdout}\nstderr:\n{stderr}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) -> &Ran {
+        assert!(self.stdout.contains(text), "no {text:?} in stdout:\n{}", self.stdout);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn complains(&self, text: &str) -> &Ran {
+        assert!(self.stderr.contains(text), "no {text:?} in stderr:\n{}", self.stderr);
+        self
+    }
+
+    /// Its stdout, which is one JSON object.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+}
+
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Looks again and again, for at most ten seconds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clock = Clock::boot();
+    let end = clock.now() + Duration::from_secs(10);
+    while !done() {
+        assert!(clock.now() < end, "it never came to this: {what}");
+        runtime.block_on(clock.sleep(Duration::from_millis(20)));
+    }
+}

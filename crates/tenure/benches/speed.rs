@@ -1,0 +1,215 @@
+//! What it costs, beside what the same server does for plain `SET NX` and `PEXPIRE`: `cargo bench -p tenure --all-features`.
+//!
+//! Prints tables; asserts nothing but counts. Medians and maxima over many repeats, the store's round trip beside.
+
+#![allow(clippy::unwrap_used)] // A bench fails like a test.
+
+#[path = "../tests/conformance/servers.rs"]
+#[allow(dead_code, unused_imports)]
+mod servers;
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use servers::{Scratch, Server};
+use tenure::store::file::{FileStore, Options};
+use tenure::{CandidateId, Claim, Clock, Election, Hold, Name, Nonce, Store};
+
+const REPEATS: usize = 50;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        is_leader().await;
+        let tmpfs = Scratch::within(std::path::Path::new("/dev/shm"));
+        let disk = Scratch::within(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let open = async |scratch: &Scratch| -> Arc<dyn Store> {
+            Arc::new(FileStore::open(scratch.path().join("t"), Options::default()).await.unwrap())
+        };
+        let stores: Vec<(&str, Arc<dyn Store>)> =
+            vec![("file (tmpfs)", open(&tmpfs).await), ("file (disk)", open(&disk).await)];
+        for (what, store) in &stores {
+            uncontended(what, store).await;
+            handover(what, store).await;
+        }
+        match redis().await {
+            None => println!("Redis: no server; scripts/servers redis-7 gets it"),
+            Some((server, url)) => {
+                let store = tenure::open(&url).await.unwrap();
+                plain(&url).await;
+                uncontended("Redis", &store).await;
+                handover("Redis", &store).await;
+                dead_holder("Redis", &store).await;
+                hundred_thousand(&url, &store).await;
+                drop(server);
+            }
+        }
+    });
+}
+
+/// Median, 99th percentile and maximum, in the unit that fits.
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+    let (median, p99, most) = (at(50), at(99), times[times.len() - 1]);
+    println!(
+        "{what:<58} median {median:>10.1?}  p99 {p99:>10.1?}  max {most:>10.1?}  ({} times)",
+        times.len()
+    );
+}
+
+async fn is_leader() {
+    let store = tenure::open("memory:").await.unwrap();
+    let election = Election::builder("bench").start(store).await.unwrap();
+    let leadership = election.leadership().await.unwrap();
+    let clock = Clock::boot();
+    let many: u32 = 5_000_000;
+    let begun = clock.now();
+    for _ in 0..many {
+        assert!(black_box(&election).is_leader() || !leadership.is_valid());
+    }
+    println!("is_leader(): {:.1?} each", clock.now().since(begun) / many);
+    let begun = clock.now();
+    for _ in 0..many {
+        black_box(black_box(&leadership).is_valid());
+    }
+    println!("Leadership::is_valid(): {:.1?} each", clock.now().since(begun) / many);
+    drop(leadership);
+    election.stop().await;
+}
+
+fn claim(name: &str, ttl: Duration) -> Claim {
+    let (name, id) = (Name::new(name).unwrap(), CandidateId::new("bench").unwrap());
+    Claim::new(name, id, Nonce::random(), ttl)
+}
+
+async fn timed<T>(clock: &Clock, what: impl Future<Output = T>) -> (Duration, T) {
+    let begun = clock.now();
+    let value = what.await;
+    (clock.now().since(begun), value)
+}
+
+async fn uncontended(what: &str, store: &Arc<dyn Store>) {
+    let clock = Clock::boot();
+    let ttl = Duration::from_secs(60);
+    let (mut acquires, mut renewals, mut releases) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..10 * REPEATS {
+        let claims = [claim(&format!("bench:{}", round % 10), ttl)];
+        let (took, answer) = timed(&clock, store.acquire(&claims)).await;
+        let hold = answer.unwrap().remove(0).unwrap().held().unwrap().hold;
+        acquires.push(took);
+        let holds = [hold];
+        renewals.push(timed(&clock, store.renew(&holds, ttl)).await.0);
+        let [hold] = holds;
+        releases.push(timed(&clock, store.release(&[hold.into()])).await.0);
+    }
+    report(&format!("{what}: acquire"), acquires);
+    report(&format!("{what}: renew"), renewals);
+    report(&format!("{what}: release"), releases);
+}
+
+/// From the moment the leader's work has ended to the moment the next one leads.
+async fn handover(what: &str, store: &Arc<dyn Store>) {
+    let clock = Clock::boot();
+    let start = async |id: &str| {
+        let builder = Election::builder("bench:handover").id(id).ttl(Duration::from_secs(5));
+        builder.start(store.clone()).await.unwrap()
+    };
+    let mut leader = start("a").await;
+    drop(leader.leadership().await.unwrap());
+    let mut gaps = Vec::new();
+    for round in 0..REPEATS {
+        let next = start(["b", "a"][round % 2]).await;
+        // Let it settle: it listens, and has seen who leads.
+        clock.sleep(Duration::from_millis(50)).await;
+        let begun = clock.now();
+        let (_, led) = tokio::join!(leader.stop(), next.leadership());
+        drop(led.unwrap());
+        gaps.push(clock.now().since(begun));
+        leader = next;
+    }
+    report(&format!("{what}: clean stop to new leader"), gaps);
+    leader.stop().await;
+}
+
+/// A holder that is gone without a word: how long after its lease ran out the next one leads.
+async fn dead_holder(what: &str, store: &Arc<dyn Store>) {
+    let clock = Clock::boot();
+    let ttl = Duration::from_millis(1_000);
+    let mut late = Vec::new();
+    for round in 0..REPEATS / 2 {
+        let name = format!("bench:dead:{round}");
+        let begun = clock.now();
+        let answer = store.acquire(&[claim(&name, ttl)]).await.unwrap().remove(0).unwrap();
+        assert!(answer.is_held());
+        let next = Election::builder(&name).id("next").ttl(ttl).start(store.clone()).await.unwrap();
+        drop(next.leadership().await.unwrap());
+        late.push(clock.now().since(begun + ttl));
+        next.stop().await;
+    }
+    report(&format!("{what}: dead holder, from expiry to new leader"), late);
+}
+
+async fn redis() -> Option<(Server, String)> {
+    let program = servers::find("redis-7", "redis-server")?;
+    let port = servers::free_port();
+    let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
+    let url = format!("redis://127.0.0.1:{port}/0?quarantine=0s");
+    let probe = async || match tenure::open(&url).await {
+        Ok(store) => store.examine().await.is_ok(),
+        Err(_) => false,
+    };
+    let server = Server::start(Scratch::new(), program, arguments, probe).await.unwrap();
+    Some((server, url.clone()))
+}
+
+/// The same server without us: what a round trip costs.
+async fn plain(url: &str) {
+    let clock = Clock::boot();
+    let client = redis::Client::open(url.split('?').next().unwrap()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let (mut pings, mut sets, mut expires) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..10 * REPEATS {
+        let key = format!("plain:{round}");
+        let ping = redis::cmd("PING");
+        pings.push(timed(&clock, ping.query_async::<String>(&mut connection)).await.0);
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg("id").arg("NX").arg("PX").arg(60_000);
+        sets.push(timed(&clock, set.query_async::<String>(&mut connection)).await.0);
+        let mut expire = redis::cmd("PEXPIRE");
+        expire.arg(&key).arg(60_000);
+        expires.push(timed(&clock, expire.query_async::<i64>(&mut connection)).await.0);
+    }
+    report("Redis, plain: PING", pings);
+    report("Redis, plain: SET NX PX", sets);
+    report("Redis, plain: PEXPIRE", expires);
+}
+
+/// How many script calls the server has seen.
+async fn script_calls(url: &str) -> u64 {
+    let client = redis::Client::open(url.split('?').next().unwrap()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut info = redis::cmd("INFO");
+    let text: String = info.arg("commandstats").query_async(&mut connection).await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+async fn hundred_thousand(url: &str, store: &Arc<dyn Store>) {
+    let clock = Clock::boot();
+    let ttl = Duration::from_secs(60);
+    let claims: Vec<Claim> = (0..100_000).map(|i| claim(&format!("many:{i}"), ttl)).collect();
+    let before = script_calls(url).await;
+    let (took, answers) = timed(&clock, store.acquire(&claims)).await;
+    let calls = script_calls(url).await - before;
+    let grants = answers.unwrap().into_iter();
+    let holds: Vec<Hold> = grants.map(|grant| grant.unwrap().held().unwrap().hold).collect();
+    println!("Redis: {} leases acquired in {took:.2?} by {calls} script calls", holds.len());
+    let before = script_calls(url).await;
+    let (took, answers) = timed(&clock, store.renew(&holds, ttl)).await;
+    let calls = script_calls(url).await - before;
+    let held = answers.unwrap().into_iter().filter(|a| a.as_ref().is_ok_and(|a| a.is_held()));
+    println!("Redis: {} leases renewed in {took:.2?} by {calls} script calls", held.count());
+    assert!(calls <= 100, "{calls} calls for one round of renewals");
+}

@@ -1,0 +1,792 @@
+//! PURE: one lease's state machine. `step(now, event)` gives the actions; time and seeds are arguments.
+//!
+//! ```text
+//!             ┌───────────── taken ─────────────┐
+//!             ▼                                 │
+//!  start → Waiting ── look ──► Acquiring ── held ──► Holding ── resign ──► (stopping, still renewing)
+//!             ▲                                        │ lost                     │ work ended
+//!             │                                        ▼                          ▼
+//!             └───── released, or left to its TTL ── Ending ── work ended ──► Releasing
+//! ```
+//!
+//! Four rules carry the safety, and each is in one place here: the deadline counts from before the request was
+//! sent ([`Timing::deadline`]); loss is declared by the clock before any answer is looked at ([`Machine::step`]); a term
+//! that ended is never revived (answers are matched by request number); nothing is released before the work has ended.
+
+mod memory;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::{Error, Kind, Result};
+use crate::lease::{
+    Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Name, Nonce, Release, Token,
+};
+use crate::rng::Rng;
+use crate::store::Change;
+use crate::timing::Timing;
+use memory::{Memory, Trip};
+
+/// How long others hold back when the last holder has named its successor, and how long one that has just
+/// resigned lets others come first.
+pub const HOLD_BACK: Duration = Duration::from_millis(500);
+const RANK_STEP: Duration = Duration::from_millis(50);
+const RANK_MAX: u32 = 5;
+const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
+const BACK_OFF_MOST: Duration = Duration::from_secs(2);
+/// A timer is never set closer than this after a known expiry, so that the look does not come a hair too early.
+const AFTER_EXPIRY: Duration = Duration::from_millis(1);
+
+pub use words::{Action, Ask, Ending, Event, Lead, Phase, Request, Why};
+
+/// One candidate's part in the election of one name.
+#[derive(Debug)]
+pub struct Machine {
+    name: Name,
+    candidate: CandidateId,
+    timing: Timing,
+    rank: u32,
+    rng: Rng,
+    memory: Memory,
+    state: State,
+    requests: Request,
+    /// Kept only while an acquire is unanswered; a new campaign has a new one.
+    nonce: Option<Nonce>,
+    healthy: bool,
+    drained: bool,
+    shutdown: bool,
+    /// Whom we have told to stop, if anybody asked: the next release names it.
+    successor: Option<CandidateId>,
+    /// Not campaigning before this.
+    held_off: Moment,
+    /// The first of the failures since the last answer, and how many there were.
+    failing: Option<(Moment, u32)>,
+    leader: Option<String>,
+    warned_same_id: bool,
+    last_step: Moment,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting {
+        look_at: Moment,
+    },
+    /// `again`: the lease changed while the request was under way, so its answer may be older than the change.
+    Acquiring {
+        request: Request,
+        sent: Moment,
+        again: Option<Again>,
+    },
+    Looking {
+        request: Request,
+        sent: Moment,
+        again: Option<Again>,
+    },
+    Holding(Box<Term>),
+    /// The lease is lost; the work has still to end.
+    Ending {
+        give_back: Option<Hold>,
+    },
+    Releasing {
+        hold: Hold,
+        request: Request,
+        sent: Moment,
+        until: Moment,
+        try_at: Option<Moment>,
+    },
+    Stopped,
+}
+
+/// When to look again, unless a term with this token has been seen by then.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    at: Moment,
+    unless: Option<Token>,
+}
+
+#[derive(Debug)]
+struct Term {
+    hold: Hold,
+    checkpoint: Option<Checkpoint>,
+    deadline: Moment,
+    lead_from: Moment,
+    part: Part,
+    renewal: Option<(Request, Moment)>,
+    renew_at: Moment,
+}
+
+/// What the holder does with its lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    /// Holds back: the one before may still be at work.
+    Patient,
+    Leading,
+    /// The work was told to stop; the lease is renewed until it has.
+    Stopping,
+}
+
+impl Machine {
+    /// A candidate that has not begun; its first [`Event::Woke`] begins. `rank` 0 comes first on a free lease.
+    pub fn new(
+        name: Name,
+        candidate: CandidateId,
+        timing: Timing,
+        rank: u32,
+        seed: u128,
+        now: Moment,
+    ) -> Self {
+        Machine {
+            name,
+            candidate,
+            timing,
+            rank: rank.min(RANK_MAX),
+            rng: Rng::new(seed),
+            memory: Memory::default(),
+            state: State::Waiting { look_at: now },
+            requests: 0,
+            nonce: None,
+            healthy: true,
+            drained: false,
+            shutdown: false,
+            successor: None,
+            held_off: Moment::NEVER,
+            failing: None,
+            leader: None,
+            warned_same_id: false,
+            last_step: now,
+        }
+    }
+
+    /// Takes one event at `now` and adds what is to be done to `out`.
+    pub fn step(&mut self, now: Moment, event: Event, out: &mut Vec<Action>) {
+        // The clock first: a success that comes after the time to stop revives nothing.
+        self.check_clock(now, out);
+        match event {
+            Event::Woke => {}
+            Event::Acquired(request, answer) => self.acquired(now, request, answer, out),
+            Event::Renewed(request, answer) => self.renewed(now, request, answer, out),
+            Event::Released(request, answer) => self.released(now, request, answer, out),
+            Event::Observed(request, answer) => self.observed(now, request, answer, out),
+            Event::Changed(change) => self.changed(now, &change),
+            Event::Asked(Ask::Resign(next)) => self.resign(now, Why::Asked, next, out),
+            Event::Asked(Ask::Drain) => {
+                self.drained = true;
+                self.resign(now, Why::Drained, None, out);
+            }
+            Event::Asked(Ask::Undrain) => {
+                self.drained = false;
+                self.look_soon(now);
+            }
+            Event::Health(healthy) => self.health(now, healthy, out),
+            Event::WorkEnded => self.work_ended(now, out),
+            Event::Stop => self.stop(now, out),
+        }
+        self.act(now, out);
+        self.last_step = now;
+    }
+
+    /// When to come back with [`Event::Woke`]; `None` when only an event can move it.
+    pub fn wake_at(&self) -> Option<Moment> {
+        match &self.state {
+            State::Waiting { look_at } => Some((*look_at).max(self.held_off_until())),
+            State::Acquiring { sent, .. } | State::Looking { sent, .. } => {
+                Some(self.gives_up(*sent))
+            }
+            State::Holding(term) => Some(self.term_wakes_at(term)),
+            State::Releasing { sent, try_at, .. } => Some(try_at.unwrap_or(self.gives_up(*sent))),
+            State::Ending { .. } | State::Stopped => None,
+        }
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> Phase {
+        match &self.state {
+            State::Waiting { .. } | State::Acquiring { .. } | State::Looking { .. } => {
+                Phase::Waiting
+            }
+            State::Holding(term) => match term.part {
+                Part::Patient => Phase::Acquiring,
+                Part::Leading => Phase::Leading,
+                Part::Stopping => Phase::Resigning,
+            },
+            State::Ending { .. } | State::Releasing { .. } => Phase::Resigning,
+            State::Stopped => Phase::Stopped,
+        }
+    }
+
+    /// The id of whoever led when we last heard of it.
+    pub fn leader(&self) -> Option<&str> {
+        self.leader.as_deref()
+    }
+
+    /// Whether it was told not to campaign.
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// The durations it goes by.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    // ---- the clock ----
+
+    fn gives_up(&self, sent: Moment) -> Moment {
+        sent + self.timing.try_for()
+    }
+
+    /// Drained and unfit candidates look as often as others; the hold-back is for those that want the lease.
+    fn held_off_until(&self) -> Moment {
+        if self.campaigns() { self.held_off } else { Moment::NEVER }
+    }
+
+    fn campaigns(&self) -> bool {
+        self.healthy && !self.drained && !self.shutdown
+    }
+
+    fn term_wakes_at(&self, term: &Term) -> Moment {
+        let request = match term.renewal {
+            Some((_, sent)) => self.gives_up(sent),
+            None => term.renew_at,
+        };
+        let clock = match term.part {
+            Part::Patient => term.lead_from.min(term.deadline),
+            Part::Leading => self.stop_at(term),
+            Part::Stopping => term.deadline,
+        };
+        // A patient term past the moment it may lead from waits for a renewal that makes room for it.
+        if term.part == Part::Patient && term.lead_from <= self.last_step {
+            return request.min(term.deadline);
+        }
+        request.min(clock)
+    }
+
+    /// When a leader is told to stop: before the deadline, or earlier if a grace is set and renewals keep failing.
+    fn stop_at(&self, term: &Term) -> Moment {
+        let stop_at = self.timing.stop_at(term.deadline);
+        match (self.timing.grace, self.failing) {
+            (Some(grace), Some((since, _))) => stop_at.min(since + grace),
+            _ => stop_at,
+        }
+    }
+
+    fn check_clock(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let State::Holding(term) = &self.state else {
+            return;
+        };
+        match term.part {
+            Part::Leading if now >= self.stop_at(term) => {
+                let why = match self.failing {
+                    Some((since, _)) => Why::Unreachable(since),
+                    None => Why::Paused(now.since(self.last_step)),
+                };
+                let deadline = term.deadline;
+                self.lose(now, why, deadline, out);
+            }
+            // Never led, or told to stop before: there is nothing to tell, and the lease may be somebody else's.
+            Part::Patient if now >= term.deadline => self.give_back(now, out),
+            Part::Stopping if now >= term.deadline => {
+                self.state = State::Ending { give_back: Some(term.hold.clone()) };
+            }
+            _ => {}
+        }
+    }
+
+    // ---- what is due ----
+
+    fn act(&mut self, now: Moment, out: &mut Vec<Action>) {
+        match &mut self.state {
+            State::Waiting { .. } | State::Looking { .. } if self.shutdown => {
+                self.state = State::Stopped;
+            }
+            State::Waiting { look_at } if now >= *look_at => self.look(now, out),
+            State::Acquiring { sent, .. } if now >= *sent + self.timing.try_for() => {
+                self.failed(now, timed_out(&self.name), out);
+            }
+            State::Looking { sent, .. } if now >= *sent + self.timing.try_for() => {
+                self.failed(now, timed_out(&self.name), out);
+            }
+            State::Holding(_) => self.keep(now, out),
+            State::Releasing { sent, try_at, .. } => match *try_at {
+                Some(at) if now >= at => self.release_again(now, out),
+                None if now >= *sent + self.timing.try_for() => self.release_failed(now),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// A waiter looks by trying: the answer to a claim says all that a look would.
+    fn look(&mut self, now: Moment, out: &mut Vec<Action>) {
+        if !self.campaigns() {
+            let request = self.request();
+            self.nonce = None;
+            self.state = State::Looking { request, sent: now, again: None };
+            out.push(Action::Observe(request));
+        } else if now >= self.held_off {
+            let request = self.request();
+            let nonce = *self.nonce.get_or_insert_with(|| Nonce::from_bits(self.rng.next_u128()));
+            self.state = State::Acquiring { request, sent: now, again: None };
+            out.push(Action::Acquire(request, nonce));
+        }
+    }
+
+    /// Leads when it may, renews when it is due.
+    fn keep(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let try_for = self.timing.try_for();
+        let request = self.requests + 1;
+        let State::Holding(term) = &mut self.state else {
+            return;
+        };
+        if term.part == Part::Patient
+            && now >= term.lead_from
+            && now < self.timing.stop_at(term.deadline)
+        {
+            term.part = Part::Leading;
+            let lead = Lead {
+                hold: term.hold.clone(),
+                checkpoint: term.checkpoint.take(),
+                deadline: term.deadline,
+            };
+            let me = Some(self.candidate.to_string());
+            self.leader = me.clone();
+            out.push(Action::LeaderChanged(me));
+            out.push(Action::Lead(Box::new(lead)));
+        }
+        match term.renewal {
+            Some((_, sent)) if now >= sent + try_for => {
+                term.renewal = None;
+                self.renewal_failed(now, sent, timed_out(&self.name), out);
+            }
+            None if now >= term.renew_at => {
+                term.renewal = Some((request, now));
+                out.push(Action::Renew(request, term.hold.clone()));
+                self.requests = request;
+            }
+            _ => {}
+        }
+    }
+
+    fn request(&mut self) -> Request {
+        self.requests += 1;
+        self.requests
+    }
+
+    // ---- answers ----
+
+    fn acquired(
+        &mut self,
+        now: Moment,
+        request: Request,
+        answer: Result<Answer<Grant>>,
+        out: &mut Vec<Action>,
+    ) {
+        let State::Acquiring { request: ours, sent, again } = self.state else {
+            return;
+        };
+        if request != ours {
+            return;
+        }
+        let trip = Trip { sent, back: now };
+        match answer {
+            Err(error) => self.failed(now, error, out),
+            Ok(Answer::Taken(lease)) => {
+                self.answered(out);
+                self.warn_same_id(&lease, out);
+                self.nonce = None;
+                self.wait_for(trip, &lease, out);
+                self.look_again(again);
+            }
+            Ok(Answer::Held(grant)) => {
+                self.answered(out);
+                self.nonce = None;
+                self.granted(trip, grant, out);
+            }
+        }
+    }
+
+    fn granted(&mut self, trip: Trip, grant: Grant, out: &mut Vec<Action>) {
+        let lead_from = match self.memory.lead_from(trip, &grant, &self.timing) {
+            Ok(from) => from,
+            Err(greatest) => {
+                out.push(Action::Warn(format!(
+                    "'{}' was granted token {} although {greatest} was seen before: the store has gone back in time \
+                     (a restored backup?), so this term is not led",
+                    self.name, grant.hold.token
+                )));
+                self.held_off = trip.back + self.timing.ttl;
+                return self.release(trip.back, grant.hold, out);
+            }
+        };
+        if lead_from > trip.back {
+            let why = match grant.quarantine.is_zero() {
+                true => "the leader seen before may still be at work",
+                false => {
+                    "the store is young or has lost a record, so somebody may still be at work"
+                }
+            };
+            out.push(Action::Warn(format!(
+                "'{}' was granted, but {why}: holding it without leading for {:?}",
+                self.name,
+                lead_from.since(trip.back)
+            )));
+        }
+        self.state = State::Holding(Box::new(Term {
+            hold: grant.hold,
+            checkpoint: grant.checkpoint,
+            deadline: self.timing.deadline(trip.sent),
+            lead_from,
+            part: Part::Patient,
+            renewal: None,
+            renew_at: trip.sent + self.timing.renew_every,
+        }));
+        if !self.campaigns() {
+            self.give_back(trip.back, out);
+        }
+    }
+
+    fn renewed(
+        &mut self,
+        now: Moment,
+        request: Request,
+        answer: Result<Answer>,
+        out: &mut Vec<Action>,
+    ) {
+        let State::Holding(term) = &mut self.state else {
+            return;
+        };
+        let Some((ours, sent)) = term.renewal else {
+            return;
+        };
+        if request != ours {
+            return;
+        }
+        term.renewal = None;
+        match answer {
+            Ok(Answer::Held(())) => {
+                term.deadline = self.timing.deadline(sent);
+                term.renew_at = sent + self.timing.renew_every;
+                if term.part != Part::Patient {
+                    out.push(Action::Extend(term.deadline));
+                }
+                self.answered(out);
+            }
+            Ok(Answer::Taken(lease)) => {
+                self.answered(out);
+                self.refused(Trip { sent, back: now }, &lease, out);
+            }
+            Err(error) => self.renewal_failed(now, sent, error, out),
+        }
+    }
+
+    fn refused(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
+        let State::Holding(term) = &self.state else {
+            return;
+        };
+        let by = lease.holder.as_ref().map(|holder| holder.id.clone());
+        match term.part {
+            Part::Leading => self.lose(trip.back, Why::Refused(by), Moment::NEVER, out),
+            // Its work is stopping already, but it must not have effects any more.
+            Part::Stopping => {
+                out.push(Action::Extend(Moment::NEVER));
+                self.state = State::Ending { give_back: None };
+            }
+            Part::Patient => self.state = State::Waiting { look_at: trip.back },
+        }
+        self.memory.saw(trip, lease, &self.timing);
+        self.learn(lease, out);
+    }
+
+    /// Tries again soon: three tries fit before it is time to stop.
+    fn renewal_failed(&mut self, now: Moment, sent: Moment, error: Error, out: &mut Vec<Action>) {
+        self.count_failure(sent, error, out);
+        let pause = self.rng.jittered(self.timing.try_for() / 8);
+        if let State::Holding(term) = &mut self.state {
+            term.renew_at = now + pause;
+        }
+    }
+
+    fn observed(
+        &mut self,
+        now: Moment,
+        request: Request,
+        answer: Result<Option<Lease>>,
+        out: &mut Vec<Action>,
+    ) {
+        let State::Looking { request: ours, sent, again } = self.state else {
+            return;
+        };
+        if request != ours {
+            return;
+        }
+        match answer {
+            Err(error) => self.failed(now, error, out),
+            Ok(lease) => {
+                self.answered(out);
+                self.state = State::Waiting { look_at: now + self.timing.retry };
+                if let Some(lease) = lease {
+                    self.wait_for(Trip { sent, back: now }, &lease, out);
+                }
+                self.look_again(again);
+            }
+        }
+    }
+
+    fn released(
+        &mut self,
+        now: Moment,
+        request: Request,
+        answer: Result<()>,
+        out: &mut Vec<Action>,
+    ) {
+        let State::Releasing { request: ours, .. } = self.state else {
+            return;
+        };
+        if request != ours {
+            return;
+        }
+        match answer {
+            Ok(()) => {
+                self.answered(out);
+                self.back_to_waiting(now);
+            }
+            Err(_) => self.release_failed(now),
+        }
+    }
+
+    // ---- waiting ----
+
+    /// Somebody has it: come back when its time runs out, or after the retry period if that is sooner.
+    fn wait_for(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
+        self.memory.saw(trip, lease, &self.timing);
+        self.learn(lease, out);
+        let jitter = self.rng.below((self.timing.ttl / 100).min(Duration::from_millis(10)));
+        let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter + self.rank_delay();
+        let at_the_latest = trip.back + self.timing.retry;
+        // A look just before the expiry would be one for nothing.
+        let soon_after = at_the_latest + self.timing.ttl / 10;
+        let look_at = if expiry <= soon_after { expiry } else { at_the_latest };
+        self.state = State::Waiting { look_at };
+    }
+
+    fn rank_delay(&self) -> Duration {
+        RANK_STEP * self.rank
+    }
+
+    fn changed(&mut self, now: Moment, change: &Change) {
+        // See who holds it now, or what was missed; not all at the same instant.
+        let stirred = now + self.rng.below(Duration::from_millis(5));
+        let soon = match change {
+            Change::Look => Again { at: stirred, unless: None },
+            Change::Granted { token, .. } => Again { at: stirred, unless: Some(*token) },
+            Change::Freed { next: Some(next), .. } if *next == self.candidate => {
+                self.held_off = Moment::NEVER;
+                Again { at: now, unless: None }
+            }
+            Change::Freed { next: Some(_), .. } => Again { at: now + HOLD_BACK, unless: None },
+            Change::Freed { next: None, .. } => Again { at: now + self.rank_delay(), unless: None },
+        };
+        match &mut self.state {
+            State::Waiting { .. } => self.look_again(Some(soon)),
+            State::Acquiring { again, .. } | State::Looking { again, .. }
+                if again.is_none_or(|again| soon.at <= again.at || again.unless.is_some()) =>
+            {
+                *again = Some(soon);
+            }
+            _ => {}
+        }
+    }
+
+    fn look_again(&mut self, again: Option<Again>) {
+        let Some(Again { at, unless }) = again else {
+            return;
+        };
+        if let State::Waiting { look_at } = &mut self.state
+            && !unless.is_some_and(|token| self.memory.knows(token))
+        {
+            *look_at = (*look_at).min(at);
+        }
+    }
+
+    fn look_soon(&mut self, now: Moment) {
+        if let State::Waiting { look_at } = &mut self.state {
+            *look_at = now;
+        }
+    }
+
+    fn learn(&mut self, lease: &Lease, out: &mut Vec<Action>) {
+        let leader = lease.holder.as_ref().map(|holder| holder.id.clone());
+        if leader != self.leader {
+            self.leader.clone_from(&leader);
+            out.push(Action::LeaderChanged(leader));
+        }
+    }
+
+    fn warn_same_id(&mut self, lease: &Lease, out: &mut Vec<Action>) {
+        let Some(holder) = &lease.holder else { return };
+        let ours = holder.nonce.is_some_and(|nonce| Some(nonce) == self.nonce);
+        if holder.id == self.candidate.as_str() && !ours && !self.warned_same_id {
+            self.warned_same_id = true;
+            out.push(Action::Warn(format!(
+                "'{}' is held by another candidate with the id '{}', or by an earlier run of this one: \
+                 ids should be unique",
+                self.name, self.candidate
+            )));
+        }
+    }
+
+    /// A claim or a look has no answer: again, a little later each time, with the same nonce.
+    fn failed(&mut self, now: Moment, error: Error, out: &mut Vec<Action>) {
+        let patient = error.kind() != Kind::Unavailable;
+        self.count_failure(now, error, out);
+        let failures = self.failing.map_or(1, |(_, failures)| failures);
+        let most = BACK_OFF_MOST.min(self.timing.retry);
+        let pause = if patient {
+            self.timing.retry
+        } else {
+            BACK_OFF_FIRST.saturating_mul(1 << failures.min(10)).min(most)
+        };
+        self.state = State::Waiting { look_at: now + self.rng.jittered(pause) };
+    }
+
+    fn count_failure(&mut self, since: Moment, error: Error, out: &mut Vec<Action>) {
+        match &mut self.failing {
+            Some((_, failures)) => *failures = failures.saturating_add(1),
+            None => {
+                self.failing = Some((since, 1));
+                out.push(Action::Unreachable(error));
+            }
+        }
+    }
+
+    fn answered(&mut self, out: &mut Vec<Action>) {
+        if self.failing.take().is_some() {
+            out.push(Action::Back);
+        }
+    }
+
+    // ---- ending a term ----
+
+    /// The term is over, and not because we wanted it: the work ends, and then what may still be ours is given back.
+    fn lose(&mut self, now: Moment, why: Why, deadline: Moment, out: &mut Vec<Action>) {
+        let State::Holding(term) = &self.state else {
+            return;
+        };
+        let refused = matches!(why, Why::Refused(_));
+        let give_back = (!refused).then(|| term.hold.clone());
+        self.state = State::Ending { give_back };
+        self.held_off = now;
+        out.push(Action::End(Ending { why, deadline }));
+        self.not_me(out);
+    }
+
+    /// Whoever leads next, we do not know it yet.
+    fn not_me(&mut self, out: &mut Vec<Action>) {
+        if self.leader.as_deref() == Some(self.candidate.as_str()) {
+            self.leader = None;
+            out.push(Action::LeaderChanged(None));
+        }
+    }
+
+    /// The term is over because we want it: the work is told to stop, and the lease is kept until it has.
+    fn resign(&mut self, now: Moment, why: Why, next: Option<CandidateId>, out: &mut Vec<Action>) {
+        // Others first, for a moment; the one named by itself means: go on.
+        if next.as_ref() == Some(&self.candidate) {
+            return;
+        }
+        match &mut self.state {
+            State::Holding(term) if term.part == Part::Leading => {
+                term.part = Part::Stopping;
+                let deadline = term.deadline;
+                self.successor = next;
+                self.held_off = now + HOLD_BACK;
+                out.push(Action::End(Ending { why, deadline }));
+            }
+            State::Holding(term) if term.part == Part::Patient => {
+                self.held_off = now + HOLD_BACK;
+                self.give_back(now, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn health(&mut self, now: Moment, healthy: bool, out: &mut Vec<Action>) {
+        self.healthy = healthy;
+        if healthy {
+            self.look_soon(now);
+        } else {
+            self.resign(now, Why::Unhealthy, None, out);
+        }
+    }
+
+    fn stop(&mut self, now: Moment, out: &mut Vec<Action>) {
+        self.shutdown = true;
+        // A claim under way is waited for: its answer may be a grant, to be given back at once.
+        self.resign(now, Why::Shutdown, None, out);
+    }
+
+    fn work_ended(&mut self, now: Moment, out: &mut Vec<Action>) {
+        match &mut self.state {
+            State::Holding(term) if term.part == Part::Stopping => {
+                let hold = term.hold.clone();
+                self.release(now, hold, out);
+            }
+            State::Ending { give_back } => match give_back.take() {
+                Some(hold) => self.release(now, hold, out),
+                None => self.back_to_waiting(now),
+            },
+            _ => {}
+        }
+    }
+
+    /// A hold without work: nothing has to end first.
+    fn give_back(&mut self, now: Moment, out: &mut Vec<Action>) {
+        if let State::Holding(term) = &self.state {
+            let hold = term.hold.clone();
+            self.release(now, hold, out);
+        }
+    }
+
+    fn release(&mut self, now: Moment, hold: Hold, out: &mut Vec<Action>) {
+        let request = self.request();
+        let until = now + self.timing.ttl;
+        let release = Release { hold: hold.clone(), next: self.successor.clone() };
+        self.state = State::Releasing { hold, request, sent: now, until, try_at: None };
+        out.push(Action::Release(request, release));
+        self.not_me(out);
+    }
+
+    /// Tried until the lease has run out by itself.
+    fn release_failed(&mut self, now: Moment) {
+        let pause = self.rng.jittered(self.timing.try_for() / 4);
+        if let State::Releasing { until, try_at, .. } = &mut self.state {
+            if now + pause >= *until {
+                self.back_to_waiting(now);
+            } else {
+                *try_at = Some(now + pause);
+            }
+        }
+    }
+
+    fn release_again(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let number = self.requests + 1;
+        let next = self.successor.clone();
+        if let State::Releasing { hold, request, sent, try_at, .. } = &mut self.state {
+            (*request, *sent, *try_at) = (number, now, None);
+            self.requests = number;
+            out.push(Action::Release(number, Release { hold: hold.clone(), next }));
+        }
+    }
+
+    fn back_to_waiting(&mut self, now: Moment) {
+        self.successor = None;
+        self.state = if self.shutdown { State::Stopped } else { State::Waiting { look_at: now } };
+    }
+}
+
+fn timed_out(name: &Name) -> Error {
+    Error::unavailable(format!("no answer about '{name}' in time"))
+}

@@ -1,0 +1,258 @@
+//! PURE: what a waiter has seen of the holder, and so what it need not believe of the store.
+//!
+//! A store can forget (a flush, an eviction, a restart without persistence, a failover to a replica that was behind)
+//! or its clock can be set forward; each frees a lease whose holder still counts on it. A waiter that has seen that holder
+//! alive notices: the record's origin is another one, or the store's time ran ahead of its own. Then it holds
+//! and renews what it was granted, but leads only when the holder it remembers must have stopped.
+
+use crate::clock::Moment;
+use crate::lease::{Ended, Grant, Lease, StoreTime, Token};
+use crate::observation::lengthened;
+use crate::timing::Timing;
+use std::time::Duration;
+
+/// When a request was sent and when its answer was there: what it tells was true at some moment in between.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trip {
+    pub(super) sent: Moment,
+    pub(super) back: Moment,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    seen: Option<Seen>,
+    /// No term may be led before this, whatever the store says.
+    not_before: Moment,
+    /// The greatest token this name ever showed.
+    greatest: Option<Token>,
+}
+
+/// The last sight of a live holder.
+#[derive(Debug)]
+struct Seen {
+    token: Token,
+    origin: Token,
+    ttl: Duration,
+    store_time: Option<StoreTime>,
+    back: Moment,
+    /// The store has said that the lease would last until then.
+    floor: Moment,
+}
+
+impl Memory {
+    /// A look at the lease showed this.
+    pub(super) fn saw(&mut self, trip: Trip, lease: &Lease, timing: &Timing) {
+        let (Some(token), Some(lineage)) = (lease.token, lease.lineage) else {
+            return; // A stranger, whose rules we do not know.
+        };
+        self.greatest = self.greatest.max(Some(token));
+        if lease.holder.is_none() {
+            return;
+        }
+        let floor = (trip.back + lease.left).before(timing.tolerance(lease.ttl));
+        let mut now = Seen {
+            token,
+            origin: lineage.origin,
+            ttl: lease.ttl,
+            store_time: lease.store_time,
+            back: trip.back,
+            floor,
+        };
+        if let Some(seen) = self.seen.take() {
+            let credible = seen.credible(lineage.origin, lease.store_time, trip, timing);
+            if seen.token == token && credible {
+                now.floor = floor.max(seen.floor);
+            } else {
+                let before = if seen.token == token { Ended::Nothing } else { lineage.before };
+                self.not_before = self.not_before.max(seen.over_at(credible, before, trip, timing));
+            }
+        }
+        self.seen = Some(now);
+    }
+
+    /// Whether a term this late was seen already.
+    pub(super) fn knows(&self, token: Token) -> bool {
+        self.greatest >= Some(token)
+    }
+
+    /// From when a term granted like this may be led; `Err` if its token is one this name has already had.
+    pub(super) fn lead_from(
+        &mut self,
+        trip: Trip,
+        grant: &Grant,
+        timing: &Timing,
+    ) -> Result<Moment, Token> {
+        let token = grant.hold.token;
+        if let Some(greatest) = self.greatest.filter(|greatest| *greatest >= token) {
+            return Err(greatest);
+        }
+        self.greatest = Some(token);
+        let lineage = grant.lineage;
+        let from = match self.seen.take() {
+            Some(seen) => {
+                let credible = seen.credible(lineage.origin, grant.store_time, trip, timing);
+                seen.over_at(credible, lineage.before, trip, timing)
+            }
+            None => trip.back + grant.quarantine,
+        };
+        self.not_before = self.not_before.max(from);
+        Ok(self.not_before.max(trip.back))
+    }
+}
+
+impl Seen {
+    /// Whether the store still has the record we saw, and its clock has not run ahead of ours since.
+    fn credible(
+        &self,
+        origin: Token,
+        store_time: Option<StoreTime>,
+        trip: Trip,
+        timing: &Timing,
+    ) -> bool {
+        let alike = match (self.store_time, store_time) {
+            (Some(then), Some(now)) => {
+                let ours = lengthened(trip.sent.since(self.back), timing.drift_ppm);
+                now.since(then) <= ours + timing.tolerance(self.ttl)
+            }
+            // It has no clock of its own: expiry was judged by ours.
+            _ => true,
+        };
+        origin == self.origin && alike
+    }
+
+    /// When this term is certainly over, seen from an answer that shows a later one.
+    fn over_at(&self, credible: bool, before: Ended, trip: Trip, timing: &Timing) -> Moment {
+        if !credible {
+            // It may have been renewed until just before the store forgot it.
+            return trip.back + lengthened(self.ttl, timing.drift_ppm);
+        }
+        match before {
+            Ended::Released(token) | Ended::Died(token) if token == self.token => Moment::NEVER,
+            // A store that lost its last writes can let a term run out before the time it had promised us.
+            _ => self.floor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{CandidateId, Hold, Holder, Lineage, Name, Nonce, Note};
+    use crate::store::{Grade, Limits};
+    use crate::timing::Options;
+
+    const TTL: Duration = Duration::from_secs(4);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(1_000_000_000_000) + Duration::from_millis(ms)
+    }
+
+    fn trip(ms: u64) -> Trip {
+        Trip { sent: at(ms), back: at(ms + 2) }
+    }
+
+    fn timing() -> Timing {
+        Timing::new(&Options::default(), &Limits::new(Grade::B)).unwrap()
+    }
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    fn lease(number: u64, origin: u64, before: Ended, store_ms: u64, left: u64) -> Lease {
+        Lease {
+            name: Name::new("n").unwrap(),
+            holder: Some(Holder { id: "a".into(), nonce: None }),
+            token: Some(token(number)),
+            ttl: TTL,
+            left: Duration::from_millis(left),
+            since: None,
+            note: Note::default(),
+            next: None,
+            lineage: Some(Lineage { origin: token(origin), before }),
+            checkpoint: None,
+            store_time: Some(StoreTime(store_ms * 1_000)),
+        }
+    }
+
+    fn grant(number: u64, origin: u64, before: Ended, store_ms: u64) -> Grant {
+        Grant {
+            hold: Hold {
+                name: Name::new("n").unwrap(),
+                candidate: CandidateId::new("b").unwrap(),
+                nonce: Nonce::from_bits(1),
+                token: token(number),
+            },
+            lineage: Lineage { origin: token(origin), before },
+            checkpoint: None,
+            store_time: Some(StoreTime(store_ms * 1_000)),
+            quarantine: Duration::ZERO,
+        }
+    }
+
+    /// A waiter sees term 5 at 0 ms with 4 s left; what it is granted at `ms` may be led from …
+    fn after_sight(ms: u64, granted: Grant) -> u64 {
+        let mut memory = Memory::default();
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        let from = memory.lead_from(trip(ms), &granted, &timing()).unwrap();
+        u64::try_from(from.since(at(0)).as_millis()).unwrap()
+    }
+
+    #[test]
+    fn what_ended_honestly_is_led_at_once() {
+        assert_eq!(after_sight(500, grant(6, 1, Ended::Released(token(5)), 500)), 502);
+        assert_eq!(after_sight(500, grant(6, 1, Ended::Died(token(5)), 500)), 502);
+        assert_eq!(after_sight(4_003, grant(6, 1, Ended::Expired(token(5)), 4_003)), 4_005);
+        // It was renewed and taken over in between, all on an honest store.
+        assert_eq!(after_sight(9_000, grant(8, 1, Ended::Released(token(7)), 9_000)), 9_002);
+    }
+
+    #[test]
+    fn a_record_that_vanished_is_led_only_after_the_remembered_ttl() {
+        assert_eq!(after_sight(500, grant(6, 6, Ended::Nothing, 500)), 502 + 4_004);
+        // Somebody else was there in between and released: the flush is still seen by the origin.
+        assert_eq!(after_sight(500, grant(7, 6, Ended::Released(token(6)), 500)), 502 + 4_004);
+    }
+
+    #[test]
+    fn a_store_whose_time_ran_ahead_is_not_believed() {
+        assert_eq!(after_sight(500, grant(6, 1, Ended::Expired(token(5)), 60_500)), 502 + 4_004);
+        // What the holder's margin makes up for is let through, but not before the promised time less that margin.
+        assert_eq!(after_sight(3_700, grant(6, 1, Ended::Expired(token(5)), 4_001)), 3_702);
+        assert_eq!(after_sight(3_300, grant(6, 1, Ended::Expired(token(5)), 3_300)), 3_602);
+    }
+
+    #[test]
+    fn a_sight_of_a_later_holder_does_not_wipe_out_the_doubt_about_the_first() {
+        let mut memory = Memory::default();
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        memory.saw(trip(1_000), &lease(6, 6, Ended::Nothing, 1_000, 4_000), &timing());
+        let grant = grant(7, 6, Ended::Released(token(6)), 1_100);
+        assert_eq!(memory.lead_from(trip(1_100), &grant, &timing()), Ok(at(1_002 + 4_004)));
+    }
+
+    #[test]
+    fn a_clock_set_forward_between_two_sights_of_one_term_is_remembered() {
+        let mut memory = Memory::default();
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        memory.saw(trip(100), &lease(5, 1, Ended::Nothing, 3_100, 900), &timing());
+        let grant = grant(6, 1, Ended::Expired(token(5)), 4_001);
+        assert_eq!(memory.lead_from(trip(1_001), &grant, &timing()), Ok(at(102 + 4_004)));
+    }
+
+    #[test]
+    fn a_newcomer_waits_only_for_the_quarantine() {
+        let mut young = grant(6, 6, Ended::Nothing, 0);
+        young.quarantine = Duration::from_secs(12);
+        let from = Memory::default().lead_from(trip(0), &young, &timing());
+        assert_eq!(from, Ok(at(12_002)));
+    }
+
+    #[test]
+    fn a_token_that_went_back_is_refused() {
+        let mut memory = Memory::default();
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        let old = grant(5, 5, Ended::Nothing, 1_000);
+        assert_eq!(memory.lead_from(trip(1_000), &old, &timing()), Err(token(5)));
+    }
+}

@@ -1,0 +1,309 @@
+//! The machine by hand: what it does at which moment.
+
+use super::*;
+use crate::lease::{Ended, Holder, Lineage, Note, StoreTime};
+use crate::store::{Grade, Limits};
+use crate::timing::Options;
+
+const START: Moment = Moment::from_nanos(1_000_000_000_000);
+
+/// A machine whose clock is turned by hand, with what it wanted done last.
+struct Bench {
+    machine: Machine,
+    now: Moment,
+    actions: Vec<Action>,
+}
+
+impl Bench {
+    fn new(options: &Options) -> Self {
+        let timing = Timing::new(options, &Limits::new(Grade::B)).unwrap();
+        let (name, id) = (Name::new("n").unwrap(), CandidateId::new("me").unwrap());
+        let machine = Machine::new(name, id, timing, 0, 7, START);
+        Bench { machine, now: START, actions: Vec::new() }
+    }
+
+    /// At `ms` after the start, `event` happens.
+    fn at(&mut self, ms: u64, event: Event) -> &[Action] {
+        self.now = START + Duration::from_millis(ms);
+        self.actions.clear();
+        self.machine.step(self.now, event, &mut self.actions);
+        &self.actions
+    }
+
+    fn asked(&self) -> (Request, Nonce) {
+        match self.actions.last() {
+            Some(Action::Acquire(request, nonce)) => (*request, *nonce),
+            _ => panic!("expected a claim, not {:?}", self.actions),
+        }
+    }
+
+    fn renewal(&self) -> Request {
+        match &self.actions[..] {
+            [Action::Renew(request, _)] => *request,
+            other => panic!("expected a renewal, not {other:?}"),
+        }
+    }
+
+    /// Claims at 0 ms and is granted `token` at `ms`.
+    fn granted(&mut self, ms: u64, token: u64) -> &[Action] {
+        self.at(0, Event::Woke);
+        let (request, nonce) = self.asked();
+        self.at(ms, Event::Acquired(request, Ok(Answer::Held(grant(token, nonce)))))
+    }
+
+    fn wakes_at(&self) -> u64 {
+        let at = self.machine.wake_at().expect("it wants to be woken");
+        u64::try_from(at.since(START).as_millis()).unwrap()
+    }
+}
+
+fn grant(token: u64, nonce: Nonce) -> Grant {
+    let token = Token::new(token).unwrap();
+    Grant {
+        hold: Hold {
+            name: Name::new("n").unwrap(),
+            candidate: CandidateId::new("me").unwrap(),
+            nonce,
+            token,
+        },
+        lineage: Lineage { origin: token, before: Ended::Nothing },
+        checkpoint: None,
+        store_time: None,
+        quarantine: Duration::ZERO,
+    }
+}
+
+fn taken(token: u64, left_ms: u64) -> Box<Lease> {
+    let token = Token::new(token).unwrap();
+    Box::new(Lease {
+        name: Name::new("n").unwrap(),
+        holder: Some(Holder { id: "other".to_owned(), nonce: Some(Nonce::from_bits(9)) }),
+        token: Some(token),
+        ttl: Duration::from_secs(4),
+        left: Duration::from_millis(left_ms),
+        since: None,
+        note: Note::default(),
+        next: None,
+        lineage: Some(Lineage { origin: token, before: Ended::Nothing }),
+        checkpoint: None,
+        store_time: Some(StoreTime(1)),
+    })
+}
+
+fn lead_of(actions: &[Action]) -> &Lead {
+    let lead = actions.iter().find_map(|action| match action {
+        Action::Lead(lead) => Some(&**lead),
+        _ => None,
+    });
+    lead.unwrap_or_else(|| panic!("expected a term, not {actions:?}"))
+}
+
+fn end_of(actions: &[Action]) -> &Ending {
+    let end = actions.iter().find_map(|action| match action {
+        Action::End(ending) => Some(ending),
+        _ => None,
+    });
+    end.unwrap_or_else(|| panic!("expected the end of a term, not {actions:?}"))
+}
+
+fn released(actions: &[Action]) -> &Release {
+    let release = actions.iter().find_map(|action| match action {
+        Action::Release(_, release) => Some(release),
+        _ => None,
+    });
+    release.unwrap_or_else(|| panic!("expected a release, not {actions:?}"))
+}
+
+#[test]
+fn the_deadline_counts_from_before_the_request_was_sent() {
+    let mut bench = Bench::new(&Options::default());
+    let lead = lead_of(bench.granted(300, 1));
+    assert_eq!(lead.deadline, START + Duration::from_millis(3_596));
+    assert_eq!(bench.wakes_at(), 1_333);
+    bench.at(1_400, Event::Woke);
+    let request = bench.renewal();
+    let extended = bench.at(1_700, Event::Renewed(request, Ok(Answer::Held(()))));
+    assert_eq!(extended, [Action::Extend(START + Duration::from_millis(1_400 + 3_596))]);
+}
+
+#[test]
+fn a_success_after_the_time_to_stop_revives_nothing() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    bench.at(1_400, Event::Woke);
+    let request = bench.renewal();
+    // Nothing ran in between: the answer was there in time, but nobody looked.
+    let actions = bench.at(2_800, Event::Renewed(request, Ok(Answer::Held(()))));
+    assert_eq!(end_of(actions).why, Why::Paused(Duration::from_millis(1_400)));
+    assert_eq!(bench.machine.phase(), Phase::Resigning);
+    assert_eq!(bench.machine.wake_at(), None, "it waits for the work");
+}
+
+#[test]
+fn an_answer_to_an_abandoned_request_is_not_looked_at() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    bench.at(1_400, Event::Woke);
+    let first = bench.renewal();
+    bench.at(1_900, Event::Woke); // The try has taken too long.
+    assert!(matches!(bench.actions[..], [Action::Unreachable(_)]));
+    let again = bench.wakes_at();
+    bench.at(again + 1, Event::Woke);
+    assert_ne!(bench.renewal(), first);
+    assert_eq!(bench.at(again + 2, Event::Renewed(first, Ok(Answer::Held(())))), []);
+}
+
+#[test]
+fn renewals_that_keep_failing_end_the_term_before_the_deadline() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    let mut tries = 0;
+    loop {
+        let at = bench.wakes_at();
+        bench.at(at + 1, Event::Woke);
+        match &bench.actions[..] {
+            [Action::Renew(request, _)] => {
+                tries += 1;
+                let error = Error::unavailable("down");
+                let request = *request;
+                bench.at(at + 1, Event::Renewed(request, Err(error)));
+            }
+            _ => break,
+        }
+    }
+    let ending = end_of(&bench.actions);
+    assert!(matches!(ending.why, Why::Unreachable(_)), "{ending:?}");
+    assert!(bench.now >= START + Duration::from_millis(2_796), "not before it has to");
+    assert!(bench.now < ending.deadline);
+    assert!(tries >= 2, "{tries} tries");
+}
+
+#[test]
+fn a_grace_ends_it_sooner() {
+    let grace = Some(Duration::from_millis(500));
+    let mut bench = Bench::new(&Options { grace, ..Options::default() });
+    bench.granted(1, 1);
+    bench.at(1_400, Event::Woke);
+    let request = bench.renewal();
+    bench.at(1_410, Event::Renewed(request, Err(Error::unavailable("down"))));
+    let actions = bench.at(1_901, Event::Woke);
+    assert!(matches!(end_of(actions).why, Why::Unreachable(_)));
+}
+
+#[test]
+fn a_refusal_ends_it_at_once_and_leaves_no_time_to_stop() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    bench.at(1_400, Event::Woke);
+    let request = bench.renewal();
+    let actions = bench.at(1_401, Event::Renewed(request, Ok(Answer::Taken(taken(2, 4_000)))));
+    let ending = end_of(actions);
+    assert_eq!(ending.why, Why::Refused(Some("other".to_owned())));
+    assert_eq!(ending.deadline, Moment::NEVER);
+    // Nothing to give back: it is somebody else's.
+    assert!(bench.at(1_500, Event::WorkEnded).iter().all(|a| !matches!(a, Action::Release(..))));
+}
+
+#[test]
+fn a_resigning_leader_renews_until_its_work_has_ended_and_then_releases() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    let next = CandidateId::new("heir").unwrap();
+    let actions = bench.at(500, Event::Asked(Ask::Resign(Some(next.clone()))));
+    assert_eq!(end_of(actions).why, Why::Asked);
+    assert!(actions.iter().all(|action| !matches!(action, Action::Release(..))));
+    bench.at(1_400, Event::Woke);
+    let request = bench.renewal();
+    bench.at(1_401, Event::Renewed(request, Ok(Answer::Held(()))));
+    let release = released(bench.at(2_000, Event::WorkEnded));
+    assert_eq!(release.next, Some(next));
+    assert_eq!(release.hold.token, Token::new(1).unwrap());
+}
+
+#[test]
+fn the_nonce_is_kept_while_unanswered_and_new_after_an_answer() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, first) = bench.asked();
+    bench.at(5, Event::Acquired(request, Err(Error::unavailable("lost reply"))));
+    let again = bench.wakes_at();
+    bench.at(again + 1, Event::Woke);
+    let (request, second) = bench.asked();
+    assert_eq!(first, second);
+    bench.at(again + 2, Event::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
+    let look = bench.wakes_at();
+    assert!((again + 4_003..again + 4_030).contains(&look), "at the known expiry: {look}");
+    bench.at(look + 1, Event::Woke);
+    assert_ne!(bench.asked().1, second);
+}
+
+#[test]
+fn a_lease_freed_while_a_claim_is_under_way_is_looked_at_again() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, _) = bench.asked();
+    let name = Name::new("n").unwrap();
+    bench.at(1, Event::Changed(Change::Freed { name, next: None }));
+    // The answer is older than the change.
+    bench.at(2, Event::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
+    bench.asked();
+}
+
+#[test]
+fn others_hold_back_for_a_named_successor() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, _) = bench.asked();
+    bench.at(1, Event::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
+    let name = Name::new("n").unwrap();
+    let next = Some(CandidateId::new("heir").unwrap());
+    bench.at(100, Event::Changed(Change::Freed { name: name.clone(), next }));
+    assert_eq!(bench.wakes_at(), 600);
+    let next = Some(CandidateId::new("me").unwrap());
+    bench.at(200, Event::Changed(Change::Freed { name, next }));
+    bench.asked();
+}
+
+#[test]
+fn a_grant_that_comes_after_stop_is_given_back() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, nonce) = bench.asked();
+    bench.at(1, Event::Stop);
+    assert_ne!(bench.machine.phase(), Phase::Stopped, "the claim is still under way");
+    released(bench.at(2, Event::Acquired(request, Ok(Answer::Held(grant(1, nonce))))));
+    let Action::Release(request, _) = bench.actions[bench.actions.len() - 1].clone() else {
+        panic!("the release comes last: {:?}", bench.actions)
+    };
+    bench.at(3, Event::Released(request, Ok(())));
+    assert_eq!(bench.machine.phase(), Phase::Stopped);
+}
+
+#[test]
+fn a_store_that_went_back_in_time_is_not_led_on() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, _) = bench.asked();
+    bench.at(1, Event::Acquired(request, Ok(Answer::Taken(taken(50, 10)))));
+    bench.at(20, Event::Woke);
+    let (request, nonce) = bench.asked();
+    let actions = bench.at(21, Event::Acquired(request, Ok(Answer::Held(grant(50, nonce)))));
+    assert!(actions.iter().any(|action| matches!(action, Action::Warn(_))));
+    released(actions);
+}
+
+#[test]
+fn a_failed_release_is_repeated_until_the_lease_has_run_out_by_itself() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    bench.at(10, Event::Asked(Ask::Resign(None)));
+    released(bench.at(20, Event::WorkEnded));
+    let mut tries = 1;
+    while bench.machine.phase() == Phase::Resigning {
+        let at = bench.wakes_at();
+        bench.at(at + 1, Event::Woke);
+        tries += usize::from(matches!(bench.actions[..], [Action::Release(..)]));
+    }
+    assert!(tries > 3, "{tries}");
+    assert!(bench.now >= START + Duration::from_millis(3_000));
+}

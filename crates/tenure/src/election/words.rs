@@ -1,0 +1,157 @@
+//! What can happen to a machine, and what it wants done.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::lease::{Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Nonce, Release};
+use crate::store::Change;
+
+/// The number of a request; its answer carries it back. Answers to any but the last request are not looked at.
+pub type Request = u64;
+
+/// What can happen to a machine.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// It is [`Machine::wake_at`](super::Machine::wake_at) or later.
+    Woke,
+    /// The answer to [`Action::Acquire`].
+    Acquired(Request, Result<Answer<Grant>>),
+    /// The answer to [`Action::Renew`].
+    Renewed(Request, Result<Answer>),
+    /// The answer to [`Action::Release`].
+    Released(Request, Result<()>),
+    /// The answer to [`Action::Observe`]; `None` if the name was never used.
+    Observed(Request, Result<Option<Lease>>),
+    /// The store's watch gave a hint.
+    Changed(Change),
+    /// Somebody asked for something.
+    Asked(Ask),
+    /// Whether this candidate is fit to lead has changed.
+    Health(bool),
+    /// The work of the term has ended. Expected after every [`Action::Lead`], once, and not before [`Action::End`].
+    WorkEnded,
+    /// Give up for good.
+    Stop,
+}
+
+impl Event {
+    /// Whether it is an answer of the store, and not the lack of one.
+    pub(crate) fn is_definite(&self) -> bool {
+        match self {
+            Event::Acquired(_, answer) => answer.is_ok(),
+            Event::Renewed(_, answer) => answer.is_ok(),
+            Event::Released(_, answer) => answer.is_ok(),
+            Event::Observed(_, answer) => answer.is_ok(),
+            _ => false,
+        }
+    }
+}
+
+/// What can be asked of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Stop leading now, and let this one come next.
+    Resign(Option<CandidateId>),
+    /// Stop leading, and do not campaign until told otherwise.
+    Drain,
+    /// Campaign again.
+    Undrain,
+}
+
+/// What a machine wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Claim the lease with this nonce.
+    Acquire(Request, Nonce),
+    /// Renew it.
+    Renew(Request, Hold),
+    /// Release it: the work has ended.
+    Release(Request, Release),
+    /// Look at the lease without claiming it.
+    Observe(Request),
+    /// A term begins: start the work.
+    Lead(Box<Lead>),
+    /// The term goes on; its new deadline.
+    Extend(Moment),
+    /// The term is over: end the work, and say [`Event::WorkEnded`] when it has ended.
+    End(Ending),
+    /// Somebody else leads now, or nobody that we know of.
+    LeaderChanged(Option<String>),
+    /// The store does not answer; why.
+    Unreachable(Error),
+    /// The store answers again.
+    Back,
+    /// Something an operator should know.
+    Warn(String),
+}
+
+/// How a term begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lead {
+    /// Its proof.
+    pub hold: Hold,
+    /// What the last leader left.
+    pub checkpoint: Option<Checkpoint>,
+    /// When to stop believing.
+    pub deadline: Moment,
+}
+
+/// How a term ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Why.
+    pub why: Why,
+    /// Until when the work may still have effects while it stops; past already after a refusal.
+    pub deadline: Moment,
+}
+
+/// Why a term ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// Renewals have failed since then, until it was time to stop.
+    Unreachable(Moment),
+    /// This process did not run for so long that the time to stop went by.
+    Paused(Duration),
+    /// The store says that the lease is not ours any more; who has it, if anybody.
+    Refused(Option<String>),
+    /// The application resigned.
+    Resigned,
+    /// Somebody outside asked for it.
+    Asked,
+    /// This candidate is not fit to lead.
+    Unhealthy,
+    /// This candidate is drained.
+    Drained,
+    /// This candidate is shutting down.
+    Shutdown,
+}
+
+/// Where a machine stands, in the words of the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Somebody else leads, or nobody; this one waits for its turn.
+    Waiting,
+    /// Asking for the lease, or holding it without leading yet.
+    Acquiring,
+    /// Leading.
+    Leading,
+    /// The work is being stopped, or the lease is being given back.
+    Resigning,
+    /// Given up for good.
+    Stopped,
+}
+
+impl Phase {
+    /// The word used in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Waiting => "waiting",
+            Phase::Acquiring => "acquiring",
+            Phase::Leading => "leading",
+            Phase::Resigning => "resigning",
+            Phase::Stopped => "stopped",
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! [`Builder`]: what can be set, and the start of the driver's thread.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::handle::{Election, Shared};
+use super::{Command, Driver, Place, Seat};
+use crate::clock::Clock;
+use crate::election::{Event as MachineEvent, Machine};
+use crate::entropy;
+use crate::error::{Error, Result};
+use crate::health::{HealthGate, Hysteresis};
+use crate::lease::{CandidateId, Claim, Name, Nonce, Note};
+use crate::store::Store;
+use crate::timing::{Options, Timing};
+
+type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+/// Sets up an [`Election`]. Only the name has to be given.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// use std::time::Duration;
+///
+/// let store = tenure::open("memory:").await?;
+/// let election = tenure::Election::builder("builder:example")
+///     .id("web-1")
+///     .ttl(Duration::from_secs(10))
+///     .renew_every(Duration::from_secs(3))
+///     .start(store)
+///     .await?;
+/// assert_eq!(election.candidate_id().as_str(), "web-1");
+/// election.stop().await;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing happens before start"]
+pub struct Builder {
+    name: String,
+    id: Option<String>,
+    note: String,
+    options: Options,
+    priority: i32,
+    ends_with_process: bool,
+    health: Option<(HealthGate, HealthCheck)>,
+    clock: Clock,
+}
+
+impl Builder {
+    pub(super) fn new(name: &str) -> Self {
+        Builder {
+            name: name.to_owned(),
+            id: None,
+            note: String::new(),
+            options: Options::default(),
+            priority: 0,
+            ends_with_process: false,
+            health: None,
+            clock: Clock::boot(),
+        }
+    }
+
+    /// A readable id, unique among the candidates; by default `HOSTNAME-PID-RANDOM`.
+    pub fn id(mut self, id: &str) -> Self {
+        self.id = Some(id.to_owned());
+        self
+    }
+
+    /// A few words for whoever looks at the lease, such as this candidate's URL.
+    pub fn note(mut self, note: &str) -> Self {
+        self.note = note.to_owned();
+        self
+    }
+
+    /// The length of the lease: the time to recovery when a machine vanishes. Default 4 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// How often the leader renews. Default TTL/3.
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.options.renew_every = Some(every);
+        self
+    }
+
+    /// The longest a waiter goes without looking at the store itself. Default the TTL.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.options.retry = Some(period);
+        self
+    }
+
+    /// Step down when renewals have failed for so long. By default the deadline decides.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.options.grace = Some(grace);
+        self
+    }
+
+    /// The cut between the lease and the leader's own deadline. Default TTL/10.
+    pub fn margin(mut self, margin: Duration) -> Self {
+        self.options.margin = Some(margin);
+        self
+    }
+
+    /// The time the work gets to stop, before the deadline. Default TTL/5.
+    pub fn stop_within(mut self, time: Duration) -> Self {
+        self.options.stop_within = Some(time);
+        self
+    }
+
+    /// How far clocks may drift apart, in millionths. Default 1000.
+    pub fn drift(mut self, ppm: u32) -> Self {
+        self.options.drift_ppm = Some(ppm);
+        self
+    }
+
+    /// Below the default of 0, each step lets others come 50 ms earlier on a free lease, at most 250 ms. It never
+    /// takes a live lease from anybody.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The work ends with this process, so its death may free the lease at once where the store sees it
+    /// ([`file:`](crate::store::file)). Not for work that lives on elsewhere: a child process, a remote job.
+    pub fn ends_with_process(mut self, ends: bool) -> Self {
+        self.ends_with_process = ends;
+        self
+    }
+
+    /// Leads only while `check` says `true`; a check that takes longer than the gate's period counts as `false`.
+    pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = bool> + Send + 'static,
+    {
+        self.health = Some((gate, Box::new(move || Box::pin(check()))));
+        self
+    }
+
+    /// Another clock than the machine's: for tests, see [testing your own code](crate::guide::testing).
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Begins to campaign, and returns when the store has answered for the first time. Waits for a store that is down.
+    ///
+    /// # Errors
+    /// Invalid: something set here cannot work. Denied, Corrupt: the store answered, and an operator must act.
+    pub async fn start(self, store: Arc<dyn Store>) -> Result<Election> {
+        let election = self.begin(store)?;
+        election.first_answer(true).await?;
+        Ok(election)
+    }
+
+    /// [`Builder::start`] that fails when the store does not answer at once.
+    pub async fn try_start(self, store: Arc<dyn Store>) -> Result<Election> {
+        let election = self.begin(store)?;
+        election.first_answer(false).await?;
+        Ok(election)
+    }
+
+    fn begin(self, store: Arc<dyn Store>) -> Result<Election> {
+        let name = Name::new(&self.name)?;
+        let candidate = match &self.id {
+            Some(id) => CandidateId::new(id)?,
+            None => CandidateId::generate(),
+        };
+        let timing = Timing::new(&self.options, &store.limits())?;
+        if let Some(warning) = timing.warning() {
+            tracing::warn!(%name, "{warning}");
+        }
+        let rank = self.priority.min(0).unsigned_abs();
+        let seed = entropy::random_u128();
+        let clock = self.clock;
+        let machine =
+            Machine::new(name.clone(), candidate.clone(), timing.clone(), rank, seed, clock.now());
+        let mut claim = Claim::new(name, candidate, Nonce::from_bits(0), timing.ttl);
+        claim.note = Note::new(&self.note)?;
+        claim.ends_with_process = self.ends_with_process;
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let shared =
+            Arc::new(Shared::new(&claim, clock.clone(), store.detached(), commands.clone()));
+        let place = Place { machine, claim, seat: shared.clone() as Arc<dyn Seat>, last_ask: None };
+        spawn(store.detached(), clock.clone(), place, inbox)?;
+        if let Some((gate, check)) = self.health {
+            tokio::spawn(watch_health(gate, check, clock, commands));
+        }
+        Ok(Election::new(shared))
+    }
+}
+
+/// The driver's own thread and runtime: a busy application cannot starve it.
+fn spawn(
+    store: Arc<dyn Store>,
+    clock: Clock,
+    place: Place,
+    inbox: mpsc::UnboundedReceiver<Command>,
+) -> Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Error::unavailable("cannot start a runtime to renew on").caused_by(error)
+        })?;
+    let over = Over(place.seat.clone());
+    let thread = std::thread::Builder::new().name("tenure".to_owned());
+    let spawned = thread.spawn(move || {
+        let _over = over;
+        runtime.block_on(Driver::new(store, clock, vec![place], inbox).run());
+    });
+    match spawned {
+        Ok(_detached) => Ok(()),
+        Err(error) => Err(Error::unavailable("cannot start a thread to renew on").caused_by(error)),
+    }
+}
+
+/// Should the driver panic, its seat is told all the same: a term without renewals must not look alive.
+struct Over(Arc<dyn Seat>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.over();
+    }
+}
+
+async fn watch_health(
+    gate: HealthGate,
+    check: HealthCheck,
+    clock: Clock,
+    commands: mpsc::UnboundedSender<Command>,
+) {
+    let mut hysteresis = Hysteresis::new(gate);
+    while !commands.is_closed() {
+        let next = clock.now() + gate.every;
+        let good = tokio::select! {
+            good = check() => good,
+            () = clock.sleep(gate.every) => false,
+        };
+        if let Some(fit) = hysteresis.take(good)
+            && commands.send(Command::Tell(0, MachineEvent::Health(fit))).is_err()
+        {
+            return;
+        }
+        tokio::select! {
+            () = clock.sleep_until(next) => {}
+            () = commands.closed() => return,
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("id", &self.id)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

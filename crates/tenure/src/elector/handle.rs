@@ -1,0 +1,469 @@
+//! [`Election`]: what the application holds in its hand.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream;
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::builder::Builder;
+use super::event::Event;
+use super::leadership::{Context, Leadership, Term};
+use super::{Command, Seat};
+use crate::clock::{Clock, Moment};
+use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
+use crate::error::{Error, Kind, Result};
+use crate::lease::{CandidateId, Claim, Name, Token};
+use crate::store::{Grade, Store};
+
+/// How many events a listener may be behind before it misses some.
+const EVENT_BUFFER: usize = 256;
+
+/// One candidate in the election of one name.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// let store = tenure::open("memory:").await?;
+/// let election = tenure::Election::builder("election:example").start(store).await?;
+/// let answer = election
+///     .lead(async |leadership| {
+///         // Only one candidate at a time is here.
+///         format!("done in term {}", leadership.token())
+///     })
+///     .await;
+/// assert!(answer.is_some_and(|text| text.starts_with("done")));
+/// election.stop().await;
+/// # Ok(()) }
+/// ```
+///
+/// Dropping it without [`Election::stop`] leaves the lease to its TTL: nothing more is sent for it.
+pub struct Election {
+    shared: Arc<Shared>,
+}
+
+/// Where a candidate stands, at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// Of what.
+    pub name: Name,
+    /// Who.
+    pub candidate_id: CandidateId,
+    /// Whether it leads, computed when this was made.
+    pub is_leader: bool,
+    /// In the words of the election.
+    pub state: Phase,
+    /// Who leads, as far as we know.
+    pub current_leader: Option<String>,
+    /// The token of the term it leads.
+    pub token: Option<Token>,
+    /// How long that is certain; zero unless it leads.
+    pub valid_for: Duration,
+    /// How often the leader changed while we looked.
+    pub transitions: u64,
+    /// Told not to campaign.
+    pub drained: bool,
+    /// The store's URL, without passwords.
+    pub store: String,
+    /// What the store promises at best.
+    pub store_grade: Grade,
+    /// `None` before the first answer.
+    pub store_reachable: Option<bool>,
+    /// The last thing that went wrong.
+    pub last_error: Option<Error>,
+}
+
+/// What the application's handles and the driver's thread both see.
+pub(super) struct Shared {
+    name: Name,
+    candidate: CandidateId,
+    context: Context,
+    /// Until when "am I leader" is answered with yes. The clock is compared with it at every question.
+    leader_until: AtomicU64,
+    state: Mutex<State>,
+    term: watch::Sender<Option<Arc<Term>>>,
+    /// Changes whenever the machine or the store's reachability does.
+    moved: watch::Sender<Phase>,
+    events: broadcast::Sender<Event>,
+}
+
+struct State {
+    leader: Option<String>,
+    transitions: u64,
+    drained: bool,
+    /// The work of [`Election::lead`] ended by itself; nobody wants to lead until it is called again.
+    resting: bool,
+    reachable: Option<bool>,
+    last_error: Option<Error>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        claim: &Claim,
+        clock: Clock,
+        store: Arc<dyn Store>,
+        commands: mpsc::UnboundedSender<Command>,
+    ) -> Self {
+        Shared {
+            name: claim.name.clone(),
+            candidate: claim.candidate.clone(),
+            context: Context { clock, store, commands, pid: std::process::id() },
+            leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
+            state: Mutex::new(State {
+                leader: None,
+                transitions: 0,
+                drained: false,
+                resting: false,
+                reachable: None,
+                last_error: None,
+            }),
+            term: watch::channel(None).0,
+            moved: watch::channel(Phase::Waiting).0,
+            events: broadcast::channel(EVENT_BUFFER).0,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn leader_until(&self, deadline: Moment) {
+        self.leader_until.store(deadline.as_nanos(), Ordering::Release);
+    }
+
+    fn tell(&self, event: MachineEvent) {
+        // A driver that is gone has nothing to be told.
+        let _ = self.context.commands.send(Command::Tell(0, event));
+    }
+
+    fn report(&self, event: Event) {
+        // Nobody listening is fine.
+        let _ = self.events.send(event);
+    }
+
+    fn current_term(&self) -> Option<Arc<Term>> {
+        self.term.borrow().clone()
+    }
+
+    /// Two reasons not to campaign, one switch in the machine.
+    fn set_resting(&self, resting: bool) {
+        let mut state = self.state();
+        if state.resting != resting {
+            state.resting = resting;
+            let ask = if resting || state.drained { Ask::Drain } else { Ask::Undrain };
+            self.tell(MachineEvent::Asked(ask));
+        }
+    }
+}
+
+impl Seat for Shared {
+    fn lead(&self, lead: Lead) {
+        let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
+        self.leader_until(lead.deadline);
+        self.term.send_replace(Some(Term::begin(lead, self.context.clone())));
+        tracing::info!(name = %self.name, candidate = %self.candidate, %token, "became leader");
+        self.report(Event::BecameLeader { token, checkpoint });
+    }
+
+    fn extend(&self, deadline: Moment) {
+        let Some(term) = self.current_term() else { return };
+        term.extend(deadline);
+        // Once the work was told to stop, "am I leader" stays no.
+        if self.leader_until.load(Ordering::Acquire) != Moment::NEVER.as_nanos() {
+            self.leader_until(deadline);
+        }
+    }
+
+    fn end(&self, ending: Ending) -> bool {
+        self.leader_until(Moment::NEVER);
+        let Some(term) = self.current_term() else { return true };
+        let (token, why) = (term.hold.token, ending.why.clone());
+        let idle = term.end(ending);
+        tracing::info!(name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
+        self.report(Event::LostLeadership { token, why });
+        idle
+    }
+
+    fn leader_changed(&self, leader: Option<String>) {
+        let mut state = self.state();
+        let from = std::mem::replace(&mut state.leader, leader.clone());
+        if from == leader {
+            return;
+        }
+        state.transitions += u64::from(leader.is_some());
+        drop(state);
+        self.report(Event::LeaderChanged { from, to: leader });
+    }
+
+    fn unreachable(&self, error: Error) {
+        tracing::warn!(name = %self.name, %error, "the store gives no answer");
+        let mut state = self.state();
+        state.reachable = Some(false);
+        state.last_error = Some(error.clone());
+        drop(state);
+        self.report(Event::StoreUnreachable(error));
+    }
+
+    fn back(&self) {
+        tracing::info!(name = %self.name, "the store answers again");
+        self.state().reachable = Some(true);
+        self.report(Event::StoreBack);
+    }
+
+    fn warn(&self, warning: &str) {
+        tracing::warn!(name = %self.name, candidate = %self.candidate, "{warning}");
+    }
+
+    fn stands(&self, phase: Phase, drained: bool) {
+        let mut state = self.state();
+        if !state.resting {
+            state.drained = drained;
+        }
+        drop(state);
+        self.moved.send_replace(phase);
+    }
+
+    fn answered(&self) {
+        self.state().reachable = Some(true);
+    }
+
+    fn over(&self) {
+        if let Some(term) = self.term.send_replace(None) {
+            self.leader_until(Moment::NEVER);
+            term.end(Ending { why: Why::Shutdown, deadline: Moment::NEVER });
+        }
+        self.moved.send_replace(Phase::Stopped);
+    }
+}
+
+impl Election {
+    /// A candidate in the election of `name`: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
+    pub fn builder(name: &str) -> Builder {
+        Builder::new(name)
+    }
+
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Election { shared }
+    }
+
+    /// Waits for the first answer of the store; with `patient` also for a store that is down.
+    pub(super) async fn first_answer(&self, patient: bool) -> Result<()> {
+        let mut moved = self.shared.moved.subscribe();
+        loop {
+            {
+                let state = self.shared.state();
+                match (&state.last_error, state.reachable) {
+                    (_, Some(true)) => return Ok(()),
+                    (Some(error), Some(false)) if !patient || error.kind() != Kind::Unavailable => {
+                        return Err(error.clone());
+                    }
+                    _ => {}
+                }
+            }
+            if moved.changed().await.is_err() || *moved.borrow() == Phase::Stopped {
+                return Err(Error::unavailable("the election has ended before it began"));
+            }
+        }
+    }
+
+    /// What is elected.
+    pub fn name(&self) -> &Name {
+        &self.shared.name
+    }
+
+    /// This candidate.
+    pub fn candidate_id(&self) -> &CandidateId {
+        &self.shared.candidate
+    }
+
+    /// Whether this candidate leads, computed from the clock at this very moment.
+    pub fn is_leader(&self) -> bool {
+        let until = Moment::from_nanos(self.shared.leader_until.load(Ordering::Acquire));
+        let context = &self.shared.context;
+        context.clock.now() < until && context.pid == std::process::id()
+    }
+
+    /// Who leads, as far as we know: when we last looked or were told.
+    pub fn current_leader(&self) -> Option<String> {
+        self.shared.state().leader.clone()
+    }
+
+    /// Where this candidate stands.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let until = Moment::from_nanos(shared.leader_until.load(Ordering::Acquire));
+        let is_leader = self.is_leader();
+        let valid_for =
+            if is_leader { until.since(shared.context.clock.now()) } else { Duration::ZERO };
+        let token = shared.current_term().filter(|_| is_leader).map(|term| term.hold.token);
+        let state = shared.state();
+        Status {
+            name: shared.name.clone(),
+            candidate_id: shared.candidate.clone(),
+            is_leader,
+            state: *shared.moved.borrow(),
+            current_leader: state.leader.clone(),
+            token,
+            valid_for,
+            transitions: state.transitions,
+            drained: state.drained,
+            store: shared.context.store.url(),
+            store_grade: shared.context.store.limits().grade,
+            store_reachable: state.reachable,
+            last_error: state.last_error.clone(),
+        }
+    }
+
+    /// Waits until this candidate leads; `None` if the election was stopped first.
+    pub async fn leadership(&self) -> Option<Leadership> {
+        self.shared.set_resting(false);
+        let mut terms = self.shared.term.subscribe();
+        let mut moved = self.shared.moved.subscribe();
+        loop {
+            let term = terms.borrow_and_update().clone();
+            if let Some(leadership) = term.and_then(|term| term.handle()) {
+                return Some(leadership);
+            }
+            if *moved.borrow_and_update() == Phase::Stopped {
+                return None;
+            }
+            tokio::select! {
+                changed = terms.changed() => changed.ok()?,
+                changed = moved.changed() => changed.ok()?,
+            }
+        }
+    }
+
+    /// Runs `work` while this candidate leads.
+    ///
+    /// When the work ends by itself, the lease is released and its value is returned; nobody here campaigns again until
+    /// the next call. When leadership is lost the work is dropped, and begun anew in the next term. `None` if the
+    /// election was stopped.
+    ///
+    /// # Cancellation
+    /// Dropping this future drops the work, and then the lease is released.
+    pub async fn lead<T>(&self, mut work: impl AsyncFnMut(Leadership) -> T) -> Option<T> {
+        // Also on a panic and when this future is dropped: the work is gone then, so the lease goes too.
+        let rest = RestOnDrop(self);
+        loop {
+            let leadership = self.leadership().await?;
+            let ended = tokio::select! {
+                biased;
+                _ = leadership.lost() => None,
+                value = work(leadership.clone()) => Some(value),
+            };
+            drop(leadership);
+            if let Some(value) = ended {
+                drop(rest);
+                self.released().await;
+                return Some(value);
+            }
+        }
+    }
+
+    /// Returns when nothing is held any more.
+    async fn released(&self) {
+        let mut moved = self.shared.moved.subscribe();
+        let done = |phase: &Phase| matches!(phase, Phase::Waiting | Phase::Stopped);
+        // The sender lives in `shared`.
+        let _ = moved.wait_for(done).await;
+    }
+
+    /// What happens from now on, as a stream. See [`Event`] for what a slow listener misses.
+    pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
+        let events = self.shared.events.subscribe();
+        Box::pin(stream::unfold(events, async |mut events| {
+            loop {
+                match events.recv().await {
+                    Ok(event) => return Some((event, events)),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                }
+            }
+        }))
+    }
+
+    /// Calls `listener` for everything that happens from now on, on a thread of its own. A listener that panics is called
+    /// again with the next event.
+    pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
+        let mut events = self.shared.events.subscribe();
+        let listen = move || {
+            loop {
+                match events.blocking_recv() {
+                    Ok(event) => {
+                        if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                            tracing::error!("an event listener panicked");
+                        }
+                    }
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("tenure-events".to_owned()).spawn(listen);
+        if let Err(error) = thread {
+            tracing::error!(%error, "no thread for an event listener: it will not be called");
+        }
+    }
+
+    /// Stops leading, if it does, once the work has ended; others come first for half a second.
+    pub fn resign(&self) {
+        self.shared.tell(MachineEvent::Asked(Ask::Resign(None)));
+    }
+
+    /// Stops leading and asks `next` to take over: a hint, no right.
+    pub fn resign_to(&self, next: &CandidateId) {
+        self.shared.tell(MachineEvent::Asked(Ask::Resign(Some(next.clone()))));
+    }
+
+    /// Stops leading, if it does, and does not campaign until [`Election::undrain`].
+    pub fn drain(&self) {
+        self.shared.tell(MachineEvent::Asked(Ask::Drain));
+    }
+
+    /// Campaigns again.
+    pub fn undrain(&self) {
+        self.shared.tell(MachineEvent::Asked(Ask::Undrain));
+    }
+
+    /// Ends it: the work is told to stop, has stopped, and then the lease is released.
+    ///
+    /// Waits for the work: every [`Leadership`] has to be dropped.
+    pub async fn stop(&self) {
+        self.shared.tell(MachineEvent::Stop);
+        let mut moved = self.shared.moved.subscribe();
+        // The sender lives in `shared`.
+        let _ = moved.wait_for(|phase| *phase == Phase::Stopped).await;
+    }
+}
+
+/// Nobody here wants to lead any more.
+struct RestOnDrop<'a>(&'a Election);
+
+impl Drop for RestOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.shared.set_resting(true);
+    }
+}
+
+impl Drop for Election {
+    /// No I/O: the driver stops, and the lease is left to its TTL.
+    fn drop(&mut self) {
+        self.shared.leader_until(Moment::NEVER);
+        let _ = self.shared.context.commands.send(Command::Abandon);
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", &self.shared.name)
+            .field("candidate", &self.shared.candidate)
+            .field("is_leader", &self.is_leader())
+            .finish_non_exhaustive()
+    }
+}

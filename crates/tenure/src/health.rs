@@ -1,0 +1,73 @@
+//! PURE: whether a candidate is fit to lead, with hysteresis, so that one bad answer moves nothing.
+
+use std::time::Duration;
+
+/// How health is asked for, and how often it must be bad or good in a row before anything follows.
+///
+/// ```
+/// let gate = tenure::HealthGate { fails: 5, ..tenure::HealthGate::default() };
+/// assert_eq!(gate.every, std::time::Duration::from_secs(2));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthGate {
+    /// How often to ask, and how long an answer may take; 2 s.
+    pub every: Duration,
+    /// So many bad answers in a row make it unfit; 3.
+    pub fails: u32,
+    /// So many good answers in a row make it fit again; 2.
+    pub passes: u32,
+}
+
+impl Default for HealthGate {
+    fn default() -> Self {
+        HealthGate { every: Duration::from_secs(2), fails: 3, passes: 2 }
+    }
+}
+
+/// Counts the answers. A candidate begins fit.
+#[derive(Debug)]
+pub(crate) struct Hysteresis {
+    gate: HealthGate,
+    fit: bool,
+    /// Answers in a row against what it is now.
+    against: u32,
+}
+
+impl Hysteresis {
+    pub(crate) fn new(gate: HealthGate) -> Self {
+        Hysteresis { gate, fit: true, against: 0 }
+    }
+
+    /// Takes one answer; returns what it has become if that changed.
+    pub(crate) fn take(&mut self, good: bool) -> Option<bool> {
+        if good == self.fit {
+            self.against = 0;
+            return None;
+        }
+        self.against += 1;
+        let needed = if self.fit { self.gate.fails } else { self.gate.passes };
+        if self.against < needed.max(1) {
+            return None;
+        }
+        self.fit = good;
+        self.against = 0;
+        Some(good)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_takes_three_in_a_row_to_fall_and_two_to_rise() {
+        let mut gate = Hysteresis::new(HealthGate::default());
+        let answers =
+            [true, false, false, true, false, false, false, false, true, false, true, true];
+        let changes: Vec<_> = answers.iter().map(|good| gate.take(*good)).collect();
+        let mut expected = [None; 12];
+        expected[6] = Some(false);
+        expected[11] = Some(true);
+        assert_eq!(changes, expected);
+    }
+}

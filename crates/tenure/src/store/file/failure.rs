@@ -1,0 +1,39 @@
+//! What went wrong with a file, in a sentence that says what to do about it.
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind};
+
+/// `doing` was tried on `path` and the kernel said `errno`.
+pub(super) fn failed(doing: &str, path: &str, errno: Errno) -> Error {
+    let (kind, advice) = match errno {
+        Errno::ACCESS | Errno::PERM => {
+            (Kind::Denied, "give this user the right to it, or choose another directory")
+        }
+        Errno::LOOP | Errno::MLINK => {
+            (Kind::Denied, "a symbolic link is not followed here: remove it")
+        }
+        Errno::ISDIR | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
+            (Kind::Denied, "it is not of the kind Tenure puts there: move it away")
+        }
+        Errno::NOSPC | Errno::DQUOT => (Kind::Unavailable, "the disk is full: make room"),
+        Errno::ROFS => {
+            (Kind::Unavailable, "the file system is read-only: mount it so that it can be written")
+        }
+        Errno::IO => (Kind::Unavailable, "the disk fails: see the kernel's log"),
+        Errno::MFILE | Errno::NFILE => {
+            (Kind::Unavailable, "too many files are open: raise the limit (ulimit -n)")
+        }
+        Errno::NOENT | Errno::STALE => {
+            (Kind::Unavailable, "it has gone away: was the directory moved or removed?")
+        }
+        _ => (Kind::Unavailable, "see 'tenure doctor'"),
+    };
+    let why = std::io::Error::from(errno);
+    Error::new(kind, format!("{doing} {path}: {why}; {advice}")).caused_by(why)
+}
+
+/// What lies at `path` is not as it must be.
+pub(super) fn refused(path: &str, why: &str, advice: &str) -> Error {
+    Error::denied(format!("{path} {why}: {advice}"))
+}

@@ -1,0 +1,159 @@
+//! Liveness: one file per process whose lock the kernel drops when the process, and all that inherited it, is gone.
+//!
+//! A free lock is death only of exactly the file that the record names, seen from the boot that wrote it. A file that
+//! is missing or different proves nothing: then the TTL decides.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::directory::{
+    CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file, make_usable,
+};
+use super::failure::failed;
+use super::record::LiveMark;
+use crate::clock::Clock;
+use crate::entropy;
+use crate::error::{Error, Result};
+use crate::store::Grade;
+
+/// What a crashed process may leave behind, and for how long at most.
+const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
+const SWEEP_MAX: usize = 1000;
+
+/// The file that goes with this process, locked.
+#[derive(Debug)]
+pub(super) struct Live {
+    file: OwnedFd,
+    pub(super) mark: LiveMark,
+}
+
+impl AsFd for Live {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Kept to the end of the process: a store may be dropped and opened again while a term goes on. By process, because
+/// a forked child has this map too, and the lock in it is its parent's.
+static LIVES: Mutex<Lives> = Mutex::new(BTreeMap::new());
+
+/// By directory and process.
+type Lives = BTreeMap<(FileId, u32), Vec<Arc<Live>>>;
+
+impl Live {
+    /// The one of this process in `directory`, made when it is first needed.
+    pub(super) fn of_this_process(directory: &Directory) -> Result<Arc<Live>> {
+        let mut lives = LIVES.lock().unwrap_or_else(PoisonError::into_inner);
+        let lives = lives.entry((directory.id(), std::process::id())).or_default();
+        // A directory made anew may have got the number of the one before it.
+        if let Some(live) = lives.iter().find(|live| live.is_in(&directory.live)) {
+            return Ok(Arc::clone(live));
+        }
+        let live = Arc::new(Self::make(&directory.live)?);
+        lives.push(Arc::clone(&live));
+        Ok(live)
+    }
+
+    fn make(directory: &Handle) -> Result<Self> {
+        // Somebody clearing up may take a file that has no lock yet for a dead one, and remove it.
+        for _ in 0..10 {
+            let id = format!("{:032x}", entropy::random_u128());
+            let path = format!("{}/{id}", directory.path);
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | CAREFULLY;
+            let file = rustix::fs::openat(directory, &*id, flags, PRIVATE_FILE)
+                .map_err(|errno| failed("cannot make", &path, errno))?;
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)
+                .map_err(|errno| failed("cannot lock", &path, errno))?;
+            let stat = rustix::fs::fstat(&file).map_err(|e| failed("cannot look at", &path, e))?;
+            let live = Live { file, mark: LiveMark { id, dev: stat.st_dev, ino: stat.st_ino } };
+            if live.is_in(directory) {
+                check_file(&stat, &path)?;
+                make_usable(&live.file, &stat, &path)?;
+                return Ok(live);
+            }
+        }
+        Err(Error::unavailable(format!("somebody keeps removing the files in {}", directory.path)))
+    }
+
+    fn is_in(&self, directory: &Handle) -> bool {
+        let there = rustix::fs::statat(directory, &*self.mark.id, AtFlags::SYMLINK_NOFOLLOW);
+        let meant = FileId { dev: self.mark.dev, ino: self.mark.ino };
+        there.is_ok_and(|there| FileId::from(&there) == meant)
+    }
+}
+
+/// What was found out about processes in one pass. The dead stay dead, so it can be asked for many names.
+#[derive(Debug, Default)]
+pub(super) struct Deaths(HashMap<LiveMark, bool>);
+
+impl Deaths {
+    /// Whether the process of `mark` is certainly gone. The caller has seen that it is of our own boot.
+    pub(super) fn is_dead(&mut self, directory: &Directory, mark: &LiveMark) -> bool {
+        // Where locks are not known to exclude, a free one is no proof.
+        if directory.file_system.grade == Grade::C {
+            return false;
+        }
+        if let Some(dead) = self.0.get(mark) {
+            return *dead;
+        }
+        let dead =
+            is_free(&directory.live, &mark.id, Some(FileId { dev: mark.dev, ino: mark.ino }));
+        self.0.insert(mark.clone(), dead);
+        dead
+    }
+}
+
+/// Whether the file is there, is the one meant, and nobody has it locked.
+pub(super) fn is_free(directory: &Handle, id: &str, meant: Option<FileId>) -> bool {
+    let flags = OFlags::RDONLY | CAREFULLY;
+    let Ok(file) = rustix::fs::openat(directory, id, flags, Mode::empty()) else {
+        return false;
+    };
+    let Ok(stat) = rustix::fs::fstat(&file) else {
+        return false;
+    };
+    let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let same = meant.is_none_or(|meant| meant == FileId::from(&stat));
+    plain && same && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+}
+
+/// Clears away what processes that are long gone have left in `live/` and `tmp/`: a bounded number, at opening.
+///
+/// A record that names a file removed here costs its challenger the TTL, and nothing else.
+pub(super) fn sweep(directory: &Directory, clock: &Clock) {
+    let now = Duration::from_micros(clock.minting_micros()).as_secs();
+    let is_old = |handle: &Handle, name: &str| {
+        let stat = rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let changed = stat.and_then(|stat| u64::try_from(stat.st_mtime).ok());
+        changed.is_some_and(|changed| now.saturating_sub(changed) > LEFTOVER_AGE.as_secs())
+    };
+    for (handle, locked) in [(&directory.live, true), (&directory.tmp, false)] {
+        for name in entries(handle).unwrap_or_default().iter().take(SWEEP_MAX) {
+            if is_old(handle, name) && (!locked || is_free(handle, name, None)) {
+                // If it cannot be removed it is in nobody's way.
+                let _ = rustix::fs::unlinkat(handle, name.as_str(), AtFlags::empty());
+            }
+        }
+    }
+}
+
+/// The names in a directory, except those that are no text and so none of ours.
+pub(super) fn entries(directory: &Handle) -> Result<Vec<String>> {
+    let fail = |errno: Errno| failed("cannot list", &directory.path, errno);
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if let Ok(name) = entry.file_name().to_str()
+            && name != "."
+            && name != ".."
+        {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,126 @@
+//! The lock of a name: `flock` on a file that is never unlinked.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::directory::{
+    CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file, make_usable,
+};
+use super::failure::failed;
+use super::names::Spot;
+use crate::error::{Error, Result};
+
+/// A name that nobody else changes while this lives.
+#[derive(Debug)]
+pub(super) struct NameLock<'a> {
+    locks: &'a Handle,
+    /// Where its file is, if that is not `locks` itself: the directory of a long name.
+    sub: Option<(String, Handle)>,
+    file_name: String,
+    path: String,
+    file: OwnedFd,
+    id: FileId,
+}
+
+/// How a try came out.
+pub(super) enum Tried<'a> {
+    Locked(NameLock<'a>),
+    Busy,
+    /// There is no such file, and it was not to be made: nobody ever locked this name.
+    Missing,
+}
+
+impl<'a> NameLock<'a> {
+    /// Tries to lock, without waiting.
+    pub(super) fn attempt(directory: &'a Directory, spot: &Spot, make: bool) -> Result<Tried<'a>> {
+        let locks = &directory.locks;
+        let sub = match &spot.sub {
+            None => None,
+            Some(name) => match locks.sub(name, make)? {
+                Some(handle) => Some((name.clone(), handle)),
+                None => return Ok(Tried::Missing),
+            },
+        };
+        let place = sub.as_ref().map_or(locks, |(_, handle)| handle);
+        let file_name = spot.lock();
+        let path = format!("{}/{file_name}", place.path);
+        let create = if make { OFlags::CREATE } else { OFlags::empty() };
+        let flags = OFlags::RDWR | create | CAREFULLY;
+        // Replaced between opening and locking: the lock that counts is the one at the path.
+        for _ in 0..10 {
+            let file = match rustix::fs::openat(place, &*file_name, flags, PRIVATE_FILE) {
+                Ok(file) => file,
+                Err(Errno::NOENT) if !make => return Ok(Tried::Missing),
+                Err(errno) => return Err(failed("cannot open the lock", &path, errno)),
+            };
+            let stat = rustix::fs::fstat(&file).map_err(|e| failed("cannot look at", &path, e))?;
+            if stat.st_nlink == 0 {
+                continue;
+            }
+            check_file(&stat, &path)?;
+            make_usable(&file, &stat, &path)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(Tried::Busy),
+                Err(errno) => return Err(failed("cannot lock", &path, errno)),
+            }
+            let id = FileId::from(&stat);
+            let lock = NameLock { locks, sub, file_name, path, file, id };
+            if lock.is_at_its_path()? {
+                return Ok(Tried::Locked(lock));
+            }
+            return Ok(Tried::Busy);
+        }
+        Ok(Tried::Busy)
+    }
+
+    /// That the lock was the one at its path all the time until now.
+    ///
+    /// Asked *after* the record was written: whoever locks another file that was put in its place does so later, and
+    /// therefore sees what we wrote.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_at_its_path()? {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "the lock {} was removed or replaced while it was held, so somebody else may hold \
+             another one: leave the files in 'locks' alone",
+            self.path
+        )))
+    }
+
+    fn is_at_its_path(&self) -> Result<bool> {
+        let Some((name, sub)) = &self.sub else {
+            return self.is_at(self.locks, &self.file_name, self.id);
+        };
+        Ok(self.is_at(sub, &self.file_name, self.id)? && self.is_at(self.locks, name, sub.id())?)
+    }
+
+    fn is_at(&self, place: &Handle, name: &str, id: FileId) -> Result<bool> {
+        match rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(FileId::from(&stat) == id),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(failed("cannot look at", &self.path, errno)),
+        }
+    }
+}
+
+impl Drop for NameLock<'_> {
+    fn drop(&mut self) {
+        // Not only closed: a child that was forked meanwhile has the file open too.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// What is said when the lock was busy for too long.
+pub(super) fn busy(directory: &Directory, spot: &Spot, waited: std::time::Duration) -> Error {
+    Error::unavailable(format!(
+        "waited {} ms for the lock {}/{}, which another process holds: is one stopped or hanging? \
+         (see 'lslocks')",
+        waited.as_millis(),
+        directory.locks.path,
+        spot.shown(&spot.lock()),
+    ))
+}

@@ -1,0 +1,136 @@
+//! PURE: which file belongs to which name.
+//!
+//! A name is written byte by byte with `,` for `/`, which is in no name. What is longer than a file name may be goes
+//! into a directory called like its first 200 bytes with a `+` behind, which is in no name either. So no two names
+//! share a file, and the endings keep `.` and `..` away.
+
+use crate::lease::Name;
+
+const STEM_MAX: usize = 200;
+const RECORD: &str = ".lease";
+const LOCK: &str = ".lock";
+
+/// Where the files of one name are, below `leases/` and `locks/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// The directory of a long name.
+    pub(super) sub: Option<String>,
+    stem: String,
+}
+
+impl Spot {
+    pub(super) fn of(name: &Name) -> Self {
+        let mut stem = name.as_str().replace('/', ",");
+        if stem.len() <= STEM_MAX {
+            return Spot { sub: None, stem };
+        }
+        // Names are ASCII: every byte is a character.
+        let rest = stem.split_off(STEM_MAX);
+        Spot { sub: Some(stem + "+"), stem: rest }
+    }
+
+    /// The file name of its record.
+    pub(super) fn record(&self) -> String {
+        format!("{}{RECORD}", self.stem)
+    }
+
+    /// The file name of its lock.
+    pub(super) fn lock(&self) -> String {
+        format!("{}{LOCK}", self.stem)
+    }
+
+    /// `name` as a path, for messages.
+    pub(super) fn shown(&self, file: &str) -> String {
+        match &self.sub {
+            Some(sub) => format!("{sub}/{file}"),
+            None => file.to_owned(),
+        }
+    }
+}
+
+/// Whether a directory entry is one of long names.
+pub(super) fn is_sub(entry: &str) -> bool {
+    entry.len() == STEM_MAX + 1 && entry.ends_with('+')
+}
+
+/// Whether the directory `sub` can hold a name that begins with `prefix`.
+pub(super) fn may_hold(sub: &str, prefix: &str) -> bool {
+    let begin = sub.trim_end_matches('+').replace(',', "/");
+    begin.starts_with(prefix) || prefix.starts_with(&begin)
+}
+
+/// A record's file, read back.
+pub(super) enum Entry {
+    /// Of this name.
+    Of(Name),
+    /// It ends like a record, but no name is written like this.
+    Stranger(String),
+    /// Not a record.
+    Other,
+}
+
+/// Which name the file `entry` in `leases/` or in its directory `sub` is the record of.
+pub(super) fn read_back(sub: Option<&str>, entry: &str) -> Entry {
+    let Some(stem) = entry.strip_suffix(RECORD) else {
+        return Entry::Other;
+    };
+    let begin = sub.map_or("", |sub| sub.trim_end_matches('+'));
+    let text = format!("{begin}{stem}").replace(',', "/");
+    match Name::stored(&text) {
+        Ok(name)
+            if Spot::of(&name) == Spot { sub: sub.map(str::to_owned), stem: stem.to_owned() } =>
+        {
+            Entry::Of(name)
+        }
+        _ => Entry::Stranger(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_two_names_share_a_file(
+            a in "[A-Za-z0-9._:/-]{1,320}", b in "[A-Za-z0-9._:/-]{1,320}",
+        ) {
+            let (a, b) = (Name::stored(&a).unwrap(), Name::stored(&b).unwrap());
+            prop_assert_eq!(Spot::of(&a) == Spot::of(&b), a == b);
+            for name in [a, b] {
+                let spot = Spot::of(&name);
+                prop_assert!(spot.record().len() <= 255 && !spot.record().contains('/'));
+                prop_assert!(spot.sub.as_ref().is_none_or(|sub| is_sub(sub) && !sub.contains('/')));
+                let back = read_back(spot.sub.as_deref(), &spot.record());
+                prop_assert!(matches!(back, Entry::Of(found) if found == name));
+            }
+        }
+
+        #[test]
+        fn a_directory_of_long_names_is_found_by_every_prefix(
+            name in "[a-c/]{201,320}", cut in 0..320_usize,
+        ) {
+            let spot = Spot::of(&Name::stored(&name).unwrap());
+            prop_assert!(may_hold(&spot.sub.unwrap(), &name[..cut.min(name.len())]));
+        }
+    }
+
+    #[test]
+    fn what_no_name_is_written_like_is_a_stranger() {
+        for entry in [".lease", "a b.lease", "a+.lease", "ä.lease"] {
+            assert!(matches!(read_back(None, entry), Entry::Stranger(_)), "{entry}");
+        }
+        for entry in ["a.lock", "lease", "a.lease~", ".."] {
+            assert!(matches!(read_back(None, entry), Entry::Other), "{entry}");
+        }
+        let long = format!("{}+", "x".repeat(200));
+        assert!(matches!(read_back(Some(&long), "y.lease"), Entry::Of(_)));
+        assert!(matches!(
+            read_back(None, &format!("{}.lease", "x".repeat(201))),
+            Entry::Stranger(_)
+        ));
+        assert!(matches!(read_back(Some("x+"), "y.lease"), Entry::Stranger(_)));
+    }
+}

@@ -1,0 +1,317 @@
+//! PURE: what a record looks like on disk.
+//!
+//! ```text
+//! {"format":1,"name":"job",…}                                   the head: changes are fsynced
+//! crc=1a2b3c4d                                                  of the head
+//! until=00000000000123456789 beat=00000000000000000007 crc=…    the tail: rewritten in place by renewals
+//! ```
+//! The head says who holds what; the tail only until when, on the boot clock. A head that does not read exactly as it
+//! was written is Corrupt. A tail that does not leaves the holder's time unknown, and then observation decides.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Moment;
+use crate::lease::{CandidateId, Checkpoint, Ended, Name, Nonce, Note, Token};
+
+/// Nothing we write is longer, and nothing longer is read.
+pub(super) const RECORD_MAX: usize = 16 * 1024;
+
+const FORMAT: u32 = 1;
+const CRC_LINE: usize = "crc=00000000\n".len();
+pub(super) const TAIL_LEN: usize =
+    "until=00000000000000000000 beat=00000000000000000000 crc=00000000\n".len();
+
+/// Everything known about one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) name: Name,
+    pub(super) origin: Token,
+    pub(super) token: Token,
+    /// How the term before `term` ended, or the last one if there is none now.
+    pub(super) before: Ended,
+    pub(super) term: Option<Term>,
+    pub(super) next: Option<CandidateId>,
+    pub(super) checkpoint: Option<Checkpoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Term {
+    pub(super) candidate: CandidateId,
+    /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
+    pub(super) nonce: Option<Nonce>,
+    pub(super) ttl: Duration,
+    pub(super) since_micros: u64,
+    pub(super) note: Note,
+    /// The number of the last save.
+    pub(super) saved: Option<u64>,
+    /// Whose boot clock `until` is read on.
+    pub(super) era: Era,
+    /// Set if the term ends with its process.
+    pub(super) live: Option<LiveMark>,
+    /// In the tail. `None`: it could not be read.
+    pub(super) until: Option<Moment>,
+}
+
+/// Where a reading of the boot clock means the same: one boot, one time namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Era {
+    pub(super) boot: String,
+    pub(super) timens: String,
+}
+
+/// The file whose lock goes with a process, and which file exactly.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LiveMark {
+    pub(super) id: String,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+}
+
+/// The head as it is written: plain values, checked one by one on the way in.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    format: u32,
+    name: String,
+    origin: u64,
+    token: u64,
+    before: Option<Before>,
+    term: Option<HeadTerm>,
+    next: Option<String>,
+    checkpoint: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Before {
+    how: How,
+    token: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum How {
+    Released,
+    Expired,
+    Died,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadTerm {
+    candidate: String,
+    nonce: Option<String>,
+    ttl_us: u64,
+    since_us: u64,
+    note: String,
+    saved: Option<u64>,
+    era: Era,
+    live: Option<LiveMark>,
+}
+
+/// Read before anything else, so that a newer format is named as such.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// A record as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parsed {
+    pub(super) record: Record,
+    /// How long the head is with its crc line, which is where the tail begins.
+    pub(super) head_len: usize,
+    /// The number of the last write; `None` if the tail could not be read.
+    pub(super) beat: Option<u64>,
+}
+
+/// Reads a whole file, or says in a few words what is wrong with it.
+pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
+    if bytes.len() > RECORD_MAX {
+        return Err(format!("it is longer than {RECORD_MAX} bytes"));
+    }
+    let end = bytes.iter().position(|&b| b == b'\n').ok_or("it has no first line")?;
+    let json = &bytes[..end];
+    let crc_line = bytes.get(end + 1..end + 1 + CRC_LINE).ok_or("it ends in its head")?;
+    let crc = crc32fast::hash(json);
+    if crc_line != format!("crc={crc:08x}\n").as_bytes() {
+        return Err("its checksum is wrong".to_owned());
+    }
+    let head_len = end + 1 + CRC_LINE;
+    let version: Version = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    if version.format != FORMAT {
+        return Err(format!("its format is {}, and this Tenure reads {FORMAT}", version.format));
+    }
+    let head: Head = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let mut record = head.checked().map_err(|error| error.to_string())?;
+    let tail = &bytes[head_len..];
+    if tail.len() > TAIL_LEN {
+        return Err("it goes on after its end".to_owned());
+    }
+    let tail = parse_tail(tail, crc);
+    if let Some(term) = &mut record.term {
+        term.until = tail.map(|(until, _)| until).filter(|&until| until != UNKNOWN);
+    }
+    Ok(Parsed { record, head_len, beat: tail.map(|(_, beat)| beat) })
+}
+
+/// Written for a holder whose time could not be read and must not be invented.
+const UNKNOWN: Moment = Moment::from_nanos(u64::MAX);
+
+fn parse_tail(bytes: &[u8], head_crc: u32) -> Option<(Moment, u64)> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let until = digits(text.strip_prefix("until=")?.get(..20)?)?;
+    let beat = digits(text.get(26..)?.strip_prefix(" beat=")?.get(..20)?)?;
+    let until = Moment::from_nanos(until);
+    // Written again and compared: one spelling, and no second parser for the rest.
+    (encode_tail_with(until, beat, head_crc) == bytes).then_some((until, beat))
+}
+
+fn digits(text: &str) -> Option<u64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn encode_tail_with(until: Moment, beat: u64, head_crc: u32) -> Vec<u8> {
+    let mut text = format!("until={:020} beat={beat:020}", until.as_nanos());
+    // The head's checksum goes into the tail's, so that a tail fits one head only.
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head_crc.to_le_bytes());
+    crc.update(text.as_bytes());
+    let _ = writeln!(text, " crc={:08x}", crc.finalize());
+    text.into_bytes()
+}
+
+impl Record {
+    /// The head with its crc line.
+    pub(super) fn encode_head(&self) -> Result<Vec<u8>, String> {
+        let json = serde_json::to_vec(&Head::from(self)).map_err(|error| error.to_string())?;
+        let crc = crc32fast::hash(&json);
+        let mut bytes = json;
+        bytes.extend_from_slice(format!("\ncrc={crc:08x}\n").as_bytes());
+        Ok(bytes)
+    }
+
+    /// The tail that goes with `head`, which is what [`Record::encode_head`] gave.
+    pub(super) fn encode_tail(&self, head: &[u8], beat: u64) -> Vec<u8> {
+        let crc = crc32fast::hash(&head[..head.len() - CRC_LINE - 1]);
+        let until = match &self.term {
+            Some(term) => term.until.unwrap_or(UNKNOWN),
+            None => Moment::NEVER,
+        };
+        encode_tail_with(until, beat, crc)
+    }
+}
+
+impl From<&Record> for Head {
+    fn from(record: &Record) -> Self {
+        let before = |how, token: Token| Some(Before { how, token: token.get() });
+        Head {
+            format: FORMAT,
+            name: record.name.to_string(),
+            origin: record.origin.get(),
+            token: record.token.get(),
+            before: match record.before {
+                Ended::Nothing => None,
+                Ended::Released(token) => before(How::Released, token),
+                Ended::Expired(token) => before(How::Expired, token),
+                Ended::Died(token) => before(How::Died, token),
+            },
+            term: record.term.as_ref().map(HeadTerm::from),
+            next: record.next.as_ref().map(ToString::to_string),
+            checkpoint: record.checkpoint.as_ref().map(|c| to_hex(c.as_bytes())),
+        }
+    }
+}
+
+impl From<&Term> for HeadTerm {
+    fn from(term: &Term) -> Self {
+        HeadTerm {
+            candidate: term.candidate.to_string(),
+            nonce: term.nonce.map(|nonce| nonce.to_string()),
+            ttl_us: u64::try_from(term.ttl.as_micros()).unwrap_or(u64::MAX),
+            since_us: term.since_micros,
+            note: term.note.as_str().to_owned(),
+            saved: term.saved,
+            era: term.era.clone(),
+            live: term.live.clone(),
+        }
+    }
+}
+
+impl Head {
+    /// Every value through the constructor that checks it.
+    fn checked(self) -> crate::Result<Record> {
+        let before = match self.before {
+            None => Ended::Nothing,
+            Some(Before { how: How::Released, token }) => Ended::Released(Token::new(token)?),
+            Some(Before { how: How::Expired, token }) => Ended::Expired(Token::new(token)?),
+            Some(Before { how: How::Died, token }) => Ended::Died(Token::new(token)?),
+        };
+        let checkpoint = match self.checkpoint {
+            None => None,
+            Some(hex) => Some(Checkpoint::new(from_hex(&hex).ok_or_else(|| wrong("checkpoint"))?)?),
+        };
+        Ok(Record {
+            name: Name::stored(&self.name)?,
+            origin: Token::new(self.origin)?,
+            token: Token::new(self.token)?,
+            before,
+            term: self.term.map(HeadTerm::checked).transpose()?,
+            next: self.next.as_deref().map(CandidateId::new).transpose()?,
+            checkpoint,
+        })
+    }
+}
+
+impl HeadTerm {
+    fn checked(self) -> crate::Result<Term> {
+        let nonce = match self.nonce {
+            None => None,
+            Some(text) => Some(Nonce::parse(&text).ok_or_else(|| wrong("nonce"))?),
+        };
+        // The id becomes a file name: exactly the digits we write, so no path can hide in it.
+        if self.live.as_ref().is_some_and(|live| Nonce::parse(&live.id).is_none()) {
+            return Err(wrong("live file"));
+        }
+        Ok(Term {
+            candidate: CandidateId::new(&self.candidate)?,
+            nonce,
+            ttl: Duration::from_micros(self.ttl_us),
+            since_micros: self.since_us,
+            note: Note::new(&self.note)?,
+            saved: self.saved,
+            era: self.era,
+            live: self.live,
+            until: None,
+        })
+    }
+}
+
+fn wrong(what: &str) -> crate::Error {
+    crate::Error::corrupt(format!("its {what} is not one"))
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16).filter(|_| !b.is_ascii_uppercase());
+    let pair = |pair: &[u8]| match *pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    };
+    hex.as_bytes().chunks(2).map(pair).collect()
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,177 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn example(term: bool) -> Record {
+    let token = Token::new(1_750_000_000_000_000).unwrap();
+    Record {
+        name: Name::new("team/job").unwrap(),
+        origin: token,
+        token,
+        before: Ended::Died(token),
+        term: term.then(|| Term {
+            candidate: CandidateId::new("a").unwrap(),
+            nonce: Some(Nonce::from_bits(9)),
+            ttl: Duration::from_secs(4),
+            since_micros: 12,
+            note: Note::new("http://[::1]:80 \"ä\"").unwrap(),
+            saved: Some(3),
+            era: Era { boot: "b".to_owned(), timens: "time:[1]".to_owned() },
+            live: Some(LiveMark { id: "0".repeat(32), dev: 1, ino: u64::MAX }),
+            until: Some(Moment::from_nanos(77)),
+        }),
+        next: Some(CandidateId::new("b").unwrap()),
+        checkpoint: Some(Checkpoint::new([0, 255, 10]).unwrap()),
+    }
+}
+
+fn bytes(record: &Record, beat: u64) -> (Vec<u8>, usize) {
+    let head = record.encode_head().unwrap();
+    let tail = record.encode_tail(&head, beat);
+    assert_eq!(tail.len(), TAIL_LEN);
+    ([&*head, &*tail].concat(), head.len())
+}
+
+#[test]
+fn a_record_reads_back() {
+    for record in [example(true), example(false)] {
+        let (bytes, head_len) = bytes(&record, 5);
+        assert_eq!(parse(&bytes), Ok(Parsed { record, head_len, beat: Some(5) }));
+    }
+}
+
+#[test]
+fn the_largest_record_fits() {
+    let mut record = example(true);
+    record.name = Name::stored(&"/".repeat(320)).unwrap();
+    record.checkpoint = Some(Checkpoint::new([255; 4096]).unwrap());
+    record.next = Some(CandidateId::new(&"x".repeat(100)).unwrap());
+    let term = record.term.as_mut().unwrap();
+    term.note = Note::new(&"\"".repeat(512)).unwrap();
+    term.candidate = CandidateId::new(&"x".repeat(100)).unwrap();
+    term.saved = Some(u64::MAX);
+    let (bytes, _) = bytes(&record, u64::MAX);
+    assert!(bytes.len() <= RECORD_MAX, "{}", bytes.len());
+    assert_eq!(parse(&bytes).unwrap().record, record);
+}
+
+#[test]
+fn cut_at_any_length_it_is_corrupt_or_its_time_is_unknown() {
+    let record = example(true);
+    let (bytes, head_len) = bytes(&record, 5);
+    for length in 0..bytes.len() {
+        match parse(&bytes[..length]) {
+            Err(_) => assert!(length < head_len, "{length}"),
+            Ok(parsed) => {
+                assert!(length >= head_len, "{length}");
+                assert_eq!(parsed.beat, None);
+                let term = parsed.record.term.expect("the holder stays the holder");
+                assert_eq!(term.until, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_flipped_bit_in_the_head_is_corrupt_and_in_the_tail_makes_the_time_unknown() {
+    let (bytes, head_len) = bytes(&example(true), 5);
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        match parse(&flipped) {
+            Err(_) => assert!(bit < head_len * 8, "bit {bit}"),
+            Ok(parsed) => {
+                assert!(bit >= head_len * 8, "bit {bit}");
+                assert_eq!((parsed.beat, parsed.record.term.unwrap().until), (None, None));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tail_of_another_head_is_not_believed() {
+    let (one, head_len) = bytes(&example(true), 5);
+    let mut other = example(true);
+    other.term.as_mut().unwrap().saved = Some(4);
+    let head = other.encode_head().unwrap();
+    let mixed = [&*head, &one[head_len..]].concat();
+    assert_eq!(parse(&mixed).unwrap().beat, None);
+}
+
+#[test]
+fn a_time_that_is_unknown_stays_unknown() {
+    let mut record = example(true);
+    record.term.as_mut().unwrap().until = None;
+    let (bytes, _) = bytes(&record, 5);
+    assert_eq!(parse(&bytes).unwrap().record, record);
+}
+
+/// A head with this JSON and the right checksum.
+fn with_crc(json: &str) -> Vec<u8> {
+    format!("{json}\ncrc={:08x}\n", crc32fast::hash(json.as_bytes())).into_bytes()
+}
+
+#[test]
+fn what_no_one_of_us_writes_is_corrupt_whatever_its_checksum() {
+    let good = String::from_utf8(example(true).encode_head().unwrap()).unwrap();
+    let good = good.lines().next().unwrap();
+    assert!(parse(&with_crc(good)).is_ok());
+    for (from, to, says) in [
+        ("\"format\":1", "\"format\":2", "format is 2"),
+        ("\"format\":1", "\"format\":1,\"x\":0", "unknown field"),
+        (
+            "\"token\":1750000000000000,\"before",
+            "\"token\":9007199254740992,\"before",
+            "not a token",
+        ),
+        ("\"token\":1750000000000000,\"before", "\"token\":0,\"before", "not a token"),
+        ("team/job", "team job", "' '"),
+        ("\"died\"", "\"gone\"", "unknown variant"),
+        ("00ff0a", "00ff0", "checkpoint"),
+        ("00ff0a", "00FF0A", "checkpoint"),
+        (&"0".repeat(32), "../../../../../../../../etc/passwd", "live file"),
+        ("\"saved\":3", "\"saved\":-3", "invalid value"),
+        ("\"candidate\":\"a\"", "\"candidate\":\"\"", "must not be empty"),
+        ("http", "\\u0007", "control characters"),
+    ] {
+        let bad = good.replacen(from, to, 1);
+        assert_ne!(bad, good, "{from}");
+        let why = parse(&with_crc(&bad)).unwrap_err();
+        assert!(why.contains(says), "{from} → {to}: {why}");
+    }
+    let long = with_crc(&format!("{good}{}", " ".repeat(RECORD_MAX)));
+    assert!(parse(&long).unwrap_err().contains("longer"));
+    let more = [with_crc(good), vec![b'x'; TAIL_LEN + 1]].concat();
+    assert!(parse(&more).unwrap_err().contains("after its end"));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(parse(&bytes).is_err());
+    }
+
+    #[test]
+    fn no_json_makes_it_panic_or_free(json in "\\PC{0,200}") {
+        prop_assert!(parse(&with_crc(&json)).is_err());
+    }
+
+    #[test]
+    fn damage_never_frees(
+        at in 0..10_000_usize,
+        with in proptest::collection::vec(any::<u8>(), 1..40),
+    ) {
+        let record = example(true);
+        let (mut bytes, _) = bytes(&record, 5);
+        let at = at % bytes.len();
+        for (byte, new) in bytes[at..].iter_mut().zip(with) {
+            *byte = new;
+        }
+        if let Ok(parsed) = parse(&bytes) {
+            let (found, real) = (parsed.record.term.unwrap(), record.term.unwrap());
+            prop_assert!(found.until.is_none() || found.until == real.until);
+            prop_assert_eq!(found.nonce, real.nonce);
+            prop_assert_eq!(parsed.record.token, record.token);
+        }
+    }
+}

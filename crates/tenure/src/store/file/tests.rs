@@ -1,0 +1,282 @@
+//! What can be seen only from inside: other boots, other clocks, locks that are taken away.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::directory::Directory;
+use super::draft::Sync;
+use super::lock::{NameLock, Tried};
+use super::names::Spot;
+use super::planted;
+use super::sight::{Right, look};
+use super::*;
+use crate::error::Kind;
+use crate::lease::{CandidateId, Ended, Nonce, Token};
+
+/// A private directory, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let number = crate::entropy::random_u128();
+        let path = std::env::temp_dir().join(format!("tenure-unit-{number:032x}"));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Scratch(path)
+    }
+
+    async fn open(&self) -> FileStore {
+        FileStore::open(&self.0, Options::default()).await.unwrap()
+    }
+
+    fn record(&self) -> PathBuf {
+        planted::record_path(&self.0, &name())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn name() -> Name {
+    Name::new("job").unwrap()
+}
+
+fn claim(id: &str, ttl: Duration) -> Claim {
+    Claim::new(name(), CandidateId::new(id).unwrap(), Nonce::random(), ttl)
+}
+
+async fn acquire(store: &FileStore, claim: &Claim) -> Answer<Grant> {
+    store.acquire(std::slice::from_ref(claim)).await.unwrap().remove(0).unwrap()
+}
+
+async fn hold(store: &FileStore, claim: &Claim) -> Hold {
+    acquire(store, claim).await.held().expect("it is free").hold
+}
+
+async fn left(store: &FileStore) -> Duration {
+    store.observe(&Scope::name(&name())).await.unwrap().remove(0).unwrap().left
+}
+
+const TTL: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_record_of_another_boot_is_waited_for_its_own_ttl_and_a_change_begins_anew() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let token = Token::new(5).unwrap();
+    planted::of_another_boot(&scratch.0, &name(), token, TTL, 1).unwrap();
+    let claim = claim("b", LONG);
+    let Answer::Taken(lease) = acquire(&store, &claim).await else { panic!("granted at once") };
+    assert!(lease.left > TTL, "{:?}", lease.left);
+    store.0.clock.sleep(TTL / 2).await;
+    assert!(left(&store).await <= TTL / 2 + Duration::from_millis(10));
+    planted::of_another_boot(&scratch.0, &name(), token, TTL, 2).unwrap();
+    let changed = store.0.clock.now();
+    loop {
+        match acquire(&store, &claim).await {
+            Answer::Taken(lease) => store.0.clock.sleep(lease.left).await,
+            Answer::Held(grant) => {
+                assert_eq!(grant.lineage.before, Ended::Expired(token));
+                break;
+            }
+        }
+    }
+    assert!(store.0.clock.now().since(changed) >= TTL);
+}
+
+#[tokio::test]
+async fn another_handle_does_not_know_what_this_one_has_seen() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    planted::of_another_boot(&scratch.0, &name(), Token::new(5).unwrap(), TTL, 1).unwrap();
+    assert!(!acquire(&store, &claim("b", LONG)).await.is_held());
+    store.0.clock.sleep(TTL * 2).await;
+    let newcomer = scratch.open().await;
+    assert!(!acquire(&newcomer, &claim("c", LONG)).await.is_held());
+    // A clone is the same handle.
+    assert!(acquire(&store.clone(), &claim("b", LONG)).await.is_held());
+}
+
+#[tokio::test]
+async fn a_damaged_tail_costs_the_challenger_a_ttl_and_the_holder_nothing() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let ours = hold(&store, &claim("a", TTL)).await;
+    let damage = || {
+        let mut bytes = std::fs::read(scratch.record()).unwrap();
+        let end = bytes.len() - 40;
+        bytes[end..].fill(b'?');
+        std::fs::write(scratch.record(), bytes).unwrap();
+    };
+    damage();
+    assert!(!acquire(&store, &claim("b", TTL)).await.is_held());
+    let renewed = store.renew(std::slice::from_ref(&ours), TTL).await.unwrap().remove(0).unwrap();
+    assert!(renewed.is_held());
+    damage();
+    let saved = store.save(&ours, 1, &Checkpoint::new("x").unwrap()).await.unwrap();
+    assert!(saved.is_held());
+    // The time is still unknown, and nobody has made one up.
+    let begun = store.0.clock.now();
+    while !acquire(&store, &claim("b", TTL)).await.is_held() {
+        store.0.clock.sleep(Duration::from_millis(5)).await;
+    }
+    assert!(store.0.clock.now().since(begun) >= TTL);
+}
+
+#[tokio::test]
+async fn a_clock_that_went_back_in_the_same_boot_is_not_believed() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    hold(&store, &claim("a", TTL)).await;
+    // As if the boot clock had been an hour ahead when it was written.
+    let sight = look(&store.0.directory, &name(), Right::Locked).unwrap().unwrap();
+    let mut record = sight.record;
+    record.term.as_mut().unwrap().until = Some(store.0.clock.now() + Duration::from_secs(3600));
+    super::draft::put_tail(&sight.file, &record, &sight.head, 9, "x").unwrap();
+    let left = left(&store).await;
+    assert!(left > TTL && left < TTL * 2, "{left:?}");
+}
+
+#[tokio::test]
+async fn after_fork_nothing_is_answered() {
+    let scratch = Scratch::new();
+    let mut store = scratch.open().await;
+    let ours = hold(&store, &claim("a", LONG)).await;
+    Arc::get_mut(&mut store.0).expect("nobody else has it").pid += 1;
+    let error = store.renew(&[ours], LONG).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("before fork"), "{error}");
+    assert!(store.acquire(&[claim("b", LONG)]).await.is_err());
+    assert!(store.observe(&Scope::name(&name())).await.is_err());
+}
+
+#[tokio::test]
+async fn a_record_put_back_from_a_backup_is_corrupt_to_whoever_remembers() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let old = hold(&store, &claim("a", LONG)).await;
+    let backup = std::fs::read(scratch.record()).unwrap();
+    store.release(&[old.clone().into()]).await.unwrap().remove(0).unwrap();
+    let new = hold(&store, &claim("b", LONG)).await;
+    std::fs::write(scratch.record(), backup).unwrap();
+    let error = store.renew(&[old], LONG).await.unwrap().remove(0).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().contains("went back"), "{error}");
+    // Removed altogether, the next token is still greater.
+    std::fs::remove_file(scratch.record()).unwrap();
+    let grant = acquire(&store, &claim("c", LONG)).await.held().unwrap();
+    assert!(grant.hold.token > new.token);
+    assert_eq!(grant.lineage.before, Ended::Nothing);
+}
+
+#[tokio::test]
+async fn a_late_repeat_of_a_claim_does_not_shorten_a_newer_renewal() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let claim = claim("a", TTL);
+    let ours = hold(&store, &claim).await;
+    let Shared { directory, judge, memory, clock, .. } = &*store.0;
+    let mut late = Pass::new(directory, judge, memory, clock, None);
+    let mut slots = vec![late.prepare(&claim, Sync::Now)];
+    clock.sleep(TTL / 2).await;
+    let before = clock.now();
+    assert!(store.renew(&[ours], TTL).await.unwrap().remove(0).unwrap().is_held());
+    late.commit_all(&[claim], &mut slots);
+    let record = look(directory, &name(), Right::Glance).unwrap().unwrap().record;
+    assert!(record.term.unwrap().until.unwrap() >= before + TTL);
+}
+
+#[tokio::test]
+async fn a_draft_that_was_overtaken_is_written_anew() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let (early, late) = (claim("a", LONG), claim("b", LONG));
+    let Shared { directory, judge, memory, clock, .. } = &*store.0;
+    let mut pass = Pass::new(directory, judge, memory, clock, None);
+    let mut slots = vec![pass.prepare(&early, Sync::Now)];
+    let theirs = hold(&store, &late).await;
+    pass.commit_all(&[early], &mut slots);
+    assert!(!pass.answers(slots, Ok(())).remove(0).unwrap().is_held());
+    let lease = store.observe(&Scope::name(&name())).await.unwrap().remove(0).unwrap();
+    assert_eq!(lease.token, Some(theirs.token));
+    assert_eq!(std::fs::read_dir(scratch.0.join("tmp")).unwrap().count(), 0);
+}
+
+fn lock(directory: &Directory) -> Option<NameLock<'_>> {
+    match NameLock::attempt(directory, &Spot::of(&name()), true).unwrap() {
+        Tried::Locked(lock) => Some(lock),
+        Tried::Busy | Tried::Missing => None,
+    }
+}
+
+#[tokio::test]
+async fn a_lock_file_replaced_while_it_is_held_spoils_what_was_done_under_it() {
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.open().await, scratch.open().await);
+    let path = planted::lock_path(&scratch.0, &name());
+    let first = lock(&a.0.directory).expect("free");
+    assert!(lock(&b.0.directory).is_none());
+    first.check().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = lock(&b.0.directory).expect("a new file");
+    assert_eq!(first.check().unwrap_err().kind(), Kind::Unavailable);
+    second.check().unwrap();
+    drop(first);
+    assert!(lock(&a.0.directory).is_none(), "the old lock frees nothing of the new one");
+}
+
+#[tokio::test]
+async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let mut ours = claim("a", LONG);
+    ours.ends_with_process = true;
+    hold(&store, &ours).await;
+    let (live, tmp) = (scratch.0.join("live"), scratch.0.join("tmp"));
+    std::fs::write(live.join("dead"), "").unwrap();
+    std::fs::write(live.join("fresh"), "").unwrap();
+    std::fs::write(tmp.join("left"), "").unwrap();
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1);
+    let mine = live.join(&store.0.live.get().unwrap().mark.id);
+    for path in [&mine, &live.join("dead"), &tmp.join("left")] {
+        std::fs::File::open(path).unwrap().set_modified(old).unwrap();
+    }
+    drop(scratch.open().await);
+    assert!(mine.exists() && live.join("fresh").exists());
+    assert!(!live.join("dead").exists() && !tmp.join("left").exists());
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_url_is_said() {
+    for (url, says) in [
+        ("file:/x?force=yes", "0 or 1"),
+        ("file:/x?mode=1", "no option 'mode'; it has force"),
+        ("file://host/x", "names a host"),
+        ("file:~/x", "whole path"),
+        ("file:/", "cannot hold leases"),
+        ("file:/nowhere/at/all", "does not exist"),
+    ] {
+        let error = crate::open(url).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{url}: {error}");
+        assert!(error.to_string().contains(says), "{url}: {error}");
+    }
+    let scratch = Scratch::new();
+    let url = format!("file://{}/store", scratch.0.display());
+    assert_eq!(crate::open(&url).await.unwrap().url(), url.replace("file://", "file:"));
+}
+
+#[tokio::test]
+async fn it_says_what_it_is() {
+    let scratch = Scratch::new();
+    let store = scratch.open().await;
+    let report = store.examine().await.unwrap();
+    assert!(report.what.starts_with(&format!("directory {}", scratch.0.display())), "{report:?}");
+    assert_eq!(report.grade, Grade::B);
+    assert!(report.round_trip > Duration::ZERO);
+    let whats: Vec<_> = report.checks.iter().map(|check| check.what).collect();
+    assert_eq!(whats, ["file system", "permissions", "space", "clock", "reach"]);
+    assert!(!store.limits().shared);
+}

@@ -1,0 +1,257 @@
+//! Being told: inotify on the records and on the files that go with processes.
+//!
+//! A new record is moved into `leases/`, which is what a watcher listens for; a renewal rewrites a tail and wakes
+//! nobody. A process that dies closes its file in `live/`. Files are looked at on threads where a disk that hangs holds
+//! up nobody.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+use super::Shared;
+use super::directory::Handle;
+use super::live::{entries, is_free};
+use super::names::{Entry, Spot, is_sub, read_back};
+use super::sight::{Right, look};
+use crate::clock::async_fd;
+use crate::lease::{Ended, Name};
+use crate::store::{Change, Scope};
+
+/// The kernel tells of the closed file a little before it drops the lock.
+const LOCK_DROPS_WITHIN: u32 = 50;
+const STEP: Duration = Duration::from_millis(1);
+
+/// How often to tell to look where the kernel cannot tell us.
+const BLIND: Duration = Duration::from_millis(200);
+
+/// See [`Store::watch`](crate::store::Store::watch).
+pub(super) fn watch(shared: Arc<Shared>, scope: Scope) -> BoxStream<'static, Change> {
+    stream::unfold(Watching::Begin(shared, scope), |state| async {
+        match state {
+            Watching::Begin(shared, scope) => {
+                let next = match Ears::new(&shared, &scope).await {
+                    Ok(ears) => {
+                        let queue = VecDeque::new();
+                        Watching::Listening(Watch { shared, scope, ears, queue })
+                    }
+                    Err(error) => {
+                        let path = &shared.directory.leases.path;
+                        tracing::warn!(
+                            "cannot be told of changes in {path} ({error}), so they are looked for \
+                             every {} ms; raise fs.inotify.max_user_instances",
+                            BLIND.as_millis()
+                        );
+                        Watching::Blind(shared)
+                    }
+                };
+                Some((Change::Look, next))
+            }
+            Watching::Listening(mut watch) => {
+                let change = watch.next().await;
+                Some((change, Watching::Listening(watch)))
+            }
+            Watching::Blind(shared) => {
+                shared.clock.sleep(BLIND).await;
+                Some((Change::Look, Watching::Blind(shared)))
+            }
+        }
+    })
+    .boxed()
+}
+
+enum Watching {
+    Begin(Arc<Shared>, Scope),
+    Listening(Watch),
+    Blind(Arc<Shared>),
+}
+
+/// What the kernel watches for us.
+struct Ears {
+    fd: Arc<AsyncFd<OwnedFd>>,
+    leases: i32,
+    live: i32,
+    /// Whether a directory of long names can matter.
+    subs: bool,
+}
+
+/// What was heard in one reading.
+#[derive(Default)]
+struct Heard {
+    records: BTreeSet<Name>,
+    deaths: BTreeSet<String>,
+    /// A directory of long names was made.
+    subs: bool,
+    /// Something that only a look can tell.
+    look: bool,
+}
+
+impl Ears {
+    async fn new(shared: &Arc<Shared>, scope: &Scope) -> std::io::Result<Self> {
+        let shared = Arc::clone(shared);
+        let listen = {
+            let shared = Arc::clone(&shared);
+            move || {
+                let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+                let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
+                let gone = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+                let directory = &shared.directory;
+                let leases = add(&fd, &directory.leases, moved | gone | WatchFlags::CREATE)?;
+                let live = add(&fd, &directory.live, WatchFlags::CLOSE_WRITE)?;
+                Ok::<_, Errno>((fd, leases, live))
+            }
+        };
+        let (fd, leases, live) = tokio::task::spawn_blocking(listen).await??;
+        let subs = match scope {
+            Scope::Names(names) => names.iter().any(|name| Spot::of(name).sub.is_some()),
+            Scope::Prefix(_) => true,
+        };
+        let ears = Ears { fd: Arc::new(async_fd(fd)?), leases, live, subs };
+        ears.add_subs(&shared).await;
+        Ok(ears)
+    }
+
+    /// Directories of long names are few: all of them are watched, and any of them is a reason to look.
+    async fn add_subs(&self, shared: &Arc<Shared>) {
+        if !self.subs {
+            return;
+        }
+        let (fd, shared) = (Arc::clone(&self.fd), Arc::clone(shared));
+        let listen = move || {
+            let leases = &shared.directory.leases;
+            for entry in entries(leases).unwrap_or_default().iter().filter(|entry| is_sub(entry)) {
+                if let Ok(Some(sub)) = leases.sub(entry, false) {
+                    // Adding twice is adding once. Without it a long name is looked at when its time is up.
+                    let _ = add(fd.get_ref(), &sub, WatchFlags::MOVED_TO);
+                }
+            }
+        };
+        let _ = tokio::task::spawn_blocking(listen).await;
+    }
+
+    /// Waits until there is something to hear, and hears all of it.
+    async fn hear(&self, scope: &Scope) -> std::io::Result<Heard> {
+        let mut heard = Heard::default();
+        let mut ready = self.fd.readable().await?;
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(self.fd.get_ref(), &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => self.sort(&event, scope, &mut heard),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    ready.clear_ready();
+                    return Ok(heard);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn sort(&self, event: &inotify::Event<'_>, scope: &Scope, heard: &mut Heard) {
+        let name = event.file_name().and_then(|name| name.to_str().ok()).unwrap_or_default();
+        let what = event.events();
+        if event.wd() == self.live {
+            heard.deaths.insert(name.to_owned());
+        } else if what.contains(ReadFlags::CREATE) {
+            heard.subs |= self.subs && is_sub(name);
+        } else if event.wd() == self.leases && what.contains(ReadFlags::MOVED_TO) {
+            match read_back(None, name) {
+                Entry::Of(name) if scope.contains(&name) => {
+                    heard.records.insert(name);
+                }
+                Entry::Of(_) | Entry::Other => {}
+                Entry::Stranger(_) => heard.look = true,
+            }
+        } else {
+            // Removed, moved, overflown, or in a directory of long names.
+            heard.look = true;
+        }
+    }
+}
+
+/// Through the open handle, so that it is the directory we opened and no other at its path.
+fn add(fd: impl AsFd, handle: &Handle, flags: WatchFlags) -> rustix::io::Result<i32> {
+    let path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
+    inotify::add_watch(fd, path, flags)
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    scope: Scope,
+    ears: Ears,
+    queue: VecDeque<Change>,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Change {
+        loop {
+            if let Some(change) = self.queue.pop_front() {
+                return change;
+            }
+            match self.ears.hear(&self.scope).await {
+                Ok(heard) => self.digest(heard).await,
+                Err(error) => {
+                    tracing::warn!("cannot hear of changes: {error}");
+                    self.shared.clock.sleep(BLIND).await;
+                    return Change::Look;
+                }
+            }
+        }
+    }
+
+    async fn digest(&mut self, heard: Heard) {
+        if heard.subs {
+            // What was put there before we listened is seen by looking.
+            self.ears.add_subs(&self.shared).await;
+        }
+        for id in &heard.deaths {
+            self.wait_for_lock(id).await;
+        }
+        if heard.look || heard.subs || !heard.deaths.is_empty() {
+            // Looking finds everything else too.
+            self.queue.push_back(Change::Look);
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let read = move || heard.records.iter().map(|name| change(&shared, name)).collect();
+        let changes: Vec<Change> =
+            tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| vec![Change::Look]);
+        self.queue.extend(changes);
+    }
+
+    /// Returns when the dead process's lock is free, so that whoever looks then finds it so.
+    async fn wait_for_lock(&self, id: &str) {
+        for _ in 0..LOCK_DROPS_WITHIN {
+            let (shared, id) = (Arc::clone(&self.shared), id.to_owned());
+            let free = move || is_free(&shared.directory.live, &id, None);
+            if tokio::task::spawn_blocking(free).await.unwrap_or(true) {
+                return;
+            }
+            self.shared.clock.sleep(STEP).await;
+        }
+    }
+}
+
+/// What happened to a record, as far as it shows.
+fn change(shared: &Shared, name: &Name) -> Change {
+    let Ok(Some(sight)) = look(&shared.directory, name, Right::Glance) else {
+        return Change::Look;
+    };
+    let record = sight.record;
+    let name = name.clone();
+    match (&record.term, record.before) {
+        (Some(term), _) if term.nonce.is_some() => Change::Granted { name, token: record.token },
+        (None, Ended::Released(token)) if token == record.token => {
+            Change::Freed { name, next: record.next }
+        }
+        // Revoked.
+        _ => Change::Look,
+    }
+}

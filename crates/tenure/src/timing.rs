@@ -1,0 +1,240 @@
+//! PURE: the durations of an election, their defaults, and one sentence for each way they can contradict.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::observation::shortened;
+use crate::store::Limits;
+
+/// Four seconds: a machine that vanishes is replaced in less than five.
+const DEFAULT_TTL: Duration = Duration::from_secs(4);
+const DEFAULT_DRIFT_PPM: u32 = 1_000;
+/// A clock that is off by more than this is broken, and no lease can be built on it.
+const MAX_DRIFT_PPM: u32 = 100_000;
+/// A try that takes longer has failed, however long the lease is.
+const MAX_TRY: Duration = Duration::from_secs(5);
+
+/// What the caller has said about time; `None` is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The length granted; 4 s.
+    pub ttl: Option<Duration>,
+    /// How often the leader renews; TTL/3.
+    pub renew_every: Option<Duration>,
+    /// The longest a waiter goes without looking at the store itself; the TTL.
+    pub retry: Option<Duration>,
+    /// How long renewals may keep failing before the leader steps down; until the deadline.
+    pub grace: Option<Duration>,
+    /// The cut between the lease and the leader's deadline; TTL/10.
+    pub margin: Option<Duration>,
+    /// The time to stop, before the deadline; TTL/5.
+    pub stop_within: Option<Duration>,
+    /// How far clocks may drift apart, in millionths; 1000.
+    pub drift_ppm: Option<u32>,
+}
+
+/// The durations of an election, in an order that can work.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::store::{Grade, Limits};
+/// use tenure::timing::{Options, Timing};
+///
+/// let timing = Timing::new(&Options::default(), &Limits::new(Grade::B))?;
+/// assert_eq!(timing.ttl, Duration::from_secs(4));
+///
+/// let wrong = Options { renew_every: Some(Duration::from_secs(9)), ..Options::default() };
+/// assert!(Timing::new(&wrong, &Limits::new(Grade::B)).is_err());
+/// # Ok::<(), tenure::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The length granted.
+    pub ttl: Duration,
+    /// How often the leader renews.
+    pub renew_every: Duration,
+    /// The longest a waiter goes without looking at the store itself.
+    pub retry: Duration,
+    /// How long renewals may keep failing before the leader steps down; `None`: until the deadline.
+    pub grace: Option<Duration>,
+    /// The cut between the lease and the leader's deadline.
+    pub margin: Duration,
+    /// The time to stop, before the deadline.
+    pub stop_within: Duration,
+    /// How far clocks may drift apart, in millionths.
+    pub drift_ppm: u32,
+}
+
+impl Timing {
+    /// Fills in the defaults and checks the order. A default below the store's floor becomes the floor; a value
+    /// given below it is refused.
+    pub fn new(options: &Options, limits: &Limits) -> Result<Self> {
+        let ttl = match options.ttl {
+            Some(ttl) => ttl,
+            None => DEFAULT_TTL.clamp(limits.min_ttl, limits.max_ttl),
+        };
+        let timing = Timing {
+            ttl,
+            renew_every: options.renew_every.unwrap_or(ttl / 3),
+            retry: options.retry.unwrap_or(ttl),
+            grace: options.grace,
+            margin: options.margin.unwrap_or(ttl / 10),
+            stop_within: options.stop_within.unwrap_or(ttl / 5),
+            drift_ppm: options.drift_ppm.unwrap_or(DEFAULT_DRIFT_PPM),
+        };
+        match timing.contradiction(limits) {
+            Some(sentence) => Err(Error::invalid(sentence)),
+            None => Ok(timing),
+        }
+    }
+
+    fn contradiction(&self, limits: &Limits) -> Option<String> {
+        let Timing { ttl, renew_every, margin, stop_within, drift_ppm, .. } = *self;
+        let usable = self.usable();
+        Some(if ttl.is_zero() {
+            "the lease duration must not be zero".to_owned()
+        } else if ttl < limits.min_ttl {
+            let least = limits.min_ttl;
+            format!("this store takes leases of {least:?} and more; {ttl:?} was given")
+        } else if ttl > limits.max_ttl {
+            let most = limits.max_ttl;
+            format!("this store takes leases of {most:?} and less; {ttl:?} was given")
+        } else if drift_ppm > MAX_DRIFT_PPM {
+            format!(
+                "a drift of {drift_ppm} ppm is more than {MAX_DRIFT_PPM}: mend the clocks instead"
+            )
+        } else if renew_every.is_zero() {
+            "the renewal interval must not be zero".to_owned()
+        } else if renew_every >= ttl {
+            format!(
+                "the renewal interval ({renew_every:?}) must be shorter than the lease ({ttl:?})"
+            )
+        } else if self.retry.is_zero() {
+            "the retry period must not be zero".to_owned()
+        } else if usable < ttl / 5 {
+            format!(
+                "margin ({margin:?}) and time to stop ({stop_within:?}) leave only {usable:?} of a lease of {ttl:?}: \
+                 make the lease longer or those shorter"
+            )
+        } else if usable.saturating_sub(renew_every) < ttl / 10 {
+            format!(
+                "no two tries to renew fit between the renewal after {renew_every:?} and the time to stop after \
+                 {usable:?}: renew more often, or make the lease longer"
+            )
+        } else if self.grace.is_some_and(|grace| grace >= ttl) {
+            format!("the grace period ({:?}) must be shorter than the lease ({ttl:?})", self.grace?)
+        } else {
+            return None;
+        })
+    }
+
+    /// What is allowed and still deserves a word.
+    pub fn warning(&self) -> Option<String> {
+        (self.ttl < self.renew_every * 2).then(|| {
+            format!(
+                "a lease of {:?} is less than twice the renewal interval of {:?}: one lost request may cost the leadership",
+                self.ttl, self.renew_every
+            )
+        })
+    }
+
+    /// When a leader whose last successful request left at `sent` stops believing.
+    pub fn deadline(&self, sent: Moment) -> Moment {
+        sent + shortened(self.ttl, self.drift_ppm).saturating_sub(self.margin)
+    }
+
+    /// When the work is told to stop at the latest.
+    pub fn stop_at(&self, deadline: Moment) -> Moment {
+        deadline.before(self.stop_within)
+    }
+
+    /// How long one try may take: three fit between a renewal and the time to stop.
+    pub fn try_for(&self) -> Duration {
+        (self.usable().saturating_sub(self.renew_every) / 3)
+            .clamp(Duration::from_millis(1), MAX_TRY)
+    }
+
+    /// How far the store's clock may seem to run ahead of ours before a waiter distrusts it: what the holder's
+    /// own margin makes up for.
+    pub(crate) fn tolerance(&self, holders_ttl: Duration) -> Duration {
+        self.margin.min(holders_ttl / 10)
+    }
+
+    /// From the sending of a successful request to the time to stop.
+    fn usable(&self) -> Duration {
+        shortened(self.ttl, self.drift_ppm)
+            .saturating_sub(self.margin)
+            .saturating_sub(self.stop_within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::store::Grade;
+
+    const fn secs(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    fn said(options: Options) -> String {
+        let error = Timing::new(&options, &Limits::new(Grade::B)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        error.to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_design() {
+        let timing = Timing::new(&Options::default(), &Limits::new(Grade::B)).unwrap();
+        assert_eq!(timing.ttl, Duration::from_secs(4));
+        assert_eq!(timing.renew_every, Duration::from_secs(4) / 3);
+        assert_eq!(timing.margin, Duration::from_millis(400));
+        assert_eq!(timing.stop_within, Duration::from_millis(800));
+        assert_eq!(timing.warning(), None);
+        let sent = Moment::from_nanos(1_000_000_000);
+        assert_eq!(timing.deadline(sent), sent + Duration::from_millis(3_596));
+        assert_eq!(timing.stop_at(timing.deadline(sent)), sent + Duration::from_millis(2_796));
+        assert!(timing.renew_every + 2 * timing.try_for() < Duration::from_millis(2_796));
+    }
+
+    #[test]
+    fn each_contradiction_has_its_sentence() {
+        let none = Options::default();
+        for (options, says) in [
+            (Options { ttl: secs(0), ..none.clone() }, "must not be zero"),
+            (Options { ttl: Some(Duration::from_millis(99)), ..none.clone() }, "100ms and more"),
+            (Options { ttl: secs(100_000), ..none.clone() }, "86400s and less"),
+            (Options { renew_every: secs(0), ..none.clone() }, "renewal interval must not be zero"),
+            (Options { renew_every: secs(4), ..none.clone() }, "shorter than the lease"),
+            (Options { renew_every: secs(3), ..none.clone() }, "no two tries"),
+            (Options { margin: secs(3), ..none.clone() }, "leave only"),
+            (Options { stop_within: secs(9), ..none.clone() }, "leave only"),
+            (Options { grace: secs(4), ..none.clone() }, "grace period"),
+            (Options { drift_ppm: Some(200_000), ..none.clone() }, "mend the clocks"),
+            (Options { retry: secs(0), ..none.clone() }, "retry period"),
+        ] {
+            let text = said(options);
+            assert!(text.contains(says), "{says}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_default_below_the_floor_becomes_the_floor() {
+        let mut limits = Limits::new(Grade::A);
+        limits.min_ttl = Duration::from_secs(10);
+        let timing = Timing::new(&Options::default(), &limits).unwrap();
+        assert_eq!(timing.ttl, Duration::from_secs(10));
+        let given = Options { ttl: secs(4), ..Options::default() };
+        assert!(Timing::new(&given, &limits).is_err());
+    }
+
+    #[test]
+    fn a_lease_of_less_than_two_renewals_is_warned_about() {
+        let options =
+            Options { renew_every: Some(Duration::from_millis(2_200)), ..Options::default() };
+        let timing = Timing::new(&options, &Limits::new(Grade::B)).unwrap();
+        assert!(timing.warning().unwrap().contains("less than twice"));
+    }
+}

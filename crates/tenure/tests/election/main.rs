@@ -1,0 +1,391 @@
+//! The driver and what applications hold in their hands, on the memory store.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
+
+mod flaky;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use flaky::Flaky;
+use futures_util::StreamExt;
+use tenure::ask::{Reply, Wish, ask};
+use tenure::election::Why;
+use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
+
+/// Long, so that a slow machine loses no lease by itself.
+const TTL: Duration = Duration::from_secs(10);
+/// For tests that wait for a lease to run out.
+const SHORT: Duration = Duration::from_millis(600);
+
+fn arc(store: &Flaky) -> Arc<dyn Store> {
+    Arc::new(store.clone())
+}
+
+async fn candidate(store: &Flaky, id: &str, ttl: Duration) -> Election {
+    Election::builder("job").id(id).ttl(ttl).start(arc(store)).await.unwrap()
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let clock = Clock::boot();
+    let limit = clock.now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(clock.now() < limit, "waited in vain: {what}");
+        clock.sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_work_runs_in_a_term_and_its_value_comes_back_after_the_release() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    let token = a.lead(async |leadership| leadership.token()).await.unwrap();
+    let lease = store.memory().observe(&tenure::store::Scope::Prefix(String::new())).await;
+    let lease = lease.unwrap().remove(0).unwrap();
+    assert_eq!(lease.holder, None, "released before lead returned");
+    assert_eq!(lease.token, Some(token));
+    // It rests now: another one gets it and keeps it.
+    let b = candidate(&store, "b", TTL).await;
+    let second = b.leadership().await.unwrap();
+    assert!(second.token() > token);
+    assert!(b.is_leader());
+    assert!(!a.is_leader());
+    drop(second);
+    b.stop().await;
+    // And when it wants to lead again, it does.
+    assert!(a.lead(async |leadership| leadership.is_valid()).await.unwrap());
+    a.stop().await;
+    assert!(a.lead(async |_| ()).await.is_none());
+}
+
+#[tokio::test]
+async fn a_clean_stop_hands_over_with_the_checkpoint() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    let first = a.leadership().await.unwrap();
+    assert_eq!(first.checkpoint(), None);
+    assert_eq!(first.save("41").await.unwrap(), Saved::Kept);
+    assert_eq!(first.save("42").await.unwrap(), Saved::Kept);
+    let b = candidate(&store, "b", TTL).await;
+    assert!(!b.is_leader());
+    assert_eq!(b.current_leader().as_deref(), Some("a"));
+    let stop = tokio::spawn(async move { a.stop().await });
+    assert_eq!(first.lost().await, Why::Shutdown);
+    assert!(first.is_valid(), "there is time to stop");
+    assert!(!b.is_leader(), "the lease is kept while the work stops");
+    drop(first);
+    stop.await.unwrap();
+    let second = b.leadership().await.unwrap();
+    assert_eq!(second.checkpoint().unwrap().as_bytes(), b"42");
+    assert_eq!(b.status().token, Some(second.token()));
+}
+
+#[tokio::test]
+async fn a_stale_leader_saves_nothing() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    let first = a.leadership().await.unwrap();
+    store.memory().ledger().forget(a.name());
+    assert_eq!(first.save("x").await.unwrap(), Saved::Lost);
+}
+
+#[tokio::test]
+async fn a_refused_renewal_ends_the_work_at_once_and_it_campaigns_again() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    let terms = AtomicU64::new(0);
+    let ended = a
+        .lead(async |leadership| {
+            if terms.fetch_add(1, Ordering::SeqCst) == 0 {
+                store.memory().ledger().forget(a.name());
+                std::future::pending::<()>().await;
+            }
+            leadership.token()
+        })
+        .await;
+    assert!(ended.is_some());
+    assert_eq!(terms.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_store_that_is_cut_off_ends_the_term_before_its_deadline() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    let leadership = a.leadership().await.unwrap();
+    store.cut(true);
+    let why = leadership.lost().await;
+    assert!(matches!(why, Why::Unreachable(_)), "{why:?}");
+    assert!(!a.is_leader());
+    assert_eq!(a.status().store_reachable, Some(false));
+    drop(leadership);
+    store.cut(false);
+    assert!(a.leadership().await.is_some(), "recovers by itself");
+    assert_eq!(a.status().store_reachable, Some(true));
+}
+
+#[tokio::test]
+async fn time_alone_ends_a_term_on_a_clock_turned_by_hand() {
+    let clock = Clock::manual();
+    let store = Flaky::new(&clock);
+    let start = Election::builder("job").id("a").clock(clock.clone()).start(arc(&store));
+    let a = start.await.unwrap();
+    let leadership = a.leadership().await.unwrap();
+    assert!(leadership.is_valid() && a.is_leader());
+    // As after a suspend: nothing ran, and the lease has run out meanwhile.
+    clock.advance(Duration::from_secs(60));
+    assert!(!leadership.is_valid(), "computed, not remembered");
+    assert!(!a.is_leader());
+    assert_eq!(leadership.valid_for(), Duration::ZERO);
+    assert_eq!(leadership.lost().await, Why::Paused(Duration::from_secs(60)));
+}
+
+#[tokio::test]
+async fn dropping_the_election_sends_nothing_more_and_leaves_the_lease_to_its_ttl() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    let leadership = a.leadership().await.unwrap();
+    drop(a);
+    assert_eq!(leadership.lost().await, Why::Shutdown);
+    assert!(!leadership.is_valid());
+    let calls = store.calls();
+    let b = candidate(&store, "b", SHORT).await;
+    assert!(b.leadership().await.is_some());
+    assert!(store.calls() > calls);
+    drop(leadership);
+}
+
+#[tokio::test]
+async fn a_panic_in_the_work_releases_the_lease() {
+    let store = Flaky::new(&Clock::boot());
+    let a = Arc::new(candidate(&store, "a", TTL).await);
+    let work = tokio::spawn({
+        let a = a.clone();
+        async move { a.lead(async |_| panic!("the work fails")).await }
+    });
+    assert!(work.await.unwrap_err().is_panic());
+    let b = candidate(&store, "b", TTL).await;
+    assert!(b.leadership().await.is_some(), "not only when the lease has run out");
+}
+
+#[tokio::test]
+async fn dropping_lead_drops_the_work_and_releases() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    let begun = Arc::new(AtomicBool::new(false));
+    {
+        let lead = a.lead(async |_| {
+            begun.store(true, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            _ = lead => unreachable!("it never ends by itself"),
+            () = until("the work begins", || begun.load(Ordering::SeqCst)) => {}
+        }
+    }
+    let b = candidate(&store, "b", TTL).await;
+    assert!(b.leadership().await.is_some());
+}
+
+#[tokio::test]
+async fn a_busy_application_loses_nothing() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    let leadership = a.leadership().await.unwrap();
+    let clock = Clock::boot();
+    let free = clock.now() + 4 * SHORT;
+    while clock.now() < free {
+        std::hint::spin_loop(); // The only thread of this runtime does nothing else.
+    }
+    assert!(leadership.is_valid(), "renewed on a thread of its own");
+}
+
+#[tokio::test]
+async fn the_leader_resigns_when_asked_and_the_successor_comes_first() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    drop(a.leadership().await.unwrap());
+    let b = candidate(&store, "b", TTL).await;
+    let c = candidate(&store, "c", TTL).await;
+    let name = Name::new("job").unwrap();
+    let wish = Wish::Resign { to: Some("c".to_owned()) };
+    let reply = ask(store.memory(), &name, &wish, TTL).await.unwrap();
+    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    drop(c.leadership().await.unwrap());
+    assert!(!a.is_leader() && !b.is_leader());
+    let again = ask(store.memory(), &name, &wish, TTL).await.unwrap();
+    assert_eq!(again, Reply::Done(Some("c".to_owned())), "nothing to do");
+}
+
+#[tokio::test]
+async fn a_drained_candidate_does_not_campaign_until_told() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    drop(a.leadership().await.unwrap());
+    let name = Name::new("job").unwrap();
+    let drain = Wish::Drain { id: "a".to_owned() };
+    assert_eq!(ask(store.memory(), &name, &drain, TTL).await.unwrap(), Reply::Done(None));
+    assert!(a.status().drained);
+    let b = candidate(&store, "b", TTL).await;
+    drop(b.leadership().await.unwrap());
+    b.stop().await;
+    assert!(!a.is_leader());
+    let undrain = Wish::Undrain { id: "a".to_owned() };
+    assert_eq!(ask(store.memory(), &name, &undrain, TTL).await.unwrap(), Reply::Done(None));
+    until("a leads again", || a.is_leader()).await;
+}
+
+#[tokio::test]
+async fn an_ask_for_nobody_is_not_answered() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    drop(a.leadership().await.unwrap());
+    let drain = Wish::Drain { id: "b".to_owned() };
+    let reply = ask(store.memory(), a.name(), &drain, Duration::from_millis(50)).await.unwrap();
+    assert_eq!(reply, Reply::NoAnswer(Some("a".to_owned())));
+    assert!(a.is_leader());
+}
+
+#[tokio::test]
+async fn an_unfit_candidate_gives_up_and_comes_back() {
+    let store = Flaky::new(&Clock::boot());
+    let fit = Arc::new(AtomicBool::new(true));
+    let gate = HealthGate { every: Duration::from_millis(5), fails: 2, passes: 2 };
+    let health = fit.clone();
+    let builder = Election::builder("job").id("a").ttl(TTL).health(gate, move || {
+        let fit = health.load(Ordering::SeqCst);
+        async move { fit }
+    });
+    let a = builder.start(arc(&store)).await.unwrap();
+    let leadership = a.leadership().await.unwrap();
+    fit.store(false, Ordering::SeqCst);
+    assert_eq!(leadership.lost().await, Why::Unhealthy);
+    drop(leadership);
+    let b = candidate(&store, "b", TTL).await;
+    drop(b.leadership().await.unwrap());
+    b.stop().await;
+    fit.store(true, Ordering::SeqCst);
+    until("a leads again", || a.is_leader()).await;
+}
+
+#[tokio::test]
+async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", TTL).await;
+    a.on_event(|_| panic!("a bad listener"));
+    drop(a.leadership().await.unwrap());
+    let mut events = a.events();
+    a.resign();
+    let lost = events.next().await.unwrap();
+    assert!(matches!(lost, Event::LostLeadership { why: Why::Asked, .. }), "{lost:?}");
+    let changed = events.next().await.unwrap();
+    assert!(matches!(changed, Event::LeaderChanged { to: None, .. }), "{changed:?}");
+    // Nobody else is there, so it leads again.
+    let changed = events.next().await.unwrap();
+    assert!(matches!(&changed, Event::LeaderChanged { to: Some(to), .. } if to == "a"));
+    let became = events.next().await.unwrap();
+    assert!(matches!(became, Event::BecameLeader { checkpoint: None, .. }), "{became:?}");
+    assert_eq!(a.status().transitions, 2);
+}
+
+#[tokio::test]
+async fn start_waits_for_a_store_that_is_down_and_try_start_does_not() {
+    let store = Flaky::new(&Clock::boot());
+    store.cut(true);
+    let error = Election::builder("job").try_start(arc(&store)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    let waiting = tokio::spawn(Election::builder("job").start(arc(&store)));
+    until("it has tried", || store.calls() > 3).await;
+    assert!(!waiting.is_finished());
+    store.cut(false);
+    assert!(waiting.await.unwrap().unwrap().leadership().await.is_some());
+}
+
+#[tokio::test]
+async fn what_an_operator_must_mend_is_said_at_the_start() {
+    let store = Flaky::new(&Clock::boot());
+    store.deny();
+    let error = Election::builder("job").start(arc(&store)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied);
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused_before_anything_is_written() {
+    let store = Flaky::new(&Clock::boot());
+    let day = Duration::from_secs(86_400);
+    for builder in [
+        Election::builder("two words"),
+        Election::builder("tenure:mine"),
+        Election::builder("job").id(""),
+        Election::builder("job").ttl(Duration::ZERO),
+        Election::builder("job").ttl(2 * day),
+        Election::builder("job").renew_every(day),
+        Election::builder("job").note("line\nbreak"),
+    ] {
+        assert_eq!(builder.start(arc(&store)).await.unwrap_err().kind(), Kind::Invalid);
+    }
+    assert_eq!(store.calls(), 0);
+}
+
+#[tokio::test]
+async fn two_candidates_with_one_id_never_both_lead() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "same", TTL).await;
+    let first = a.leadership().await.unwrap();
+    let b = candidate(&store, "same", TTL).await;
+    assert!(!b.is_leader());
+    assert_eq!(b.current_leader().as_deref(), Some("same"));
+    drop(first);
+    a.stop().await;
+    drop(b.leadership().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_waiter_that_saw_a_leader_does_not_trust_a_store_that_forgot() {
+    let clock = Clock::manual();
+    let store = Flaky::new(&clock);
+    let start =
+        |id| Election::builder("job").id(id).ttl(TTL).clock(clock.clone()).start(arc(&store));
+    let a = start("a").await.unwrap();
+    let first = a.leadership().await.unwrap();
+    let b = start("b").await.unwrap();
+    assert_eq!(b.current_leader().as_deref(), Some("a"));
+    // A is gone without a word, and the store has forgotten it: only b's memory says that it may be alive.
+    drop(a);
+    drop(first);
+    store.memory().ledger().forget(b.name());
+    clock.advance(TTL + Duration::from_millis(20));
+    until("b holds it", || b.status().state == tenure::election::Phase::Acquiring).await;
+    assert!(!b.is_leader());
+    for _ in 0..4 {
+        // Its renewals go through before the clock goes on.
+        let calls = store.calls();
+        clock.advance(TTL / 3 + Duration::from_millis(20));
+        until("it renews", || store.calls() > calls || b.is_leader()).await;
+    }
+    until("b leads at last", || b.is_leader()).await;
+}
+
+#[tokio::test]
+async fn an_idle_waiter_calls_the_store_at_most_one_and_a_half_times_per_ttl() {
+    let store = Flaky::new(&Clock::boot());
+    let hold = store.memory();
+    let name = Name::new("job").unwrap();
+    let ttl = Duration::from_millis(300);
+    let claim =
+        tenure::Claim::new(name, CandidateId::new("holder").unwrap(), tenure::Nonce::random(), ttl);
+    let grant = hold.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
+    let waiter = candidate(&store, "waiter", ttl).await;
+    let clock = Clock::boot();
+    let before = store.calls();
+    let begun = clock.now();
+    // Renewed behind the counter's back, every third of the TTL.
+    for _ in 0..60 {
+        assert!(hold.renew(std::slice::from_ref(&grant.hold), ttl).await.unwrap()[0].is_ok());
+        clock.sleep(ttl / 3).await;
+    }
+    let ttls = clock.now().since(begun).as_secs_f64() / ttl.as_secs_f64();
+    let calls = store.calls() - before;
+    assert!((calls as f64) <= 1.5 * ttls + 2.0, "{calls} calls in {ttls:.1} TTLs");
+    drop(waiter);
+}

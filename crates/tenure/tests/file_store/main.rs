@@ -1,0 +1,67 @@
+//! The directory store against intruders, failing disks, crashes and dying processes.
+//!
+//! What cannot be tried here is shown as ignored, with the reason.
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+mod child;
+mod crash;
+mod death;
+mod disk;
+mod scratch;
+mod security;
+
+/// What a trial needs of the machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// To give files to somebody else, and to mount.
+    Root,
+    /// To be refused by the kernel.
+    NoRoot,
+    /// To let system calls fail.
+    Strace,
+}
+
+impl Needs {
+    fn missing(self) -> Option<&'static str> {
+        let root = rustix::process::geteuid().is_root();
+        match self {
+            Needs::Root if !root => Some("needs root"),
+            Needs::NoRoot if root => Some("needs a user other than root"),
+            Needs::Strace if !crash::can_trace() => Some("needs strace and the right to trace"),
+            _ => None,
+        }
+    }
+}
+
+type Check = fn();
+
+fn main() -> ExitCode {
+    if let Some(role) = std::env::var_os(child::ROLE) {
+        child::play(&role.to_string_lossy());
+        return ExitCode::SUCCESS;
+    }
+    let checks = [security::CHECKS, disk::CHECKS, death::CHECKS, crash::CHECKS];
+    let trials = checks.into_iter().flatten().map(|&(name, needs, check)| {
+        let trial = Trial::test(name, move || -> Result<(), Failed> {
+            check();
+            Ok(())
+        });
+        match needs.missing() {
+            Some(why) => trial.with_kind(why).with_ignored_flag(true),
+            None => trial,
+        }
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// One row of a table: the name is the function's.
+macro_rules! check {
+    ($name:ident, $needs:ident) => {
+        (stringify!($name), crate::Needs::$needs, $name as crate::Check)
+    };
+}
+use check;

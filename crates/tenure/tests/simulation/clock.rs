@@ -1,0 +1,37 @@
+//! A candidate's or the store's clock: its own offset and rate against true time.
+
+use tenure::Moment;
+
+/// True time, in nanoseconds since the world began.
+pub(crate) type Time = u64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) offset: u64,
+    /// How much faster than true time it runs, in billionths.
+    pub(crate) rate_ppb: i64,
+}
+
+impl Clock {
+    pub(crate) fn at(&self, time: Time) -> Moment {
+        let time = i128::from(time);
+        let shown =
+            i128::from(self.offset) + time + time * i128::from(self.rate_ppb) / 1_000_000_000;
+        Moment::from_nanos(u64::try_from(shown).expect("worlds are short"))
+    }
+
+    /// The first true time at which it shows `moment` or later; zero if it always has.
+    pub(crate) fn when(&self, moment: Moment) -> Time {
+        let ahead = i128::from(moment.as_nanos()) - i128::from(self.offset);
+        if ahead <= 0 {
+            return 0;
+        }
+        let rate = 1_000_000_000 + i128::from(self.rate_ppb);
+        let mut time = u64::try_from(ahead * 1_000_000_000 / rate).unwrap_or(u64::MAX);
+        // Rounding of the two directions may differ by a nanosecond or two.
+        while self.at(time) < moment {
+            time += 1;
+        }
+        time
+    }
+}

@@ -1,0 +1,35 @@
+//! One invariant per file; PROOF.md has their names.
+
+mod at_most_one_held;
+mod deadline_before_expiry;
+mod fence_strict;
+mod garbage_never_grants;
+mod liveness;
+mod no_lost_checkpoint;
+mod no_phantom_renewal;
+mod no_resurrection;
+mod release_only_own;
+mod stop_before_release;
+
+use super::clock::Time;
+use super::fact::Fact;
+
+pub(crate) trait Invariant: Send {
+    fn name(&self) -> &'static str;
+    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String>;
+}
+
+pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::<at_most_one_held::AtMostOneHeld>::default(),
+        Box::<fence_strict::FenceStrict>::default(),
+        Box::<deadline_before_expiry::DeadlineBeforeExpiry>::default(),
+        Box::<no_resurrection::NoResurrection>::default(),
+        Box::<release_only_own::ReleaseOnlyOwn>::default(),
+        Box::<no_phantom_renewal::NoPhantomRenewal>::default(),
+        Box::<stop_before_release::StopBeforeRelease>::default(),
+        Box::<garbage_never_grants::GarbageNeverGrants>::default(),
+        Box::<no_lost_checkpoint::NoLostCheckpoint>::default(),
+        Box::<liveness::Liveness>::default(),
+    ]
+}

@@ -1,0 +1,23 @@
+//! I5: whenever a candidate believes, the store keeps the lease for it at least as long.
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::Fact;
+
+#[derive(Default)]
+pub(super) struct DeadlineBeforeExpiry;
+
+impl Invariant for DeadlineBeforeExpiry {
+    fn name(&self) -> &'static str {
+        "I5 DEADLINE_BEFORE_EXPIRY"
+    }
+
+    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::Believes { until, expiry: Some(expiry) } if at < until && until > expiry => {
+                Err(format!("believed until {until}, but the store frees it at {expiry}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! I2: the tokens of successive terms strictly increase, and no token is led under twice.
+
+use tenure::Token;
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::Fact;
+
+#[derive(Default)]
+pub(super) struct FenceStrict(Option<Token>);
+
+impl Invariant for FenceStrict {
+    fn name(&self) -> &'static str {
+        "I2 FENCE_STRICT"
+    }
+
+    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+        let Fact::Led { token, .. } = *fact else {
+            return Ok(());
+        };
+        match self.0.replace(token) {
+            Some(last) if token <= last => Err(format!("token {token} is led after {last}")),
+            _ => Ok(()),
+        }
+    }
+}

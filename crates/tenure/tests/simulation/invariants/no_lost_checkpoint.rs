@@ -1,0 +1,25 @@
+//! I4, for checkpoints: what was acknowledged is what the next leader finds, or something later.
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::Fact;
+
+#[derive(Default)]
+pub(super) struct NoLostCheckpoint(u64);
+
+impl Invariant for NoLostCheckpoint {
+    fn name(&self) -> &'static str {
+        "I4 NO_LOST_UPDATE"
+    }
+
+    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::Saved { value } => self.0 = self.0.max(value),
+            Fact::Found { value } if value < self.0 => {
+                return Err(format!("checkpoint {value} was found after {} was saved", self.0));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! I8: after a release was sent, nothing more is sent to renew under that nonce.
+
+use std::collections::BTreeSet;
+
+use tenure::Nonce;
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::Fact;
+
+#[derive(Default)]
+pub(super) struct NoPhantomRenewal(BTreeSet<Nonce>);
+
+impl Invariant for NoPhantomRenewal {
+    fn name(&self) -> &'static str {
+        "I8 NO_PHANTOM_RENEWAL"
+    }
+
+    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::SentRelease { hold, .. } => {
+                self.0.insert(hold.nonce);
+                Ok(())
+            }
+            Fact::SentRenew { hold } if self.0.contains(&hold.nonce) => {
+                Err(format!("{hold:?} is renewed after it was released"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! I7: a renewal or a release never changes a record with another nonce or token.
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::Fact;
+
+#[derive(Default)]
+pub(super) struct ReleaseOnlyOwn;
+
+impl Invariant for ReleaseOnlyOwn {
+    fn name(&self) -> &'static str {
+        "I7 RELEASE_ONLY_OWN"
+    }
+
+    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::ChangedBy { hold, was } if *was != Some((Some(hold.nonce), hold.token)) => {
+                Err(format!("{hold:?} changed a record of {was:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

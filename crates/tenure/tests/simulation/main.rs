@@ -1,0 +1,111 @@
+//! The real election machine in a simulated world: many candidates, one store, clocks that drift and stop, requests and
+//! replies that are lost, late or repeated, each by itself. One seed drives everything.
+//!
+//! Replay a failing seed: `TENURE_SEED=4711 cargo test -p tenure --test simulation one_seed -- --nocapture`.
+//! More seeds: `TENURE_SEEDS=100000 cargo test -p tenure --test simulation`.
+
+mod clock;
+mod fact;
+mod invariants;
+mod mutant;
+mod nemesis;
+mod node;
+mod plan;
+mod store;
+mod world;
+
+use mutant::Mutant;
+use plan::Plan;
+use world::{Outcome, World};
+
+/// How many seeds `make test` runs; a simulated hour each.
+const SEEDS: u64 = 4_000;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// Runs the seeds on all cores and returns the first that broke something.
+fn run(seeds: std::ops::Range<u64>, mutant: Mutant) -> Result<Vec<Outcome>, String> {
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let broken = std::sync::atomic::AtomicBool::new(false);
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let worker = || {
+        let mut outcomes = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if seed >= seeds.end || broken.load(std::sync::atomic::Ordering::Relaxed) {
+                return Ok(outcomes);
+            }
+            match World::new(Plan::from_seed(seed), mutant).run() {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(what) => {
+                    broken.store(true, std::sync::atomic::Ordering::Relaxed);
+                    return Err(format!(
+                        "seed {seed}: {what}\nreplay: TENURE_SEED={seed} cargo test -p tenure --test simulation one_seed -- --nocapture"
+                    ));
+                }
+            }
+        }
+    };
+    let results: Vec<Result<Vec<Outcome>, String>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic in the world")).collect()
+    });
+    let mut all = Vec::new();
+    for result in results {
+        all.extend(result?);
+    }
+    Ok(all)
+}
+
+#[test]
+fn no_seed_breaks_an_invariant() {
+    let seeds = number("TENURE_SEEDS").unwrap_or(SEEDS);
+    let outcomes = match run(0..seeds, Mutant::None) {
+        Ok(outcomes) => outcomes,
+        Err(what) => panic!("{what}"),
+    };
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let (terms, faults, steps) = (sum(|o| o.terms), sum(|o| o.faults), sum(|o| o.steps));
+    println!(
+        "{seeds} simulated hours: {steps} steps, {terms} terms, {faults} faults, no invariant broken"
+    );
+    // A world in which nothing happens proves nothing.
+    assert!(terms > seeds * 20, "only {terms} terms");
+    assert!(faults > seeds * 20, "only {faults} faults");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for seed in 0..20 {
+        let history = |_| World::new(Plan::from_seed(seed), Mutant::None).run().map(|o| o.history);
+        assert_eq!(history(1), history(2), "seed {seed}");
+    }
+}
+
+#[test]
+fn one_seed() {
+    let Some(seed) = number("TENURE_SEED") else {
+        return;
+    };
+    let plan = Plan::from_seed(seed);
+    println!("{plan:#?}");
+    let mut world = World::new(plan, Mutant::from_env());
+    world.talk();
+    world.run().expect("no invariant broken");
+}
+
+/// Each guard taken away must be noticed, and by the invariant that is there for it.
+#[test]
+fn every_mutant_is_caught() {
+    for mutant in Mutant::ALL {
+        let what = run(0..1_000, *mutant).err().unwrap_or_else(|| panic!("{mutant:?} got away"));
+        let by = mutant.caught_by();
+        assert!(
+            by.iter().any(|name| what.contains(name)),
+            "{mutant:?} should break {by:?}: {what}"
+        );
+        println!("{mutant:?}: {}", what.lines().next().unwrap_or_default());
+    }
+}

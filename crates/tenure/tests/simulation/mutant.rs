@@ -1,0 +1,68 @@
+//! Guards taken away one at a time, by lying between the machine and the world; there is no switch in the library.
+//!
+//! | mutant | what it undoes | caught by |
+//! |---|---|---|
+//! | `DeadlineFromReply` | the deadline counts from before the request was sent | I5, I1 |
+//! | `CachedBool` | "am I leader" compares with the clock at every question | I1 |
+//! | `NoncePerProcess` | a new campaign has a new nonce | I8 (a used token is refused by the machine itself) |
+//! | `RenewalAfterRelease` | nothing is renewed after a release | I8 |
+//! | `ReleaseBeforeStop` | the work has ended before the lease is released | I9 |
+//! | `ReleaseAnybody` | a release compares nonce and token | I7 |
+//! | `OwnTtl` | a challenger waits for the record's TTL, not for its own | I1 |
+//! | `GarbageIsFree` | what cannot be read is not free | I10 |
+//! | `SaveWithoutNumber` | a delayed save cannot undo a newer one | I4 |
+//! | `NoMemory` | a waiter trusts its memory more than a store that forgot | I1 |
+//! | `LateAnswers` | answers to abandoned requests are not looked at | I5, I1 |
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    None,
+    DeadlineFromReply,
+    CachedBool,
+    NoncePerProcess,
+    RenewalAfterRelease,
+    ReleaseBeforeStop,
+    ReleaseAnybody,
+    OwnTtl,
+    GarbageIsFree,
+    SaveWithoutNumber,
+    NoMemory,
+    LateAnswers,
+}
+
+impl Mutant {
+    pub(crate) const ALL: &[Mutant] = &[
+        Mutant::DeadlineFromReply,
+        Mutant::CachedBool,
+        Mutant::NoncePerProcess,
+        Mutant::RenewalAfterRelease,
+        Mutant::ReleaseBeforeStop,
+        Mutant::ReleaseAnybody,
+        Mutant::OwnTtl,
+        Mutant::GarbageIsFree,
+        Mutant::SaveWithoutNumber,
+        Mutant::NoMemory,
+        Mutant::LateAnswers,
+    ];
+
+    pub(crate) fn caught_by(self) -> &'static [&'static str] {
+        match self {
+            Mutant::None => &[],
+            Mutant::DeadlineFromReply | Mutant::LateAnswers => &["I5 ", "I1 "],
+            Mutant::CachedBool | Mutant::OwnTtl | Mutant::NoMemory => &["I1 "],
+            Mutant::NoncePerProcess => &["I8 "],
+            Mutant::RenewalAfterRelease => &["I8 "],
+            Mutant::ReleaseBeforeStop => &["I9 "],
+            Mutant::ReleaseAnybody => &["I7 "],
+            Mutant::GarbageIsFree => &["I10 "],
+            Mutant::SaveWithoutNumber => &["I4 "],
+        }
+    }
+
+    /// `TENURE_MUTANT=CachedBool` puts one into a replayed seed.
+    pub(crate) fn from_env() -> Self {
+        let wanted = std::env::var("TENURE_MUTANT").unwrap_or_default();
+        let found = Mutant::ALL.iter().find(|mutant| format!("{mutant:?}") == wanted);
+        found.copied().unwrap_or(Mutant::None)
+    }
+}

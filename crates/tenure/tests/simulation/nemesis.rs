@@ -1,0 +1,148 @@
+//! What goes wrong, and in the calm after it: what must go right.
+
+use std::time::Duration;
+
+use tenure::election::{Ask, Event, Phase};
+
+use super::clock::Time;
+use super::fact::{Fact, NodeIndex};
+use super::plan::SECOND;
+use super::world::{Happening, World};
+
+impl World {
+    /// One fault, and when the next one comes.
+    pub(crate) fn strike(&mut self) -> Result<(), String> {
+        let node = self.rng.usize(0..self.nodes.len());
+        let ttl = nanos(self.plan.longest_ttl);
+        let some_time = self.rng.u64(1..ttl * 3);
+        let until = self.now + some_time;
+        match self.rng.u8(0..17) {
+            0..=2 => self.nodes[node].paused_until = until,
+            3 if !self.plan.forgetful => self.crash(node, some_time)?,
+            4 => self.nodes[node].requests_lost_until = until,
+            5 => self.nodes[node].replies_lost_until = until,
+            6 => self.nodes[node].slow_until = until,
+            7 => {
+                self.nodes[node].requests_lost_until = until;
+                self.nodes[node].replies_lost_until = until;
+            }
+            8 => {
+                let successor = self.rng.usize(0..self.nodes.len());
+                let next = self.rng.bool().then(|| self.nodes[successor].id.clone());
+                self.tell(node, Event::Asked(Ask::Resign(next)));
+            }
+            9 => {
+                self.tell(node, Event::Health(false));
+                self.at(until, Happening::Tell(node, Box::new(Event::Health(true))));
+            }
+            10 => {
+                self.tell(node, Event::Asked(Ask::Drain));
+                self.at(until, Happening::Tell(node, Box::new(Event::Asked(Ask::Undrain))));
+            }
+            11 => self.store_down_until = self.now + some_time / 2,
+            12 if !self.plan.forgetful => self.stop_cleanly(node, until),
+            13 if !self.plan.forgetful => {
+                // Somebody clears it away, but not while its holder may still count on it: that would be a flush.
+                self.store.spoil(true);
+                self.spoilt_until = until.max(self.now + 4 * ttl);
+                self.at(self.spoilt_until, Happening::Unspoil);
+            }
+            14 | 15 if self.plan.forgetful && self.all_have_seen() => {
+                if self.rng.bool() {
+                    self.store.forget();
+                } else {
+                    let by = Duration::from_nanos(self.rng.u64(1..ttl * 2));
+                    self.store.set_clock_forward(by);
+                }
+            }
+            16 => self.store.revoke(self.now),
+            // The leader is the one worth hitting.
+            _ => {
+                if let Some(leader) = self.leader() {
+                    self.nodes[leader].paused_until = until;
+                }
+            }
+        }
+        self.faults += 1;
+        let next = self.now + self.rng.u64(1..ttl * 5);
+        let happening =
+            if next < self.plan.calm_from { Happening::Strike } else { Happening::Calm };
+        self.at(next.min(self.plan.calm_from), happening);
+        Ok(())
+    }
+
+    /// Whether every candidate but the holder remembers a holder of the record as it is now.
+    fn all_have_seen(&self) -> bool {
+        let Some(lease) = self.store.lease(self.now) else {
+            return false;
+        };
+        let origin = lease.lineage.map(|lineage| lineage.origin);
+        let holder = lease.holder.map(|holder| holder.id);
+        self.nodes
+            .iter()
+            .filter(|node| Some(node.id.as_str()) != holder.as_deref())
+            .all(|node| node.saw_origin.is_some() && node.saw_origin == origin)
+    }
+
+    fn stop_cleanly(&mut self, node: NodeIndex, until: Time) {
+        self.nodes[node].stopping = true;
+        self.tell(node, Event::Stop);
+        // Started again, if it has stopped by then.
+        self.at(until + 3 * SECOND, Happening::Restart(node));
+    }
+
+    pub(crate) fn leader(&self) -> Option<NodeIndex> {
+        (0..self.nodes.len()).find(|&node| {
+            let machine = self.nodes[node].machine.as_ref();
+            machine.is_some_and(|machine| machine.phase() == Phase::Leading)
+        })
+    }
+
+    /// Everything is mended, everybody is willing.
+    pub(crate) fn calm_down(&mut self) -> Result<(), String> {
+        self.calm = true;
+        self.store_down_until = 0;
+        for node in 0..self.nodes.len() {
+            self.nodes[node].heal();
+            if self.nodes[node].machine.is_none() {
+                self.start(node);
+            }
+            self.tell(node, Event::Health(true));
+            self.tell(node, Event::Asked(Ask::Undrain));
+        }
+        let settle = 8 * nanos(self.plan.longest_ttl) + 10 * SECOND;
+        self.at(self.now + settle, Happening::Exercise);
+        Ok(())
+    }
+
+    /// In the calm: the leader dies, or resigns, and the next one has to come in time.
+    pub(crate) fn exercise(&mut self) -> Result<(), String> {
+        self.see(Fact::Calm)?;
+        let ttl = nanos(self.plan.longest_ttl);
+        let Some(leader) = self.leader() else {
+            return Err("L5: nobody leads in the calm".to_owned());
+        };
+        if self.rng.bool() {
+            let bound = self.crash_bound();
+            self.see(Fact::LeaderDied { bound })?;
+            self.crash(leader, 3 * ttl)?;
+        } else {
+            let bound = self.resign_bound();
+            let next = self.rng.bool().then(|| {
+                let successor = (leader + 1) % self.nodes.len();
+                self.nodes[successor].id.clone()
+            });
+            self.see(Fact::Resigned { bound })?;
+            self.tell(leader, Event::Asked(Ask::Resign(next)));
+        }
+        let next = self.now + 6 * ttl + 2 * SECOND;
+        if next + 4 * ttl < self.plan.end {
+            self.at(next, Happening::Exercise);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn nanos(duration: Duration) -> Time {
+    u64::try_from(duration.as_nanos()).expect("short")
+}

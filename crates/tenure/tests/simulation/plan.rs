@@ -1,0 +1,90 @@
+//! What one seed means: how many candidates, which durations, whose clock is how wrong, what goes wrong.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tenure::store::{Grade, Limits};
+use tenure::timing::{Options, Timing};
+
+use super::clock::{Clock, Time};
+
+pub(crate) const SECOND: Time = 1_000_000_000;
+pub(crate) const HOUR: Time = 3_600 * SECOND;
+
+/// Clocks may drift apart by 1000 ppm; each is off by less than half of that, so any two keep within.
+const RATE_PPB: i64 = 450_000;
+
+/// Who judges whether a lease has expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judge {
+    StoreClock,
+    Observation,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) judge: Judge,
+    pub(crate) store_clock: Clock,
+    pub(crate) nodes: Vec<NodePlan>,
+    /// The store may forget everything or have its clock set forward. Nobody restarts then: newcomers are not covered.
+    pub(crate) forgetful: bool,
+    pub(crate) longest_ttl: Duration,
+    pub(crate) calm_from: Time,
+    pub(crate) end: Time,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NodePlan {
+    pub(crate) clock: Clock,
+    pub(crate) timing: Timing,
+    pub(crate) rank: u32,
+}
+
+impl Plan {
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let judge = if rng.u8(0..3) == 0 { Judge::Observation } else { Judge::StoreClock };
+        let forgetful = judge == Judge::StoreClock && rng.u8(0..4) == 0;
+        let ttls: [u64; 6] = [2_000, 3_000, 4_000, 6_000, 10_000, 20_000];
+        let common = ttls[rng.usize(0..ttls.len())];
+        let mixed = rng.u8(0..4) == 0;
+        let nodes: Vec<NodePlan> = (0..rng.usize(3..=7))
+            .map(|_| {
+                let ttl = if mixed { ttls[rng.usize(0..ttls.len())] } else { common };
+                NodePlan {
+                    clock: clock(&mut rng),
+                    timing: timing(&mut rng, Duration::from_millis(ttl)),
+                    rank: if rng.u8(0..8) == 0 { rng.u32(0..4) } else { 0 },
+                }
+            })
+            .collect();
+        Plan {
+            seed,
+            judge,
+            store_clock: clock(&mut rng),
+            longest_ttl: nodes.iter().map(|node| node.timing.ttl).max().expect("some nodes"),
+            nodes,
+            forgetful,
+            calm_from: HOUR / 10 * 8,
+            end: HOUR,
+        }
+    }
+}
+
+fn clock(rng: &mut Rng) -> Clock {
+    Clock { offset: rng.u64(1..1_000_000) * SECOND, rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB) }
+}
+
+/// Only what the validator accepts: it is tested by itself.
+fn timing(rng: &mut Rng, ttl: Duration) -> Timing {
+    let mut options = Options { ttl: Some(ttl), ..Options::default() };
+    if rng.u8(0..6) == 0 {
+        options.renew_every = Some(ttl / 4);
+        options.stop_within = Some(ttl / 4);
+    }
+    if rng.u8(0..6) == 0 {
+        options.grace = Some(ttl / 3);
+    }
+    Timing::new(&options, &Limits::new(Grade::B)).expect("a valid plan")
+}

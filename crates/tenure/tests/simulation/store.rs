@@ -1,0 +1,238 @@
+//! The store of the world: the reference ledger on its own clock, or judged by observation.
+
+use std::time::Duration;
+
+use tenure::election::Event;
+use tenure::observation::Observations;
+use tenure::store::memory::{Ledger, Spoil};
+use tenure::store::{Change, Revoke, Scope};
+use tenure::{
+    Answer, Checkpoint, Claim, Ended, Grant, Hold, Lease, Moment, Name, Nonce, Release, Token,
+};
+
+use super::clock::{Clock, Time};
+use super::fact::Fact;
+use super::mutant::Mutant;
+use super::plan::Judge;
+
+/// What travels to the store.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    Acquire(u64, Claim),
+    Renew(u64, Hold, Duration),
+    Release(u64, Release),
+    Observe(u64),
+    Save(Hold, u64, u64),
+}
+
+/// What travels back.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // It is boxed where it is queued.
+pub(crate) enum Reply {
+    Event(Event),
+    Saved(u64),
+}
+
+pub(crate) struct SimStore {
+    pub(crate) name: Name,
+    ledger: Ledger,
+    judge: Judge,
+    clock: Clock,
+    /// By how much its clock was set forward.
+    step: Duration,
+    spoilt: bool,
+    /// Grows with every write; what observers see change.
+    beat: u128,
+    mutant: Mutant,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) hints: Vec<Change>,
+}
+
+impl SimStore {
+    pub(crate) fn new(judge: Judge, clock: Clock, mutant: Mutant) -> Self {
+        SimStore {
+            name: Name::new("job").expect("a name"),
+            ledger: Ledger::default(),
+            judge,
+            clock,
+            step: Duration::ZERO,
+            spoilt: false,
+            beat: 0,
+            mutant,
+            facts: Vec::new(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// Where observation judges, the ledger's own clock stands still: nothing expires by itself.
+    fn now(&self, time: Time) -> Moment {
+        match self.judge {
+            Judge::StoreClock => self.clock.at(time) + self.step,
+            Judge::Observation => self.clock.at(0),
+        }
+    }
+
+    fn micros(&self, time: Time) -> u64 {
+        self.clock.at(time).as_nanos() / 1_000
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.ledger.forget(&self.name);
+    }
+
+    pub(crate) fn set_clock_forward(&mut self, by: Duration) {
+        self.step += by;
+    }
+
+    /// Break-glass, in time: nobody may lead before the holder's time has run out.
+    pub(crate) fn revoke(&mut self, time: Time) {
+        let (now, micros) = (self.now(time), self.micros(time));
+        if self.ledger.revoke(now, micros, &self.name, Revoke::InTime).is_ok() {
+            self.beat += 1;
+            self.hints.push(Change::Look);
+        }
+    }
+
+    pub(crate) fn spoil(&mut self, spoilt: bool) {
+        if spoilt {
+            self.ledger.spoil(&self.name, Spoil::Garbage);
+        } else if self.spoilt {
+            self.ledger.forget(&self.name);
+        }
+        self.spoilt = spoilt;
+    }
+
+    pub(crate) fn lease(&self, time: Time) -> Option<Lease> {
+        self.ledger.observe(self.now(time), &Scope::name(&self.name)).pop()?.ok()
+    }
+
+    /// In true time, when the lease of `token` runs out by itself.
+    pub(crate) fn expiry(&self, time: Time, token: Token) -> Option<Time> {
+        if self.judge == Judge::Observation {
+            return None;
+        }
+        let lease = self.lease(time)?;
+        let until = self.clock.at(time) + lease.left;
+        (lease.token == Some(token)).then(|| self.clock.when(until))
+    }
+
+    /// One request is carried out, atomically, at `time`; `seen` and `local` are the caller's, for judging by observation.
+    pub(crate) fn serve(
+        &mut self,
+        time: Time,
+        call: &Call,
+        seen: &mut Observations,
+        local: Moment,
+    ) -> Reply {
+        let now = self.now(time);
+        match call {
+            Call::Acquire(request, claim) => {
+                let answer = self.acquire(time, claim, seen, local);
+                Reply::Event(Event::Acquired(*request, answer))
+            }
+            Call::Renew(request, hold, ttl) => {
+                let was = self.holder(time);
+                let answer = self.ledger.renew(now, hold, *ttl);
+                if matches!(answer, Ok(Answer::Held(()))) {
+                    self.changed_by(hold, was);
+                }
+                Reply::Event(Event::Renewed(*request, answer))
+            }
+            Call::Release(request, release) => {
+                let answer = self.release(time, release);
+                Reply::Event(Event::Released(*request, answer))
+            }
+            Call::Observe(request) => {
+                let lease = self.ledger.observe(now, &Scope::name(&self.name)).pop().transpose();
+                Reply::Event(Event::Observed(*request, lease))
+            }
+            Call::Save(hold, number, value) => self.save(now, hold, *number, *value),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        time: Time,
+        claim: &Claim,
+        seen: &mut Observations,
+        local: Moment,
+    ) -> tenure::Result<Answer<Grant>> {
+        let now = self.now(time);
+        let garbage = self.spoilt;
+        if garbage && self.mutant == Mutant::GarbageIsFree {
+            self.ledger.forget(&self.name);
+        }
+        let micros = self.micros(time);
+        let mut answer = self.ledger.acquire(now, micros, claim);
+        if self.judge == Judge::Observation
+            && let Ok(Answer::Taken(lease)) = &mut answer
+        {
+            let ttl = if self.mutant == Mutant::OwnTtl { claim.ttl } else { lease.ttl };
+            lease.left = seen.left(&self.name, self.beat, ttl, 1_000, local);
+            if lease.left.is_zero() {
+                let old = lease.token.expect("a term has a token");
+                self.ledger.revoke(now, micros, &self.name, Revoke::Now)?;
+                answer = self.ledger.acquire(now, micros, claim);
+                if let Ok(Answer::Held(grant)) = &mut answer {
+                    grant.lineage.before = Ended::Expired(old);
+                }
+            }
+        }
+        if let Ok(Answer::Held(grant)) = &answer {
+            self.beat += 1;
+            seen.forget(&self.name);
+            self.facts.push(Fact::Granted { garbage });
+            self.hints.push(Change::Granted { name: claim.name.clone(), token: grant.hold.token });
+        }
+        answer
+    }
+
+    fn release(&mut self, time: Time, release: &Release) -> tenure::Result<()> {
+        let now = self.now(time);
+        let was = self.holder(time);
+        let mut release = release.clone();
+        if self.mutant == Mutant::ReleaseAnybody
+            && let Some((Some(nonce), token)) = was
+            && let Some(lease) = self.lease(time)
+            && let Some(holder) = lease.holder
+        {
+            let hold = release.hold.clone();
+            let candidate = tenure::CandidateId::new(&holder.id).expect("one of ours");
+            release.hold = Hold { nonce, token, candidate, ..hold.clone() };
+            if self.ledger.release(now, &release)? {
+                self.changed_by(&hold, was);
+            }
+            return Ok(());
+        }
+        if self.ledger.release(now, &release)? {
+            self.changed_by(&release.hold, was);
+            let (name, next) = (release.hold.name.clone(), release.next);
+            self.hints.push(Change::Freed { name, next });
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, now: Moment, hold: &Hold, number: u64, value: u64) -> Reply {
+        // The mutant numbers by arrival: then whatever comes last wins.
+        let number = if self.mutant == Mutant::SaveWithoutNumber {
+            self.beat += 1;
+            u64::try_from(self.beat).expect("few beats")
+        } else {
+            number
+        };
+        let checkpoint = Checkpoint::new(value.to_string()).expect("a few digits");
+        let saved =
+            matches!(self.ledger.save(now, hold, number, &checkpoint), Ok(Answer::Held(())));
+        Reply::Saved(if saved { value } else { 0 })
+    }
+
+    fn holder(&self, time: Time) -> Option<(Option<Nonce>, Token)> {
+        let lease = self.lease(time)?;
+        Some((lease.holder?.nonce, lease.token?))
+    }
+
+    fn changed_by(&mut self, hold: &Hold, was: Option<(Option<Nonce>, Token)>) {
+        self.beat += 1;
+        self.facts.push(Fact::ChangedBy { hold: hold.clone(), was });
+    }
+}
