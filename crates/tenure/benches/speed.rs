@@ -24,11 +24,10 @@ fn main() {
         is_leader().await;
         let tmpfs = Scratch::within(std::path::Path::new("/dev/shm"));
         let disk = Scratch::within(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")));
-        let open = async |scratch: &Scratch| -> Arc<dyn Store> {
-            Arc::new(FileStore::open(scratch.path().join("t"), Options::default()).await.unwrap())
-        };
-        let stores: Vec<(&str, Arc<dyn Store>)> =
-            vec![("file (tmpfs)", open(&tmpfs).await), ("file (disk)", open(&disk).await)];
+        let stores: Vec<(&str, Arc<dyn Store>)> = vec![
+            ("file (tmpfs)", directory(&tmpfs).await),
+            ("file (disk)", directory(&disk).await),
+        ];
         for (what, store) in &stores {
             uncontended(what, store).await;
             handover(what, store).await;
@@ -46,6 +45,11 @@ fn main() {
             }
         }
     });
+}
+
+async fn directory(scratch: &Scratch) -> Arc<dyn Store> {
+    let path = scratch.path().join("leases");
+    Arc::new(FileStore::open(path, Options::default()).await.unwrap())
 }
 
 /// Median, 99th percentile and maximum, in the unit that fits.

@@ -17,6 +17,9 @@ use tenure::store::conformance::{self, Ability, Fixture, Outcome, PROPERTIES, Pr
 mod file;
 #[path = "conformance/memory.rs"]
 mod memory;
+#[cfg(feature = "redis")]
+#[path = "conformance/redis.rs"]
+mod redis;
 #[path = "conformance/servers.rs"]
 #[allow(dead_code, reason = "who uses it depends on the features")]
 mod servers;
@@ -27,6 +30,8 @@ fn subjects() -> Vec<Arc<dyn Subject>> {
     subjects.extend(memory::subjects());
     #[cfg(feature = "file")]
     subjects.extend(file::subjects());
+    #[cfg(feature = "redis")]
+    subjects.extend(redis::subjects());
     subjects
 }
 

@@ -1,1 +1,281 @@
-//! (being written)
+//! `redis://` and `rediss://`: leases in one Redis or Valkey server (6.2 or later).
+//!
+//! # How the contract maps onto Redis
+//! - A lease is a key that everybody knows how to read, `NAME`: a string, the holder's id,
+//!   expiring with the lease. What it has no room for is in the hash `tenure:{NAME}`: token, nonce,
+//!   TTL, checkpoint, and `until`, the server's time at which we made `NAME` expire. `NAME` is ours
+//!   only if its value is the companion's candidate and it expires at `until`; any other `NAME` is
+//!   a stranger's lock (a plain `SET NAME id NX PX ttl`, even with our id) and is waited for.
+//! - Every verb is one script, so it is atomic, and one round trip for up to a thousand names.
+//!   The server's clock judges expiry and mints tokens.
+//! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking
+//!   only; acquire and every renewal put a name back, and names whose lease is forgotten are passed
+//!   over.
+//! - acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease runs out.
+//! - A companion is forgotten a day after its lease was last anybody's, unless it holds a
+//!   checkpoint.
+//!
+//! # What Redis can forget, and what we do about it
+//! The companion says when its visible key was to expire. One that is gone before was deleted or
+//! evicted: the lease can be had, but its origin is new and a newcomer is told to hold it without
+//! leading until the old time has run out ([`Grant::quarantine`]).
+//!
+//! `tenure:server` says since when the server has forgotten nothing: since this process of it
+//! began, or longer, if this one and those before it fsynced every write (`appendonly yes`,
+//! `appendfsync always`) and none is a promoted replica. If that is less than `quarantine` ago
+//! (three TTLs), something that was granted may be lost, and newcomers hold back for the rest of
+//! it, on a brand-new server too. A record from before makes its origin anew when it is granted
+//! again, so that waiters hold back. `FLUSHALL` on a server that is up for longer is noticed by
+//! waiters and not by newcomers.
+//!
+//! # URL
+//! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS,
+//! `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`. Options: `password_file=PATH`, `ca=FILE`,
+//! `cert=FILE` with `key=FILE` (all read anew for every connection), `socket=PATH`,
+//! `quarantine=12s` (`0s`: none). There is no option that weakens TLS, and no way from `rediss://`
+//! to plaintext.
+//!
+//! # Permissions
+//! For leases under `myapp:`, which the whole conformance suite runs with:
+//! ```text
+//! ACL SETUSER tenure on >PASSWORD resetkeys ~myapp:* ~tenure:* resetchannels &tenure:wake:* -@all
+//!   +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists
+//!   +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset
+//!   +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe
+//! ```
+//! Without `+info` a server that forgot is not noticed; without `+config|get` no server counts as
+//! one that fsyncs. Before 7.0 leave out `+pexpiretime`, and write `+config` and `+object` for the
+//! two with a bar. For a database other than the first the channels are `&tenure:wake@N:*`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use self::connection::{Connector, Link};
+use self::reply::Reply;
+use self::script::{BATCH, Call, INDEX_KEY, SERVER_KEY, in_batches, millis};
+use self::settings::Settings;
+use super::url::StoreUrl;
+use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
+
+mod connection;
+mod examine;
+mod reply;
+mod script;
+mod settings;
+mod tls;
+mod trouble;
+mod watch;
+
+/// Leases in a Redis server.
+///
+/// Nothing is connected until it is used, and a connection that breaks is replaced by the next
+/// call.
+#[derive(Debug)]
+pub struct RedisStore {
+    connector: Connector,
+    clock: Clock,
+    prefix: String,
+}
+
+impl RedisStore {
+    /// The store a URL names. Nothing is read or connected yet.
+    pub(crate) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
+        Ok(Self::over(Arc::new(Settings::from_url(url)?)))
+    }
+
+    fn over(settings: Arc<Settings>) -> Self {
+        RedisStore {
+            prefix: watch::channel_prefix(&settings),
+            connector: Connector::new(settings),
+            clock: Clock::boot(),
+        }
+    }
+
+    fn settings(&self) -> &Arc<Settings> {
+        &self.connector.settings
+    }
+
+    fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
+        let mut call = Call::new(&script::ACQUIRE);
+        let window = self.settings().quarantine.map(millis).unwrap_or_default();
+        call.key(INDEX_KEY).key(SERVER_KEY).argument(&self.prefix).argument(window);
+        call.argument(if link.durable { "1" } else { "0" });
+        for claim in claims {
+            call.lease(&claim.name)
+                .argument(claim.candidate.as_str())
+                .argument(claim.nonce.to_string())
+                .argument(millis(claim.ttl))
+                .argument(claim.note.as_str());
+        }
+        call
+    }
+
+    /// All names in the index that begin like this, a page at a time.
+    async fn indexed(&self, link: &Link, prefix: &str) -> Result<Vec<Name>> {
+        let mut names: Vec<Name> = Vec::new();
+        let mut from = format!("[{prefix}").into_bytes();
+        // No name holds a byte as large as this.
+        let to = [b"[", prefix.as_bytes(), b"\xff"].concat();
+        loop {
+            let mut call = Call::new(&script::INDEX);
+            call.key(INDEX_KEY).argument(&from).argument(&to).argument((10 * BATCH).to_string());
+            let (state, page) = call.send(link).await?.names();
+            if state == "corrupt" {
+                return Err(Error::corrupt(format!(
+                    "'{INDEX_KEY}' is not the index of our leases: delete it, and the next \
+                     renewals write it anew"
+                )));
+            }
+            let last = page.last().cloned();
+            names.extend(page.iter().filter_map(|name| Name::stored(name).ok()));
+            match last {
+                Some(last) if state == "more" => from = format!("({last}").into_bytes(),
+                _ => return Ok(names),
+            }
+        }
+    }
+}
+
+fn hold_arguments(call: &mut Call, hold: &Hold) {
+    call.lease(&hold.name)
+        .argument(hold.candidate.as_str())
+        .argument(hold.nonce.to_string())
+        .argument(hold.token.to_string());
+}
+
+fn renew_call(holds: &[Hold], ttl: Duration) -> Call {
+    let mut call = Call::new(&script::RENEW);
+    call.key(INDEX_KEY).argument(millis(ttl));
+    for hold in holds {
+        hold_arguments(&mut call, hold);
+    }
+    call
+}
+
+fn release_call(prefix: &str, releases: &[Release]) -> Call {
+    let mut call = Call::new(&script::RELEASE);
+    call.argument(prefix);
+    for release in releases {
+        hold_arguments(&mut call, &release.hold);
+        call.argument(release.next.as_ref().map(|next| next.as_str()).unwrap_or_default());
+    }
+    call
+}
+
+fn observe_call(names: &[Name]) -> Call {
+    let mut call = Call::new(&script::OBSERVE);
+    for name in names {
+        call.lease(name);
+    }
+    call
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    fn limits(&self) -> Limits {
+        Limits::new(Grade::B)
+    }
+
+    fn url(&self) -> String {
+        self.settings().url.clone()
+    }
+
+    fn detached(&self) -> Arc<dyn Store> {
+        Arc::new(Self::over(Arc::clone(self.settings())))
+    }
+
+    async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
+        if claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        for claim in claims {
+            self.check_ttl(claim.ttl)?;
+        }
+        let link = self.connector.link().await?;
+        in_batches(&link, claims, |claims| self.claim_call(&link, claims), Reply::claimed).await
+    }
+
+    async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
+        if holds.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.check_ttl(ttl)?;
+        let link = self.connector.link().await?;
+        let read = |reply: &mut Reply, hold: &Hold| reply.kept(&hold.name);
+        in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
+    }
+
+    async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
+        if releases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let link = self.connector.link().await?;
+        let read = |reply: &mut Reply, release: &Release| reply.done(&release.hold.name);
+        in_batches(&link, releases, |releases| release_call(&self.prefix, releases), read).await
+    }
+
+    async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
+        let mut call = Call::new(&script::SAVE);
+        hold_arguments(&mut call, hold);
+        call.argument(number.to_string()).argument(checkpoint.as_bytes());
+        let link = self.connector.link().await?;
+        call.send(&link).await?.saved(&hold.name, number)
+    }
+
+    async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
+        let mut call = Call::new(&script::REVOKE);
+        call.lease(name).argument(&self.prefix).argument(match when {
+            Revoke::InTime => "in time",
+            Revoke::Now => "now",
+        });
+        let link = self.connector.link().await?;
+        call.send(&link).await?.revoked(name)
+    }
+
+    async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
+        let link = self.connector.link().await?;
+        let names = match scope {
+            Scope::Names(names) => {
+                let mut names = names.clone();
+                names.sort_unstable();
+                names.dedup();
+                names
+            }
+            Scope::Prefix(prefix) => self.indexed(&link, prefix).await?,
+        };
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = in_batches(&link, &names, observe_call, Reply::observed).await?;
+        Ok(found.into_iter().filter_map(Result::transpose).collect())
+    }
+
+    fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {
+        watch::watch(Arc::clone(self.settings()), self.clock.clone(), scope.clone())
+    }
+
+    async fn examine(&self) -> Result<Report> {
+        let link = self.connector.link().await?;
+        examine::examine(&link, &self.clock).await
+    }
+}
+
+impl RedisStore {
+    /// Nothing is written for a TTL that cannot be kept; the election has checked it against
+    /// [`Limits`] before.
+    fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let longest = self.limits().max_ttl;
+        if ttl.is_zero() || ttl > longest {
+            return Err(Error::invalid(format!(
+                "a lease in Redis lasts up to {longest:?} and more than nothing, not {ttl:?}"
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+-- What every script shares: the server's clock, reading what lies under a name, and showing it.
+--
+-- A lease is two keys: NAME, a string that everybody knows how to read, and its companion
+-- tenure:{NAME}, a hash with the rest. Scripts touch the keys they are given and no others. One
+-- item that cannot be read is answered with {'corrupt', why} and left alone; it never spoils the
+-- items beside it, so reads are checked before anything is written. Numbers leave a script as
+-- text(n) and by no other way: Lua's own conversions round tokens.
+
+-- Redis 6 with lua-replicate-commands off would refuse to write after TIME.
+if redis.replicate_commands then redis.replicate_commands() end
+
+local TOKEN_END = 9007199254740992 -- 2^53
+local DAY = 86400000
+local FIELDS = {
+  'v', 'origin', 'token', 'chain', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
+  'before', 'next', 'note', 'checkpoint'
+}
+local LIMITS = { 8, 16, 16, 40, 16, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
+
+local clock = redis.call('TIME')
+local now_micros = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local now = math.floor(now_micros / 1000)
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- A canonical decimal below 2^53, or nil.
+local function number(digits)
+  if #digits > 16 or not string.find(digits, '^%d+$') or string.find(digits, '^0%d') then
+    return nil
+  end
+  local value = tonumber(digits)
+  return value < TOKEN_END and value or nil
+end
+
+local function is_token(value)
+  return value ~= nil and value > 0
+end
+
+local function is_id(id)
+  return id == '' or string.find(id, '^[%w%._:/%-]+$') ~= nil
+end
+
+-- UTF-8 without control characters, as Note::new takes it.
+local function is_note(note)
+  if not string.find(note, '[^\32-\126]') then return true end
+  local at = 1
+  while at <= #note do
+    local a, b = string.byte(note, at, at + 1)
+    b = b or 0
+    local more
+    if a < 128 then
+      if a < 32 or a == 127 then return false end
+      more = 0
+    elseif a >= 194 and a <= 223 then
+      if a == 194 and b < 160 then return false end -- U+0080 to U+009F
+      more = 1
+    elseif a >= 224 and a <= 239 then
+      if (a == 224 and b < 160) or (a == 237 and b > 159) then return false end
+      more = 2
+    elseif a >= 240 and a <= 244 then
+      if (a == 240 and b < 144) or (a == 244 and b > 143) then return false end
+      more = 3
+    else
+      return false
+    end
+    for offset = 1, more do
+      local c = string.byte(note, at + offset)
+      if not c or c < 128 or c > 191 then return false end
+    end
+    at = at + more + 1
+  end
+  return true
+end
+
+-- What a command says, or nil if the key is of another type. Any other error ends the script with
+-- its own code.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    if string.find(reply.err, 'WRONGTYPE', 1, true) then return nil end
+    return redis.call(...)
+  end
+  return reply
+end
+
+-- When a key expires: the earliest and the latest millisecond it can be. -1: never. -2: there is no
+-- such key.
+local has_expiretime = true
+local function expiry(key)
+  if has_expiretime then
+    local at = redis.pcall('PEXPIRETIME', key)
+    if type(at) == 'number' then return at, at end
+    has_expiretime = false -- before Redis 7
+  end
+  local from = redis.call('TIME')
+  local left = redis.call('PTTL', key)
+  if left < 0 then return left, left end
+  local to = redis.call('TIME')
+  -- Both ends rounded outwards: a pause of the server between the three must not look like a
+  -- stranger.
+  local earliest = math.floor((tonumber(from[1]) * 1000000 + tonumber(from[2])) / 1000) + left - 1
+  local latest = math.floor((tonumber(to[1]) * 1000000 + tonumber(to[2])) / 1000) + left + 1
+  return earliest, latest
+end
+
+local function wrong(field, what)
+  return 'the field ' .. field .. ' of its companion key is ' .. what
+end
+
+-- The fields of a companion; false if there is none; nil and why if somebody else made it. Nothing
+-- large is read: a hash in its compact encoding holds nothing large, of any other every field is
+-- measured first.
+local function fields(key)
+  local encoding = redis.pcall('OBJECT', 'ENCODING', key)
+  if encoding == false then return false end
+  if encoding ~= 'listpack' and encoding ~= 'ziplist' then
+    for i, field in ipairs(FIELDS) do
+      local length = read('HSTRLEN', key, field)
+      if not length then return nil, 'its companion key is not a hash' end
+      if length > LIMITS[i] then return nil, wrong(field, 'too long') end
+    end
+  end
+  local raw = read('HMGET', key, unpack(FIELDS))
+  if not raw then return nil, 'its companion key is not a hash' end
+  local found = 0
+  for i, field in ipairs(FIELDS) do
+    if raw[i] then
+      found = found + 1
+      if #raw[i] > LIMITS[i] then return nil, wrong(field, 'too long') end
+    end
+  end
+  -- Where we may not ask for the encoding, this is how a companion that is not there looks.
+  if found == 0 and redis.call('EXISTS', key) == 0 then return false end
+  for i = 1, #FIELDS - 1 do
+    if not raw[i] then return nil, wrong(FIELDS[i], 'missing') end
+  end
+  return raw
+end
+
+-- The companion as a table; false and nil as above.
+local function companion(key)
+  local raw, why = fields(key)
+  if not raw then return raw, why end
+  if raw[1] ~= '1' then return nil, 'its companion key has a format this version does not know' end
+  local record = {
+    origin = number(raw[2]), token = number(raw[3]), chain = raw[4], quiet = number(raw[5]),
+    candidate = raw[6], nonce = raw[7],
+    ttl = number(raw[8]), ends = number(raw[9]), since = number(raw[10]),
+    saved = raw[11], before = raw[12], next = raw[13], note = raw[14], checkpoint = raw[15]
+  }
+  local kind, which = string.match(record.before, '^(%l+) (%d+)$')
+  local before = record.before == ''
+    or ((kind == 'released' or kind == 'expired') and is_token(number(which)))
+  local saved = record.saved == ''
+    or (string.find(record.saved, '^%d+$') and not string.find(record.saved, '^0%d'))
+  local nonce = record.nonce == ''
+    or (#record.nonce == 32 and not string.find(record.nonce, '[^0-9a-f]'))
+  if not (is_token(record.origin) and is_token(record.token)) then
+    return nil, 'its companion key holds no token below 2^53'
+  end
+  if not (record.quiet and record.ttl and record.ends and record.since
+      and before and saved and nonce and is_id(record.candidate) and is_id(record.next)
+      and is_note(record.note)
+      and not string.find(record.chain, '[^0-9a-f]')) then
+    return nil, 'its companion key is not as we write it'
+  end
+  record.term = record.candidate ~= ''
+  return record
+end
+
+-- What lies under a name; nil and why if it is not ours to touch. visible  the visible key is
+-- there, whoever set it ours     it is the one that belongs to the companion's term: same value,
+-- and expiring when we made it expire live     and that term has not run out
+local function look(name, key)
+  local value = read('GETRANGE', name, 0, 256)
+  if not value then return nil, 'its key is not a string' end
+  local record, why = companion(key)
+  if record == nil then return nil, why end
+  local found = { name = name, key = key, value = value, record = record }
+  found.earliest, found.latest = expiry(name)
+  found.visible = found.earliest ~= -2
+  found.ours = found.visible and record and record.term and value == record.candidate
+    and found.earliest <= record.ends and record.ends <= found.latest
+  found.live = found.ours and now < record.ends
+  return found
+end
+
+-- Whether the caller's hold is the live term.
+local function holds(found, candidate, nonce, token)
+  local record = found.record
+  return found.live and record.candidate == candidate and record.nonce == nonce
+    and text(record.token) == token
+end
+
+-- How the last term of a free lease ended.
+local function ending(record)
+  if not record.term then return record.before end
+  if now >= record.ends then return 'expired ' .. text(record.token) end
+  return '' -- somebody deleted the visible key before its time
+end
+
+-- A lease as Rust reads it: tag, kind, id, nonce, token, ttl, left, since, note, next, origin,
+-- before, checkpoint.
+local function lease(tag, found)
+  local record = found.record
+  local token = record and text(record.token) or ''
+  if found.visible and not found.ours then
+    local left = found.earliest == -1 and DAY or math.max(found.earliest - now, 0)
+    left = text(left * 1000)
+    return { tag, 'stranger', found.value, '', token, left, left, '', '', '', '', '', false }
+  end
+  if not record then return { tag, 'none' } end
+  local origin = text(record.origin)
+  if not found.live then
+    return {
+      tag, 'free', '', '', token, '0', '0', '', '', record.next, origin, ending(record),
+      record.checkpoint
+    }
+  end
+  return {
+    tag, 'held', record.candidate, record.nonce, token, text(record.ttl * 1000),
+    text(record.ends * 1000 - now_micros), text(record.since), record.note, record.next, origin,
+    record.before, record.checkpoint
+  }
+end
+
+-- The next token, or nil when they have run out.
+local function mint(last)
+  local token = math.max(last + 1, now_micros)
+  return token < TOKEN_END and token or nil
+end
+
+-- A companion with a checkpoint stays for ever; another is forgotten a day after the lease was last
+-- anybody's.
+local function keep(key, checkpoint, ends)
+  if checkpoint then
+    redis.call('PERSIST', key)
+  else
+    redis.call('PEXPIREAT', key, text(ends + DAY))
+  end
+end
+
+local OUT_OF_TOKENS = 'its token has reached 2^53 - 1 and cannot grow'

@@ -1,0 +1,301 @@
+//! What the URL says: where the server is, who we are there, and how TLS is set up.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::{shown, url::StoreUrl};
+use crate::error::{Error, Result};
+
+const OPTIONS: &[&str] = &["password_file", "ca", "cert", "key", "socket", "quarantine"];
+const PORT: u16 = 6379;
+
+/// Said wherever something in the URL is wrong that may be a piece of a password: it is not
+/// repeated.
+const ENCODE: &str = "Write redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], and in user and password \
+                      / ? # @ : % as %2F %3F %23 %40 %3A %25";
+
+pub(super) struct Settings {
+    pub(super) place: Place,
+    pub(super) tls: Option<Tls>,
+    pub(super) user: Option<String>,
+    password: Option<Password>,
+    pub(super) database: u32,
+    /// How long a server must be up before a newcomer trusts that it has lost nothing; `None`:
+    /// three TTLs.
+    pub(super) quarantine: Option<Duration>,
+    /// The URL as it may be shown.
+    pub(super) url: String,
+}
+
+pub(super) enum Place {
+    Tcp { host: String, port: u16 },
+    Socket(PathBuf),
+}
+
+/// Files are named, not read: they are read at every connect, so that what was renewed on disk is
+/// used.
+pub(super) struct Tls {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+}
+
+enum Password {
+    Given(String),
+    File(PathBuf),
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+/// Where, for messages: without user, database and options.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
+        match &self.place {
+            Place::Tcp { host, port } if host.contains(':') => {
+                write!(f, "{scheme}://[{host}]:{port}")
+            }
+            Place::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            Place::Socket(path) => write!(f, "{scheme}://?socket={}", path.display()),
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
+        let options = url.options(OPTIONS).map_err(|error| {
+            // A '?' in a password makes the rest of it look like an option.
+            if error.to_string().contains('@') {
+                malformed("an option holds an '@'")
+            } else {
+                error
+            }
+        })?;
+        let option = |key: &str| options.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+        let path = |key: &'static str| option(key).map(|value| file(key, value)).transpose();
+        let Some(rest) = url.rest.strip_prefix("//") else {
+            return Err(malformed("there is no '//' after the scheme"));
+        };
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, address) = match authority.rsplit_once('@') {
+            Some((login, address)) => (Some(login), address),
+            None => (None, authority),
+        };
+        let (user, password) = credentials(login, path("password_file")?)?;
+        let secure = url.scheme == "rediss";
+        let (ca, cert, key) = (path("ca")?, path("cert")?, path("key")?);
+        if !secure && (ca.is_some() || cert.is_some() || key.is_some()) {
+            return Err(Error::invalid(
+                "the options ca, cert and key are for rediss://, not redis://",
+            ));
+        }
+        let identity = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return Err(Error::invalid("the options cert and key come together or not at all"));
+            }
+        };
+        Ok(Settings {
+            place: place(address, path("socket")?, secure)?,
+            tls: secure.then_some(Tls { ca, identity }),
+            user,
+            password,
+            database: number(database)?,
+            quarantine: option("quarantine").map(duration).transpose()?,
+            url: displayed(url, &options),
+        })
+    }
+
+    /// The password, read anew where it comes from a file, so that a changed one is used by the
+    /// next connection.
+    pub(super) fn password(&self) -> Result<Option<String>> {
+        let path = match &self.password {
+            None => return Ok(None),
+            Some(Password::Given(password)) => return Ok(Some(password.clone())),
+            Some(Password::File(path)) => path,
+        };
+        let text = read_small(path)?;
+        let text = String::from_utf8(text).map_err(|_| {
+            Error::denied(format!("the password file '{}' is not UTF-8", path.display()))
+        })?;
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Err(Error::denied(format!("the password file '{}' is empty", path.display())));
+        }
+        Ok(Some(line.to_owned()))
+    }
+}
+
+/// A file an operator must have put there.
+pub(super) fn read_small(path: &std::path::Path) -> Result<Vec<u8>> {
+    use std::io::Read;
+    const LIMIT: u64 = 1 << 20;
+    let mut bytes = Vec::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(LIMIT + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 <= LIMIT => Ok(bytes),
+        Ok(_) => Err(Error::denied(format!("'{}' is larger than a mebibyte", path.display()))),
+        Err(error) => {
+            let message =
+                format!("cannot read '{}', which the store URL names: {error}", path.display());
+            Err(Error::denied(message).caused_by(error))
+        }
+    }
+}
+
+fn malformed(why: &str) -> Error {
+    Error::invalid(format!("the Redis URL cannot be read: {why}. {ENCODE}"))
+}
+
+fn credentials(
+    login: Option<&str>,
+    file: Option<PathBuf>,
+) -> Result<(Option<String>, Option<Password>)> {
+    let (user, password) = match login {
+        None => (None, None),
+        Some(login) => match login.split_once(':') {
+            Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
+            None => (Some(decoded(login)?), None),
+        },
+    };
+    let user = user.filter(|user| !user.is_empty());
+    let password = match (password, file) {
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid(
+                "a password in the URL and a password_file: give one of them",
+            ));
+        }
+        (Some(password), None) => Some(Password::Given(password)),
+        (None, Some(path)) => Some(Password::File(path)),
+        (None, None) => None,
+    };
+    if user.is_some() && password.is_none() {
+        // Without AUTH the server would take us for its default user, who may do more.
+        return Err(Error::invalid(
+            "a user without a password: add one, or the option password_file",
+        ));
+    }
+    Ok((user, password))
+}
+
+fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> {
+    if let Some(path) = socket {
+        if secure {
+            return Err(Error::invalid(
+                "TLS over a unix socket is not spoken: write redis://?socket=PATH",
+            ));
+        }
+        if !address.is_empty() {
+            return Err(Error::invalid("a host and the option socket: give one of them"));
+        }
+        return Ok(Place::Socket(path));
+    }
+    let (host, port) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(|| malformed("']' is missing"))?;
+            match port.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if port.is_empty() => (host, None),
+                None => return Err(malformed("after ']' comes ':PORT' or nothing")),
+            }
+        }
+        None => match address.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        },
+    };
+    let named = |c: char| c.is_ascii_alphanumeric() || "._-:%".contains(c);
+    if host.is_empty() || !host.chars().all(named) {
+        return Err(malformed("the host is missing or is not a name or an address"));
+    }
+    let port = match port {
+        None => PORT,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| malformed("the port is not a number from 1 to 65535"))?,
+    };
+    Ok(Place::Tcp { host: host.to_owned(), port })
+}
+
+fn number(database: &str) -> Result<u32> {
+    if database.is_empty() {
+        return Ok(0);
+    }
+    let digits = database.bytes().all(|b| b.is_ascii_digit());
+    database
+        .parse()
+        .ok()
+        .filter(|_| digits)
+        .ok_or_else(|| malformed("what follows the host is not the number of a database"))
+}
+
+fn file(key: &str, value: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(decoded(value)?);
+    if path.as_os_str().is_empty() {
+        return Err(Error::invalid(format!("the option {key} takes the path of a file")));
+    }
+    // Two working directories must not be two servers.
+    if key == "socket" && !path.is_absolute() {
+        return Err(Error::invalid("the option socket takes an absolute path, beginning with '/'"));
+    }
+    Ok(path)
+}
+
+/// `12s`, `500ms`, `2m`.
+fn duration(text: &str) -> Result<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = text.split_at(digits);
+    let scale = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    let millis = count.parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
+    match millis {
+        Some(millis) if scale > 0 && millis <= 86_400_000 => Ok(Duration::from_millis(millis)),
+        _ => Err(Error::invalid(
+            "the option quarantine takes a duration of at most a day: 12s, 500ms, 2m, 0s",
+        )),
+    }
+}
+
+/// Undoes percent-encoding.
+fn decoded(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|b| char::from(b).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(malformed("a '%' is not followed by two hexadecimal digits"));
+        };
+        bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
+    }
+    let text =
+        String::from_utf8(bytes).map_err(|_| malformed("what is percent-encoded is not UTF-8"))?;
+    if text.contains('\0') {
+        return Err(malformed("it holds a NUL"));
+    }
+    Ok(text)
+}
+
+fn displayed(url: &StoreUrl<'_>, options: &[(&str, &str)]) -> String {
+    let options: Vec<String> =
+        options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+    shown(&format!("{}:{}{query}", url.scheme, url.rest))
+}

@@ -1,0 +1,259 @@
+//! Real servers of the Redis family, and one behind the minimal ACL of the store's documentation.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Value};
+use rustix::process::{Signal, kill_process_group};
+use tenure::store::Store;
+use tenure::store::conformance::{self, Ability, Fixture};
+use tenure::store::memory::Spoil;
+use tenure::{Clock, Name, Token};
+use tokio::sync::OnceCell;
+
+use crate::Subject;
+use crate::servers::{self, Scratch, Server, free_port};
+
+const PASSWORD: &str = "s3cret";
+
+/// The names that do not begin with their property's: those at the limits.
+const ODD: &str = "~x* ~X* ~0 ~-* ~_* ~:* ~.* ~/* ~a* ~A* ~b/* ~live* ~NUL ~con";
+
+/// What the store's module header asks for, but for the keys.
+const PERMISSIONS: &str = "resetchannels &tenure:wake:* -@all \
+    +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists \
+    +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset \
+    +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe";
+
+pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
+    let family = |name, kind, program, limited| -> Arc<dyn Subject> {
+        Arc::new(Family { name, kind, program, limited, shared: OnceCell::new() })
+    };
+    vec![
+        family("redis-6", "redis-6", "redis-server", false),
+        family("redis-7", "redis-7", "redis-server", false),
+        family("redis-7-acl", "redis-7", "redis-server", true),
+        family("redis-8", "redis-8", "redis-server", false),
+        family("valkey-8", "valkey-8", "valkey-server", false),
+    ]
+}
+
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    program: &'static str,
+    /// The store logs in as a user who may do no more than it needs.
+    limited: bool,
+    shared: OnceCell<Arc<Private>>,
+}
+
+#[async_trait]
+impl Subject for Family {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn can(&self, ability: Ability) -> bool {
+        // A key of Redis cannot be locked.
+        ability != Ability::Lock
+    }
+
+    fn missing(&self) -> Option<String> {
+        servers::find(self.kind, self.program).is_none().then(|| servers::how_to_get(self.kind))
+    }
+
+    async fn fixture(&self, alone: bool) -> Result<Box<dyn Fixture>, String> {
+        let program = servers::find(self.kind, self.program).ok_or("it has just been there")?;
+        let start = || Private::start(program, self.limited).map(Arc::new);
+        let server = if alone {
+            start()?
+        } else {
+            self.shared.get_or_try_init(|| std::future::ready(start())).await?.clone()
+        };
+        Ok(Box::new(OnServer { server, put: Mutex::default() }))
+    }
+}
+
+/// A server of our own that keeps what it acknowledged.
+struct Private {
+    server: Server,
+    port: u16,
+    limited: bool,
+}
+
+impl Private {
+    fn start(program: PathBuf, limited: bool) -> Result<Self, String> {
+        let port = free_port();
+        let text = port.to_string();
+        let mut arguments = vec!["--port", &text, "--bind", "127.0.0.1", "--save", ""];
+        arguments.extend(["--appendonly", "yes", "--appendfsync", "always", "--dir", "."]);
+        let user = user();
+        if limited {
+            arguments.push("--user");
+            arguments.extend(user.split(' '));
+        }
+        let answers = async || answers(port).await;
+        let server = wait_for(Server::start(Scratch::new(), program, arguments, answers))?;
+        Ok(Private { server, port, limited })
+    }
+
+    fn url(&self) -> String {
+        let login = if self.limited { format!("tenure:{PASSWORD}@") } else { String::new() };
+        // The server has just begun, and the trials are not about that.
+        format!("redis://{login}127.0.0.1:{}?quarantine=0s", self.port)
+    }
+}
+
+/// Probes are futures that the compiler cannot see to be `Send`, so they stay on this thread.
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
+}
+
+/// The user of the documentation, for exactly the names the trials use.
+fn user() -> String {
+    let keys: Vec<String> = conformance::names().map(|name| format!("~{name}:*")).collect();
+    let keys = keys.join(" ");
+    let words = format!("tenure on >{PASSWORD} resetkeys {keys} {ODD} ~tenure:* {PERMISSIONS}");
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+async fn answers(port: u16) -> bool {
+    let Ok(mut admin) = admin(port).await else { return false };
+    redis::cmd("PING").query_async::<Value>(&mut admin).await.is_ok()
+}
+
+async fn admin(port: u16) -> redis::RedisResult<MultiplexedConnection> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(20)));
+    client.get_multiplexed_async_connection_with_config(&patient).await
+}
+
+struct OnServer {
+    server: Arc<Private>,
+    /// What lay under the two keys of a name when it had been spoilt.
+    put: Mutex<HashMap<Name, [Value; 2]>>,
+}
+
+impl OnServer {
+    async fn run(&self, words: &[&[u8]]) -> Value {
+        let mut admin = admin(self.server.port).await.expect("the server is there");
+        let (verb, arguments) = words.split_first().expect("a command");
+        let mut command = redis::Cmd::new();
+        command.arg(*verb);
+        for argument in arguments {
+            command.arg(*argument);
+        }
+        command.query_async(&mut admin).await.expect("an administrator's command")
+    }
+
+    async fn dump(&self, name: &Name) -> [Value; 2] {
+        let key = companion(name);
+        [
+            self.run(&[b"DUMP", name.as_str().as_bytes()]).await,
+            self.run(&[b"DUMP", key.as_bytes()]).await,
+        ]
+    }
+
+    /// A companion as the store writes it, of a free lease.
+    async fn write(&self, name: &Name, token: &str) {
+        let key = companion(name);
+        self.run(&[b"DEL", key.as_bytes()]).await;
+        let mut words: Vec<&[u8]> = vec![b"HSET", key.as_bytes()];
+        let fields = [
+            ("v", "1"),
+            ("origin", "1"),
+            ("token", token),
+            ("chain", ""),
+            ("quiet", "0"),
+            ("candidate", ""),
+            ("nonce", ""),
+            ("ttl", "0"),
+            ("until", "0"),
+            ("since", "0"),
+            ("saved", ""),
+            ("before", ""),
+            ("next", ""),
+            ("note", ""),
+        ];
+        words.extend(fields.iter().flat_map(|(field, value)| [field.as_bytes(), value.as_bytes()]));
+        self.run(&words).await;
+    }
+}
+
+fn companion(name: &Name) -> String {
+    format!("tenure:{{{name}}}")
+}
+
+#[async_trait]
+impl Fixture for OnServer {
+    async fn open(&self) -> Arc<dyn Store> {
+        tenure::open(&self.server.url()).await.expect("the URL is right")
+    }
+
+    async fn pass(&self, time: Duration) {
+        Clock::boot().sleep(time).await;
+    }
+
+    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
+        if spoil == Spoil::Locked {
+            return false;
+        }
+        static KIND: AtomicUsize = AtomicUsize::new(0);
+        let (visible, key) = (name.as_str().as_bytes(), companion(name));
+        let key = key.as_bytes();
+        self.write(name, "5").await;
+        let huge = vec![b'x'; 10 << 20];
+        let spoilt: &[&[&[u8]]] = match KIND.fetch_add(1, Ordering::Relaxed) % 10 {
+            0 => &[&[b"DEL", key], &[b"SET", key, b"something else"]],
+            1 => &[&[b"DEL", key], &[b"LPUSH", key, b"a", b"b"]],
+            2 => &[&[b"DEL", visible], &[b"LPUSH", visible, b"a", b"b"]],
+            3 => &[&[b"HSET", key, b"token", b"9007199254740992"]],
+            4 => &[&[b"HSET", key, b"token", b"12x"]],
+            5 => &[&[b"HSET", key, b"v", b"2"]],
+            6 => &[&[b"HSET", key, b"note", &huge]],
+            7 => &[&[b"HSET", key, b"candidate", b"\xff\xfe"]],
+            8 => &[&[b"HDEL", key, b"until"]],
+            _ => &[&[b"HSET", key, b"note", b"\xc3\x28"]],
+        };
+        for words in spoilt {
+            self.run(words).await;
+        }
+        let dump = self.dump(name).await;
+        self.put.lock().expect("not poisoned").insert(name.clone(), dump);
+        true
+    }
+
+    async fn is_untouched(&self, name: &Name) -> bool {
+        let put = self.put.lock().expect("not poisoned").get(name).cloned();
+        put == Some(self.dump(name).await)
+    }
+
+    async fn set_token(&self, name: &Name, last: Token) -> bool {
+        self.write(name, &last.to_string()).await;
+        true
+    }
+
+    async fn restart(&self) -> bool {
+        let server = &self.server.server;
+        if let Some(pid) = server.pid() {
+            kill_process_group(pid, Signal::KILL).expect("it runs");
+        }
+        wait_for(server.stop()).expect("it is dead");
+        let port = self.server.port;
+        let again = wait_for(server.start_again(async || answers(port).await));
+        again.expect("it starts as it did before");
+        true
+    }
+
+    async fn take_as_stranger(&self, name: &Name, id: &str, ttl: Duration) -> bool {
+        let millis = ttl.as_millis().to_string();
+        let words: [&[u8]; 6] =
+            [b"SET", name.as_str().as_bytes(), id.as_bytes(), b"NX", b"PX", millis.as_bytes()];
+        self.run(&words).await == Value::Okay
+    }
+}

@@ -1,0 +1,260 @@
+//! The Redis store while its server is killed, frozen, flushed, restored, at its limits, and
+//! meddled with.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rustix::process::Signal;
+use tenure::store::{Change, Grade, Scope, Verdict};
+use tenure::{Answer, Kind, Release};
+
+#[path = "redis_faults/forgetting.rs"]
+mod forgetting;
+#[path = "redis_faults/meddling.rs"]
+mod meddling;
+#[path = "redis_faults/proxy.rs"]
+mod proxy;
+mod redis_rig;
+#[path = "conformance/servers.rs"]
+#[allow(dead_code, reason = "shared with the conformance trials")]
+mod servers;
+
+use forgetting::*;
+use meddling::*;
+use proxy::Proxy;
+use redis_rig::{DURABLE, Rig, acquire, claim, granted, open, pause, release, renew, taken, tests};
+
+fn main() -> ExitCode {
+    redis_rig::main(tests![
+        a_store_that_is_down_says_so,
+        killed_and_back_works_again,
+        killed_connections_are_replaced,
+        flushed_scripts_are_sent_again,
+        flushed_leases_are_lost_and_begin_anew,
+        a_deleted_key_is_held_back_until_its_time,
+        expiry_changed_by_a_stranger_is_not_ours,
+        a_key_of_another_type_is_corrupt,
+        huge_and_unreadable_values_are_strangers,
+        a_broken_index_stands_in_nobodys_way,
+        garbage_about_the_server_is_not_relied_on,
+        a_young_server_is_quarantined,
+        a_server_that_went_back_in_time_breaks_the_chain,
+        a_durable_restart_breaks_nothing,
+        out_of_memory_is_unavailable,
+        a_busy_server_is_unavailable,
+        a_replica_is_unavailable_and_bad,
+        a_promoted_replica_is_quarantined,
+        a_frozen_server_costs_one_call,
+        late_answers_are_nobodys,
+        replies_cut_anywhere_leave_no_confusion,
+        a_watch_is_made_again,
+        examination_is_honest,
+    ])
+}
+
+async fn a_store_that_is_down_says_so() {
+    let port = servers::free_port();
+    let store = open(&format!("redis://u:geheim@127.0.0.1:{port}/3")).await;
+    let error = acquire(&*store, &claim("a", "me")).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot reach redis://127.0.0.1:{port}: connection refused. Is Redis running? \
+             Try 'docker compose up -d redis' or 'redis-server', or give --store."
+        )
+    );
+    let store = open("redis://no-such-host.invalid").await;
+    let error = acquire(&*store, &claim("a", "me")).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+}
+
+async fn killed_and_back_works_again() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.kill();
+    assert_eq!(renew(&*store, &grant.hold).await.unwrap_err().kind(), Kind::Unavailable);
+    rig.start_again();
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+}
+
+async fn killed_connections_are_replaced() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    for _ in 0..5 {
+        rig.run::<i64>("CLIENT KILL TYPE normal SKIPME yes").await;
+        pause(Duration::from_millis(50)).await;
+        assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    }
+}
+
+async fn out_of_memory_is_unavailable() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.run::<()>("CONFIG SET maxmemory 1mb").await;
+    for error in [
+        acquire(&*store, &claim("b", "me")).await.unwrap_err(),
+        renew(&*store, &grant.hold).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(error.to_string().contains("OOM"), "{error}");
+    }
+    assert_eq!(rig.run::<i64>("EXISTS b tenure:{b}").await, 0, "nothing is half done");
+    // A release that cannot be written is not half done either.
+    let answers = store.release(&[Release::from(grant.hold.clone())]).await;
+    assert_eq!(answers.unwrap_err().kind(), Kind::Unavailable);
+    rig.run::<()>("CONFIG SET maxmemory 0").await;
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+}
+
+async fn a_busy_server_is_unavailable() {
+    let rig = Rig::new(&["--lua-time-limit", "50"]);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    let mut admin = rig.admin().await;
+    let endless = tokio::spawn(async move {
+        let mut command = redis::cmd("EVAL");
+        let _ = command.arg("while true do end").arg(0).query_async::<()>(&mut admin).await;
+    });
+    pause(Duration::from_millis(300)).await;
+    let error = renew(&*store, &grant.hold).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("BUSY"), "{error}");
+    let client = redis::Client::open(rig.url()).unwrap();
+    let mut killer = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("SCRIPT").arg("KILL").query_async::<()>(&mut killer).await.unwrap();
+    endless.await.unwrap();
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+}
+
+async fn a_replica_is_unavailable_and_bad() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.run::<()>(&format!("REPLICAOF 127.0.0.1 {}", servers::free_port())).await;
+    let error = renew(&*store, &grant.hold).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("READONLY"), "{error}");
+    let report = store.examine().await.unwrap();
+    let role = report.checks.iter().find(|check| check.what == "role").unwrap();
+    assert_eq!((role.verdict, report.grade), (Verdict::Bad, Grade::C));
+    rig.run::<()>("REPLICAOF NO ONE").await;
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+}
+
+async fn a_frozen_server_costs_one_call() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.signal(Signal::STOP);
+    let limit = Duration::from_millis(300);
+    assert!(tokio::time::timeout(limit, renew(&*store, &grant.hold)).await.is_err());
+    rig.signal(Signal::CONT);
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    let before = rig.run::<String>("INFO stats").await;
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    let after = rig.run::<String>("INFO stats").await;
+    let connections = |info: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    // One of ours is the administrator's: the store itself has kept its new connection.
+    assert_eq!(connections(&after), connections(&before) + 1);
+}
+
+async fn late_answers_are_nobodys() {
+    let rig = Rig::new(DURABLE);
+    let proxy = Proxy::start(rig.port).await;
+    let store = open(&proxy.url()).await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    for round in 0..10 {
+        proxy.hold_replies(Duration::from_millis(150));
+        let name = format!("late-{round}");
+        let limit = Duration::from_millis(50);
+        assert!(tokio::time::timeout(limit, acquire(&*store, &claim(&name, "x"))).await.is_err());
+        proxy.hold_replies(Duration::ZERO);
+        // Were the late answer taken for this call's, it would be Held with another name's token.
+        assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+        let lease = taken(acquire(&*store, &claim("a", "you")).await);
+        assert_eq!(lease.token, Some(grant.hold.token));
+    }
+}
+
+async fn replies_cut_anywhere_leave_no_confusion() {
+    let rig = Rig::new(DURABLE);
+    let proxy = Proxy::start(rig.port).await;
+    let store = open(&proxy.url()).await;
+    let ours = claim("a", "me");
+    let token = granted(&*store, &ours).await.hold.token;
+    let mut cuts = 0;
+    for bytes in 1..120 {
+        proxy.cut_after(bytes);
+        match acquire(&*store, &ours).await {
+            Ok(answer) => assert_eq!(answer.held().expect("ours").hold.token, token),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+                cuts += 1;
+            }
+        }
+        proxy.cut_after(usize::MAX);
+        pause(Duration::from_millis(2)).await;
+        let again = loop {
+            match acquire(&*store, &ours).await {
+                Ok(answer) => break answer,
+                Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
+            }
+        };
+        assert_eq!(again.held().expect("ours").hold.token, token);
+    }
+    assert!(cuts > 50, "the cuts were felt: {cuts}");
+}
+
+async fn a_watch_is_made_again() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    let mut changes = store.watch(&Scope::name(&grant.hold.name));
+    let mut next = async || {
+        let change = tokio::time::timeout(Duration::from_secs(10), changes.next()).await;
+        change.expect("something comes").expect("the watch goes on")
+    };
+    assert_eq!(next().await, Change::Look);
+    rig.run::<i64>("CLIENT KILL TYPE pubsub").await;
+    assert_eq!(next().await, Change::Look, "it listens again");
+    rig.kill();
+    rig.start_again();
+    assert_eq!(next().await, Change::Look, "and after a restart");
+    release(&*store, &grant.hold).await;
+    assert_eq!(next().await, Change::Freed { name: grant.hold.name, next: None });
+}
+
+async fn examination_is_honest() {
+    let verdict = |report: &tenure::store::Report, what: &str| {
+        report.checks.iter().find(|check| check.what == what).unwrap().verdict
+    };
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let report = store.examine().await.unwrap();
+    assert!(report.what.starts_with("Redis 7."), "{}", report.what);
+    assert_eq!(report.grade, Grade::B, "{report:?}");
+    assert!(report.round_trip > Duration::ZERO && report.round_trip < Duration::from_secs(1));
+    rig.run::<()>("CONFIG SET appendfsync everysec").await;
+    let report = store.examine().await.unwrap();
+    assert_eq!((report.grade, verdict(&report, "durability")), (Grade::C, Verdict::Weak));
+    rig.run::<()>("CONFIG SET appendfsync always maxmemory 100mb maxmemory-policy allkeys-lru")
+        .await;
+    let report = store.examine().await.unwrap();
+    assert_eq!((report.grade, verdict(&report, "eviction")), (Grade::C, Verdict::Weak));
+    // What may not be asked is not taken for good.
+    rig.run::<()>("CONFIG SET maxmemory-policy noeviction").await;
+    rig.run::<()>("ACL SETUSER default -config -info").await;
+    let report = store.examine().await.unwrap();
+    assert_eq!((report.grade, verdict(&report, "durability")), (Grade::C, Verdict::Weak));
+    assert!(matches!(acquire(&*store, &claim("a", "me")).await, Ok(Answer::Held(_))));
+}

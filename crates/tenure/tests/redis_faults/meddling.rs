@@ -1,0 +1,132 @@
+//! Somebody else's hands in our keys.
+
+use std::time::Duration;
+
+use tenure::store::{Revoke, Scope};
+use tenure::{Ended, Kind};
+
+use crate::redis_rig::{DURABLE, Rig, TTL, acquire, claim, granted, open, release, renew, taken};
+
+pub(crate) async fn flushed_scripts_are_sent_again() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.run::<()>("SCRIPT FLUSH").await;
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    rig.run::<()>("SCRIPT FLUSH").await;
+    let many: Vec<_> = (0..5_000).map(|i| claim(&format!("n{i}"), "me")).collect();
+    let answers = store.acquire(&many).await.unwrap();
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_held()));
+}
+
+pub(crate) async fn flushed_leases_are_lost_and_begin_anew() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.run::<()>("FLUSHALL").await;
+    let lease = taken(renew(&*store, &grant.hold).await);
+    assert_eq!((lease.holder, lease.token), (None, None));
+    assert_eq!(rig.run::<i64>("DBSIZE").await, 0, "a renewal makes nothing");
+    let next = granted(&*store, &claim("a", "other")).await;
+    assert!(next.hold.token > grant.hold.token, "the clock is a floor under the tokens");
+    assert_eq!(next.lineage.before, Ended::Nothing);
+    assert_ne!(next.lineage.origin, grant.lineage.origin);
+}
+
+/// The companion knows how long the holder may still believe.
+pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
+    let rig = Rig::new(DURABLE);
+    let store = open(&format!("{}?quarantine=0s", rig.url())).await;
+    let first = granted(&*store, &claim("a", "me")).await;
+    assert_eq!(first.quarantine, Duration::ZERO);
+    rig.run::<()>("DEL a").await;
+    let seen = store.observe(&Scope::name(&first.hold.name)).await.unwrap().remove(0).unwrap();
+    assert_eq!((seen.holder, seen.lineage.unwrap().before), (None, Ended::Nothing));
+    assert_eq!(taken(renew(&*store, &first.hold).await).holder, None);
+    assert_eq!(rig.run::<i64>("EXISTS a").await, 0, "a renewal does not bring it back");
+
+    let waits = |grant: &tenure::Grant| {
+        let wait = grant.quarantine;
+        assert!(wait > TTL - Duration::from_secs(5) && wait <= TTL, "{wait:?}");
+        assert_eq!(grant.lineage.before, Ended::Nothing);
+    };
+    let newcomer = claim("a", "newcomer");
+    let second = granted(&*store, &newcomer).await;
+    waits(&second);
+    assert!(second.hold.token > first.hold.token);
+    assert_eq!(second.lineage.origin, second.hold.token);
+    // Also when the reply was lost, and for whoever comes after one that did not wait for the end
+    // of it.
+    waits(&granted(&*store, &newcomer).await);
+    release(&*store, &second.hold).await;
+    let third = granted(&*store, &claim("a", "third")).await;
+    assert!(third.quarantine > TTL - Duration::from_secs(5), "{:?}", third.quarantine);
+    assert_eq!(third.lineage.before, Ended::Released(second.hold.token));
+}
+
+pub(crate) async fn expiry_changed_by_a_stranger_is_not_ours() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    for (number, meddle) in
+        ["PEXPIRE KEY 5000", "PEXPIRE KEY 500000", "PERSIST KEY", "SETEX KEY 7 me", "SET KEY me"]
+            .iter()
+            .enumerate()
+    {
+        let claim = claim(&format!("k{number}"), "me");
+        let grant = granted(&*store, &claim).await;
+        rig.run::<redis::Value>(&meddle.replace("KEY", &format!("k{number}"))).await;
+        for lease in
+            [taken(renew(&*store, &grant.hold).await), taken(acquire(&*store, &claim).await)]
+        {
+            let holder = lease.holder.expect("a stranger");
+            assert_eq!((holder.id.as_str(), holder.nonce), ("me", None), "{meddle}");
+            assert!(!lease.left.is_zero(), "{meddle}");
+        }
+        release(&*store, &grant.hold).await;
+        assert_eq!(rig.run::<i64>(&format!("EXISTS k{number}")).await, 1, "{meddle}");
+    }
+}
+
+pub(crate) async fn a_key_of_another_type_is_corrupt() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    rig.run::<()>("DEL a").await;
+    rig.run::<()>("RPUSH a 1 2").await;
+    assert_eq!(renew(&*store, &grant.hold).await.unwrap_err().kind(), Kind::Corrupt);
+    let error = acquire(&*store, &claim("a", "me")).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().contains("'tenure:{a}'"), "{error}");
+    assert_eq!(rig.run::<String>("TYPE a").await, "list");
+}
+
+pub(crate) async fn huge_and_unreadable_values_are_strangers() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    for value in [vec![b'x'; 10 << 20], b"\xff\xfe\x00\n".to_vec(), Vec::new()] {
+        let set =
+            [b"SET".to_vec(), b"big".to_vec(), value.clone(), b"PX".to_vec(), b"9000".to_vec()];
+        rig.run_bytes::<()>(&set).await;
+        let lease = taken(acquire(&*store, &claim("big", "me")).await);
+        let id = lease.holder.expect("a stranger").id;
+        assert!(id.chars().count() <= 256, "{} characters", id.len());
+        assert_eq!(id.is_empty(), value.is_empty());
+        let error = store.revoke(&lease.name, Revoke::Now).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+    }
+    assert_eq!(rig.run::<i64>("EXISTS big").await, 1);
+}
+
+pub(crate) async fn a_broken_index_stands_in_nobodys_way() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    let all = Scope::Prefix(String::new());
+    rig.run::<()>("SET tenure:index nonsense").await;
+    assert_eq!(store.observe(&all).await.unwrap_err().kind(), Kind::Corrupt);
+    granted(&*store, &claim("b", "me")).await;
+    rig.run::<()>("DEL tenure:index").await;
+    assert!(store.observe(&all).await.unwrap().is_empty());
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    assert_eq!(store.observe(&all).await.unwrap().len(), 1, "a renewal puts it back");
+}

@@ -1,0 +1,188 @@
+//! What the tests of the Redis store share: a private server, an administrator's hand on it, and
+//! trials that are shown as ignored where there is no server (and fail where
+//! `TENURE_REQUIRE_STORES` asks for it).
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use libtest_mimic::{Arguments, Trial};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue};
+use rustix::process::{Signal, kill_process_group};
+use tenure::store::Store;
+use tenure::{Answer, CandidateId, Claim, Clock, Grant, Hold, Lease, Name, Nonce};
+
+use crate::servers::{self, Scratch, Server, free_port};
+
+pub(crate) const KIND: &str = "redis-7";
+pub(crate) const TTL: Duration = Duration::from_secs(60);
+
+pub(crate) type Test = (&'static str, fn() -> BoxFuture<'static, ()>);
+
+/// A named trial of an async function.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), || {
+            Box::pin($name()) as futures_util::future::BoxFuture<'static, ()>
+        })),*]
+    };
+}
+pub(crate) use tests;
+
+pub(crate) fn main(tests: &[Test]) -> ExitCode {
+    let missing = servers::find(KIND, "redis-server").is_none();
+    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "all" || word == KIND);
+    let trial = |&(name, test): &Test| {
+        let trial = Trial::test(name, move || {
+            if missing {
+                return Err(servers::how_to_get(KIND).into());
+            }
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?;
+            runtime.block_on(async {
+                let limit = Duration::from_secs(120);
+                tokio::time::timeout(limit, test()).await.map_err(|_| "not done in time")
+            })?;
+            Ok(())
+        });
+        match missing && !required {
+            true => trial.with_kind(servers::how_to_get(KIND)).with_ignored_flag(true),
+            false => trial,
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
+}
+
+/// A server of our own.
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+    pub(crate) port: u16,
+    login: String,
+}
+
+/// Every write on disk before it is acknowledged.
+pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+pub(crate) const FORGETFUL: &[&str] = &["--appendonly", "no"];
+
+impl Rig {
+    pub(crate) fn new(arguments: &[&str]) -> Self {
+        Self::with(arguments, "")
+    }
+
+    /// `login` is how the administrator logs in: `:PASSWORD@`.
+    pub(crate) fn with(arguments: &[&str], login: &str) -> Self {
+        let port = free_port();
+        let text = port.to_string();
+        let mut all = vec!["--port", &text, "--bind", "127.0.0.1", "--save", "", "--dir", "."];
+        all.extend(arguments);
+        let program = servers::find(KIND, "redis-server").expect("it was there a moment ago");
+        let ready = async || answers(login, port).await;
+        let server = wait_for(Server::start(Scratch::new(), program, all, ready));
+        Rig { server: server.expect("a server"), port, login: login.to_owned() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) async fn open(&self) -> Arc<dyn Store> {
+        open(&self.url()).await
+    }
+
+    pub(crate) async fn admin(&self) -> MultiplexedConnection {
+        admin(&self.login, self.port).await.expect("the server is there")
+    }
+
+    /// Runs an administrator's command, given as words.
+    pub(crate) async fn run<T: FromRedisValue>(&self, words: &str) -> T {
+        let words: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        self.run_bytes(&words).await
+    }
+
+    pub(crate) async fn run_bytes<T: FromRedisValue>(&self, words: &[Vec<u8>]) -> T {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query_async(&mut self.admin().await).await.expect("an administrator's command")
+    }
+
+    pub(crate) fn kill(&self) {
+        if let Some(pid) = self.server.pid() {
+            kill_process_group(pid, Signal::KILL).expect("it runs");
+        }
+        wait_for(self.server.stop()).expect("it is dead");
+    }
+
+    pub(crate) fn start_again(&self) {
+        let (login, port) = (self.login.clone(), self.port);
+        let again = wait_for(self.server.start_again(async || answers(&login, port).await));
+        again.expect("it starts as it did before");
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process_group(self.server.pid().expect("it runs"), signal).expect("it runs");
+    }
+}
+
+/// Probes are futures that the compiler cannot see to be `Send`, so they stay on this thread.
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
+}
+
+async fn answers(login: &str, port: u16) -> bool {
+    let Ok(mut admin) = admin(login, port).await else { return false };
+    redis::cmd("PING").query_async::<()>(&mut admin).await.is_ok()
+}
+
+async fn admin(login: &str, port: u16) -> redis::RedisResult<MultiplexedConnection> {
+    let client = redis::Client::open(format!("redis://{login}127.0.0.1:{port}"))?;
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(20)));
+    client.get_multiplexed_async_connection_with_config(&patient).await
+}
+
+pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
+    tenure::open(url).await.expect("the URL is right")
+}
+
+pub(crate) async fn pause(time: Duration) {
+    Clock::boot().sleep(time).await;
+}
+
+pub(crate) fn claim(name: &str, id: &str) -> Claim {
+    let (name, id) = (Name::new(name).expect("a name"), CandidateId::new(id).expect("an id"));
+    Claim::new(name, id, Nonce::random(), TTL)
+}
+
+pub(crate) async fn acquire(store: &dyn Store, claim: &Claim) -> tenure::Result<Answer<Grant>> {
+    store.acquire(std::slice::from_ref(claim)).await?.remove(0)
+}
+
+pub(crate) async fn renew(store: &dyn Store, hold: &Hold) -> tenure::Result<Answer> {
+    store.renew(std::slice::from_ref(hold), TTL).await?.remove(0)
+}
+
+pub(crate) async fn granted(store: &dyn Store, claim: &Claim) -> Grant {
+    let answer = acquire(store, claim).await.expect("an answer");
+    answer.held().expect("it is free")
+}
+
+pub(crate) async fn release(store: &dyn Store, hold: &Hold) {
+    let answers = store.release(&[hold.clone().into()]).await.expect("an answer");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+/// The lease, of which the answer says that it is not ours.
+pub(crate) fn taken<T: std::fmt::Debug>(answer: tenure::Result<Answer<T>>) -> Lease {
+    match answer {
+        Ok(Answer::Taken(lease)) => *lease,
+        other => panic!("expected Taken, got {other:?}"),
+    }
+}

@@ -1,0 +1,174 @@
+//! What people see in Redis, and what a lease costs there.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tenure::store::{Change, Scope};
+use tenure::{Checkpoint, Claim, Clock, Hold};
+
+mod redis_rig;
+#[path = "conformance/servers.rs"]
+#[allow(dead_code, reason = "shared with the conformance trials")]
+mod servers;
+
+use redis_rig::{
+    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
+};
+
+fn main() -> ExitCode {
+    redis_rig::main(tests![
+        the_visible_key_is_what_people_know,
+        companions_are_forgotten_unless_they_hold_a_checkpoint,
+        databases_are_apart,
+        a_unix_socket_works,
+        acquire_and_renew_take_one_call_each,
+        a_hundred_thousand_leases,
+    ])
+}
+
+async fn the_visible_key_is_what_people_know() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("myapp:leader", "web-1")).await;
+    assert_eq!(rig.run::<String>("GET myapp:leader").await, "web-1");
+    let left = rig.run::<i64>("TTL myapp:leader").await;
+    assert!((58..=60).contains(&left), "{left}");
+    assert_eq!(rig.run::<Vec<String>>("KEYS myapp:*").await, ["myapp:leader"]);
+    // A plain lock is excluded by us, and we by it.
+    let plain = "SET myapp:leader cron NX PX 9000";
+    assert_eq!(rig.run::<Option<String>>(plain).await, None);
+    release(&*store, &grant.hold).await;
+    assert_eq!(rig.run::<i64>("EXISTS myapp:leader").await, 0);
+    assert_eq!(rig.run::<Option<String>>(plain).await, Some("OK".to_owned()));
+    let lease = taken(acquire(&*store, &claim("myapp:leader", "web-1")).await);
+    assert_eq!(lease.holder.expect("cron").id, "cron");
+    assert!(lease.left > Duration::from_secs(7) && lease.left <= Duration::from_secs(9));
+    // One without an end is waited for a day at a time.
+    rig.run::<()>("SET myapp:leader cron").await;
+    let lease = taken(acquire(&*store, &claim("myapp:leader", "web-1")).await);
+    assert_eq!(lease.left, Duration::from_secs(86_400));
+}
+
+async fn companions_are_forgotten_unless_they_hold_a_checkpoint() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let day = 86_400;
+    let hold = granted(&*store, &claim("a", "me")).await.hold;
+    let left = rig.run::<i64>("TTL tenure:{a}").await;
+    assert!((day + 55..=day + 60).contains(&left), "{left}");
+    let note = Checkpoint::new("row 1").unwrap();
+    assert!(store.save(&hold, 1, &note).await.unwrap().is_held());
+    assert_eq!(rig.run::<i64>("TTL tenure:{a}").await, -1);
+    assert!(renew(&*store, &hold).await.unwrap().is_held());
+    release(&*store, &hold).await;
+    assert_eq!(rig.run::<i64>("TTL tenure:{a}").await, -1, "a checkpoint stays");
+    let hold = granted(&*store, &claim("b", "me")).await.hold;
+    release(&*store, &hold).await;
+    let left = rig.run::<i64>("TTL tenure:{b}").await;
+    assert!((day - 5..=day).contains(&left), "{left}");
+    // Forgotten names are passed over.
+    rig.run::<()>("DEL tenure:{b}").await;
+    assert_eq!(store.observe(&Scope::Prefix(String::new())).await.unwrap().len(), 1);
+}
+
+async fn databases_are_apart() {
+    let rig = Rig::new(DURABLE);
+    let (zero, one) = (rig.open().await, open(&format!("{}/1", rig.url())).await);
+    let name = claim("a", "me").name;
+    let (mut in_zero, mut in_one) =
+        (zero.watch(&Scope::name(&name)), one.watch(&Scope::Prefix("a".to_owned())));
+    assert_eq!(in_zero.next().await, Some(Change::Look));
+    assert_eq!(in_one.next().await, Some(Change::Look));
+    let first = granted(&*zero, &claim("a", "me")).await.hold;
+    let second = granted(&*one, &claim("a", "you")).await.hold;
+    let granted = |hold: &Hold| Change::Granted { name: hold.name.clone(), token: hold.token };
+    assert_eq!(in_zero.next().await, Some(granted(&first)));
+    assert_eq!(in_one.next().await, Some(granted(&second)));
+    assert_eq!(rig.run::<String>("GET a").await, "me");
+}
+
+async fn a_unix_socket_works() {
+    let rig = Rig::new(&["--unixsocket", "redis.sock"]);
+    let path = rig.server.directory().join("redis.sock");
+    let url = format!("redis:///2?socket={}", path.display());
+    let store = open(&url).await;
+    assert_eq!(store.url(), url);
+    granted(&*store, &claim("a", "me")).await;
+    let store = open("redis://?socket=/no/such/socket").await;
+    let error = acquire(&*store, &claim("a", "me")).await.unwrap_err();
+    assert!(error.to_string().contains("/no/such/socket: there is no such socket"), "{error}");
+}
+
+/// How often each of our scripts was called.
+async fn calls(rig: &Rig) -> u64 {
+    let info = rig.run::<String>("INFO commandstats").await;
+    let count = |command: &str| {
+        let line =
+            info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |rest| rest.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    count("evalsha") + count("eval")
+}
+
+async fn acquire_and_renew_take_one_call_each() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    granted(&*store, &claim("warm", "me")).await;
+    let before = calls(&rig).await;
+    let hold = granted(&*store, &claim("a", "me")).await.hold;
+    assert_eq!(calls(&rig).await, before + 1);
+    assert!(renew(&*store, &hold).await.unwrap().is_held());
+    // The server did not know that script yet.
+    assert_eq!(calls(&rig).await, before + 3);
+    assert!(renew(&*store, &hold).await.unwrap().is_held());
+    assert_eq!(calls(&rig).await, before + 4);
+}
+
+async fn a_hundred_thousand_leases() {
+    let rig = Rig::new(FORGETFUL);
+    let store = rig.open().await;
+    let clock = Clock::boot();
+    let claims: Vec<Claim> = (0..100_000).map(|i| claim(&format!("fleet:{i}"), "me")).collect();
+    let timed = async |what: &str,
+                       calls_before: u64,
+                       work: &mut (dyn Future<Output = ()> + Unpin + Send)| {
+        let start = clock.now();
+        work.await;
+        let took = clock.now().since(start);
+        let calls = calls(&rig).await - calls_before;
+        println!("100,000 leases {what}: {took:?}, {calls} calls");
+        calls
+    };
+    granted(&*store, &claim("warm", "me")).await;
+    let mut holds: Vec<Hold> = Vec::new();
+    let mut work = Box::pin(async {
+        for answer in store.acquire(&claims).await.unwrap() {
+            holds.push(answer.unwrap().held().expect("they are free").hold);
+        }
+    });
+    timed("acquired", calls(&rig).await, &mut work).await;
+    drop(work);
+    let again = claim("warm-2", "me");
+    renew(&*store, &granted(&*store, &again).await.hold).await.unwrap();
+    for round in ["renewed", "renewed again"] {
+        let mut work = Box::pin(async {
+            let answers = store.renew(&holds, TTL).await.unwrap();
+            assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_held()));
+        });
+        assert!(timed(round, calls(&rig).await, &mut work).await <= 100);
+    }
+    let mut work = Box::pin(async {
+        let seen = store.observe(&Scope::Prefix("fleet:".to_owned())).await.unwrap();
+        assert_eq!(seen.len(), 100_000);
+    });
+    timed("observed", calls(&rig).await, &mut work).await;
+    drop(work);
+    let mut work = Box::pin(async {
+        let releases: Vec<_> = holds.iter().cloned().map(Into::into).collect();
+        assert!(store.release(&releases).await.unwrap().iter().all(Result::is_ok));
+    });
+    timed("released", calls(&rig).await, &mut work).await;
+}
