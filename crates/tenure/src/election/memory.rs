@@ -93,9 +93,10 @@ impl Memory {
                 let credible = seen.credible(lineage.origin, grant.store_time, trip, timing);
                 seen.over_at(credible, lineage.before, trip, timing)
             }
-            None => trip.back + grant.quarantine,
+            None => trip.back,
         };
-        self.not_before = self.not_before.max(from);
+        // Whoever was seen last may itself have been held back, so the store's own doubt counts for everybody.
+        self.not_before = self.not_before.max(from).max(trip.back + grant.quarantine);
         Ok(self.not_before.max(trip.back))
     }
 }
@@ -241,11 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_waits_only_for_the_quarantine() {
+    fn the_stores_own_doubt_counts_for_newcomers_and_waiters_alike() {
         let mut young = grant(6, 6, Ended::Nothing, 0);
         young.quarantine = Duration::from_secs(12);
         let from = Memory::default().lead_from(trip(0), &young, &timing());
         assert_eq!(from, Ok(at(12_002)));
+        // It saw only the one before, who was held back too and released without having led.
+        let mut released = grant(6, 1, Ended::Released(token(5)), 500);
+        released.quarantine = Duration::from_secs(9);
+        assert_eq!(after_sight(500, released), 502 + 9_000);
     }
 
     #[test]
