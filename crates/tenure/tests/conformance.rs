@@ -52,6 +52,11 @@ pub(crate) trait Subject: Send + Sync {
         None
     }
 
+    /// It is tried where its server is, and required by nobody.
+    fn is_extra(&self) -> bool {
+        false
+    }
+
     /// A fixture for one trial, which lives in the trial's own runtime. `alone`: on a store nobody
     /// else uses.
     ///
@@ -75,7 +80,7 @@ fn main() -> ExitCode {
 
 fn trials(subject: &Arc<dyn Subject>) -> impl Iterator<Item = Trial> {
     let missing = subject.missing();
-    let required = is_required(subject.name());
+    let required = is_required(&**subject);
     PROPERTIES.iter().map(move |property| {
         let cannot = property.needs.iter().find(|&&need| !subject.can(need));
         let name = format!("{}::{}", subject.name(), property.name);
@@ -93,9 +98,12 @@ fn trials(subject: &Arc<dyn Subject>) -> impl Iterator<Item = Trial> {
 }
 
 /// Whether a store that cannot be tried here is a failure.
-fn is_required(subject: &str) -> bool {
+fn is_required(subject: &dyn Subject) -> bool {
     let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
-    required.split([',', ' ']).any(|word| word == "all" || word == subject)
+    required.split([',', ' ']).any(|word| match word {
+        "all" => !subject.is_extra(),
+        word => word == subject.name(),
+    })
 }
 
 fn attempt(subject: &dyn Subject, property: &'static Property) -> Result<(), Failed> {

@@ -63,6 +63,10 @@ impl Subject for Family {
         ability != Ability::Lock
     }
 
+    fn is_extra(&self) -> bool {
+        self.kind == "redis-6"
+    }
+
     fn missing(&self) -> Option<String> {
         servers::find(self.kind, self.program).is_none().then(|| servers::how_to_get(self.kind))
     }
