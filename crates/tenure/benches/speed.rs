@@ -40,6 +40,7 @@ fn main() {
                 uncontended("Redis", &store).await;
                 handover("Redis", &store).await;
                 dead_holder("Redis", &store).await;
+                idle_waiter(&url, &store).await;
                 hundred_thousand(&url, &store).await;
                 drop(server);
             }
@@ -198,6 +199,27 @@ async fn script_calls(url: &str) -> u64 {
     let text: String = info.arg("commandstats").query_async(&mut connection).await.unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Somebody else holds the lease and renews it; what one waiter costs the server meanwhile.
+async fn idle_waiter(url: &str, store: &Arc<dyn Store>) {
+    let clock = Clock::boot();
+    let ttl = Duration::from_millis(1_000);
+    let holder = claim("bench:idle", ttl);
+    let grant = store.acquire(&[holder]).await.unwrap().remove(0).unwrap().held().unwrap();
+    let builder = Election::builder("bench:idle").id("waiter").ttl(ttl);
+    let waiter = builder.start(store.clone()).await.unwrap();
+    clock.sleep(ttl).await;
+    let (before, begun) = (script_calls(url).await, clock.now());
+    let renewals: u32 = 60;
+    for _ in 0..renewals {
+        store.renew(std::slice::from_ref(&grant.hold), ttl).await.unwrap();
+        clock.sleep(ttl / 3).await;
+    }
+    let ttls = clock.now().since(begun).as_secs_f64() / ttl.as_secs_f64();
+    let calls = script_calls(url).await - before - u64::from(renewals);
+    println!("Redis: an idle waiter made {calls} calls in {ttls:.1} TTLs");
+    drop(waiter);
 }
 
 async fn hundred_thousand(url: &str, store: &Arc<dyn Store>) {

@@ -16,9 +16,13 @@ struct Bench {
 
 impl Bench {
     fn new(options: &Options) -> Self {
+        Self::with_rank(options, 0)
+    }
+
+    fn with_rank(options: &Options, rank: u32) -> Self {
         let timing = Timing::new(options, &Limits::new(Grade::B)).unwrap();
         let (name, id) = (Name::new("n").unwrap(), CandidateId::new("me").unwrap());
-        let machine = Machine::new(name, id, timing, 0, 7, START);
+        let machine = Machine::new(name, id, timing, rank, 7, START);
         Bench { machine, now: START, actions: Vec::new() }
     }
 
@@ -306,4 +310,35 @@ fn a_failed_release_is_repeated_until_the_lease_has_run_out_by_itself() {
     }
     assert!(tries > 3, "{tries}");
     assert!(bench.now >= START + Duration::from_millis(3_000));
+}
+
+#[test]
+fn a_lower_rank_comes_later_on_a_free_lease_and_never_much() {
+    for (rank, wait) in [(0, 0), (1, 50), (3, 150), (5, 250), (99, 250)] {
+        let mut bench = Bench::with_rank(&Options::default(), rank);
+        bench.at(0, Event::Woke);
+        let (request, _) = bench.asked();
+        bench.at(1, Event::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
+        let name = Name::new("n").unwrap();
+        bench.at(100, Event::Changed(Change::Freed { name, next: None }));
+        if wait == 0 {
+            bench.asked();
+        } else {
+            assert_eq!(bench.wakes_at(), 100 + wait, "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn an_unwanted_or_drained_candidate_looks_and_does_not_claim() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Wanted(false));
+    assert!(matches!(bench.actions[..], [Action::Observe(_)]), "{:?}", bench.actions);
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Asked(Ask::Drain));
+    assert!(matches!(bench.actions[..], [Action::Observe(_)]), "{:?}", bench.actions);
+    bench.at(1, Event::Asked(Ask::Undrain));
+    bench.at(5_000, Event::Woke);
+    bench.at(9_000, Event::Woke);
+    bench.asked();
 }

@@ -17,13 +17,13 @@
 //!
 //! # What Redis can forget, and what we do about it
 //! The companion says when its visible key was to expire. One that is gone before was deleted or
-//! evicted: the lease can be had, but its origin is new and a newcomer is told to hold it without
-//! leading until the old time has run out ([`Grant::quarantine`]).
+//! evicted: the lease can be had, but its origin is new and whoever gets it is told to hold it
+//! without leading until the old time has run out ([`Grant::quarantine`]).
 //!
 //! `tenure:server` says since when the server has forgotten nothing: since this process of it
 //! began, or longer, if this one and those before it fsynced every write (`appendonly yes`,
 //! `appendfsync always`) and none is a promoted replica. If that is less than `quarantine` ago
-//! (three TTLs), something that was granted may be lost, and newcomers hold back for the rest of
+//! (three TTLs), something that was granted may be lost, and everybody holds back for the rest of
 //! it, on a brand-new server too. A record from before makes its origin anew when it is granted
 //! again, so that waiters hold back. `FLUSHALL` on a server that is up for longer is noticed by
 //! waiters and not by newcomers.

@@ -61,7 +61,8 @@ pub(crate) enum Fact {
     Found {
         value: u64,
     },
-    /// From now on the world is calm: nothing is lost, nobody is paused, everybody is willing, and what was is over.
+    /// The world is calm: nothing is lost, nobody is paused, everybody is willing, and what was is over. Told before each
+    /// exercise.
     Calm,
     /// In the calm: the leader's process died, and what bounds the gap.
     LeaderDied {
@@ -72,7 +73,5 @@ pub(crate) enum Fact {
         bound: Time,
     },
     /// The world ends.
-    Over {
-        bound: Time,
-    },
+    Over,
 }

@@ -1,10 +1,13 @@
 //! One invariant per file; PROOF.md has their names.
 
 mod at_most_one_held;
+mod clean_handover;
+mod crash_failover;
 mod deadline_before_expiry;
 mod fence_strict;
+mod free_lease_is_taken;
 mod garbage_never_grants;
-mod liveness;
+mod healthy_holder_stays;
 mod no_lost_checkpoint;
 mod no_phantom_renewal;
 mod no_resurrection;
@@ -30,6 +33,9 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<stop_before_release::StopBeforeRelease>::default(),
         Box::<garbage_never_grants::GarbageNeverGrants>::default(),
         Box::<no_lost_checkpoint::NoLostCheckpoint>::default(),
-        Box::<liveness::Liveness>::default(),
+        Box::<crash_failover::CrashFailover>::default(),
+        Box::<clean_handover::CleanHandover>::default(),
+        Box::<healthy_holder_stays::HealthyHolderStays>::default(),
+        Box::<free_lease_is_taken::FreeLeaseIsTaken>::default(),
     ]
 }

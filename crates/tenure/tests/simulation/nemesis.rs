@@ -120,7 +120,7 @@ impl World {
         self.see(Fact::Calm)?;
         let ttl = nanos(self.plan.longest_ttl);
         let Some(leader) = self.leader() else {
-            return Err("L5: nobody leads in the calm".to_owned());
+            return Err("L5: somebody was told to lead, and does not".to_owned());
         };
         if self.rng.bool() {
             let bound = self.crash_bound();

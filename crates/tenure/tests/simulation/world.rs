@@ -138,7 +138,7 @@ impl World {
             self.happens(happening)?;
         }
         self.now = self.plan.end;
-        self.see(Fact::Over { bound: self.plan.end - self.plan.calm_from })?;
+        self.see(Fact::Over)?;
         let history = self.history.finish();
         Ok(Outcome { steps: self.steps, terms: self.terms, faults: self.faults, history })
     }
@@ -412,7 +412,7 @@ impl World {
                 let hold = release.hold.clone();
                 self.send(node, Call::Release(request, release));
                 if self.mutant == Mutant::RenewalAfterRelease {
-                    self.see(Fact::SentRenew { hold })?;
+                    return self.act(node, Action::Renew(request + 1, hold), lag);
                 }
                 Ok(())
             }

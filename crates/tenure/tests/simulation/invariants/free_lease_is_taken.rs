@@ -1,0 +1,31 @@
+//! L5: once the faults have stopped and everything had time to settle, somebody leads.
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::{Fact, NodeIndex};
+
+#[derive(Default)]
+pub(super) struct FreeLeaseIsTaken {
+    leader: Option<NodeIndex>,
+}
+
+impl Invariant for FreeLeaseIsTaken {
+    fn name(&self) -> &'static str {
+        "L5 FREE_LEASE_IS_TAKEN"
+    }
+
+    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::Led { node, .. } => self.leader = Some(node),
+            Fact::Told { node, .. } | Fact::Crashed { node } if self.leader == Some(node) => {
+                self.leader = None;
+            }
+            // Before each exercise of the calm, and when all is over, there has been time enough.
+            Fact::Calm | Fact::Over if self.leader.is_none() => {
+                return Err("nobody leads".to_owned());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,27 @@
+//! L4: in the calm, nobody loses a term that nobody asked to end.
+
+use super::Invariant;
+use crate::clock::Time;
+use crate::fact::Fact;
+
+#[derive(Default)]
+pub(super) struct HealthyHolderStays {
+    calm: bool,
+}
+
+impl Invariant for HealthyHolderStays {
+    fn name(&self) -> &'static str {
+        "L4 HEALTHY_HOLDER_STAYS"
+    }
+
+    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+        match *fact {
+            Fact::Calm => self.calm = true,
+            Fact::Told { wanted: false, node, .. } if self.calm => {
+                return Err(format!("node {node} lost its term"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
