@@ -209,12 +209,16 @@ async fn idle_waiter(url: &str, store: &Arc<dyn Store>) {
     let grant = store.acquire(&[holder]).await.unwrap().remove(0).unwrap().held().unwrap();
     let builder = Election::builder("bench:idle").id("waiter").ttl(ttl);
     let waiter = builder.start(store.clone()).await.unwrap();
-    clock.sleep(ttl).await;
+    let renew = async || {
+        let answer = store.renew(std::slice::from_ref(&grant.hold), ttl).await.unwrap().remove(0);
+        assert!(answer.unwrap().is_held(), "the holder stays");
+        clock.sleep(ttl / 3).await;
+    };
+    renew().await;
     let (before, begun) = (script_calls(url).await, clock.now());
     let renewals: u32 = 60;
     for _ in 0..renewals {
-        store.renew(std::slice::from_ref(&grant.hold), ttl).await.unwrap();
-        clock.sleep(ttl / 3).await;
+        renew().await;
     }
     let ttls = clock.now().since(begun).as_secs_f64() / ttl.as_secs_f64();
     let calls = script_calls(url).await - before - u64::from(renewals);

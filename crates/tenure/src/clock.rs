@@ -232,7 +232,7 @@ async fn boot_timer(at: Moment) -> std::io::Result<()> {
 /// Registers a descriptor with the runtime.
 ///
 /// Deprecated because a type could give out another descriptor than it owns. An `OwnedFd` cannot, and the
-/// replacement is an `unsafe fn`, which this crate forbids itself.
+/// replacement is an `unsafe fn`, and one module with those is enough.
 #[allow(deprecated)]
 pub(crate) fn async_fd(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)

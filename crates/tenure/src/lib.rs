@@ -98,6 +98,7 @@ mod elector;
 mod entropy;
 mod error;
 mod fence;
+mod fork;
 pub mod guide;
 mod health;
 mod lease;

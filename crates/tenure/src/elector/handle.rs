@@ -17,6 +17,7 @@ use super::{Command, Seat};
 use crate::clock::{Clock, Moment};
 use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
 use crate::error::{Error, Kind, Result};
+use crate::fork::Process;
 use crate::lease::{CandidateId, Checkpoint, Claim, Name, Token};
 use crate::store::{Grade, Store};
 
@@ -111,7 +112,7 @@ impl Shared {
         Shared {
             name: claim.name.clone(),
             candidate: claim.candidate.clone(),
-            context: Context { clock, store, commands, pid: std::process::id() },
+            context: Context { clock, store, commands, process: Process::current() },
             leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
             state: Mutex::new(State {
                 leader: None,
@@ -288,7 +289,7 @@ impl Election {
     pub fn is_leader(&self) -> bool {
         let until = Moment::from_nanos(self.shared.leader_until.load(Ordering::Acquire));
         let context = &self.shared.context;
-        context.clock.now() < until && context.pid == std::process::id()
+        context.clock.now() < until && context.process.is_current()
     }
 
     /// Who leads, as far as we know: when we last looked or were told.

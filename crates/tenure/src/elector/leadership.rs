@@ -11,6 +11,7 @@ use super::Command;
 use crate::clock::{Clock, Moment};
 use crate::election::{Ending, Event as MachineEvent, Lead, Why};
 use crate::error::Result;
+use crate::fork::Process;
 use crate::lease::{Answer, Checkpoint, Hold, Token};
 use crate::store::Store;
 
@@ -61,7 +62,7 @@ pub(super) struct Context {
     pub(super) store: Arc<dyn Store>,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     /// A forked child has no renewals: there nothing is held.
-    pub(super) pid: u32,
+    pub(super) process: Process,
 }
 
 #[derive(Default)]
@@ -131,7 +132,7 @@ impl Leadership {
     /// It stays true for the time the work has to stop, after [`Leadership::lost`] has come.
     pub fn is_valid(&self) -> bool {
         let context = &self.term.context;
-        context.clock.now() < self.deadline() && context.pid == std::process::id()
+        context.clock.now() < self.deadline() && context.process.is_current()
     }
 
     /// How long the term is certainly still ours.
