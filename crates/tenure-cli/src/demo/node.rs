@@ -73,10 +73,6 @@ fn follow(election: &Election) {
             say(&Word::Follows { leader });
         }
     };
-    // What happened before anybody listened.
-    if let Some(leader) = election.current_leader() {
-        tell(leader);
-    }
     election.on_event(move |event| {
         if let Event::LeaderChanged { to: Some(leader), .. } = event {
             tell(leader);
