@@ -8,6 +8,7 @@ mod fence_strict;
 mod free_lease_is_taken;
 mod garbage_never_grants;
 mod healthy_holder_stays;
+mod in_time;
 mod no_lost_checkpoint;
 mod no_phantom_renewal;
 mod no_resurrection;

@@ -1,12 +1,12 @@
 //! L2: in the calm, a leader that resigns is replaced at once when its work has ended.
 
 use super::Invariant;
+use super::in_time::InTime;
 use crate::clock::Time;
 use crate::fact::Fact;
 
-/// By when the next one must lead.
 #[derive(Default)]
-pub(super) struct CleanHandover(Option<Time>);
+pub(super) struct CleanHandover(InTime);
 
 impl Invariant for CleanHandover {
     fn name(&self) -> &'static str {
@@ -15,13 +15,8 @@ impl Invariant for CleanHandover {
 
     fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
-            Fact::Resigned { bound } => self.0 = Some(at + bound),
-            Fact::Led { .. } | Fact::Over => {
-                let late = self.0.take().and_then(|by| at.checked_sub(by)).filter(|late| *late > 0);
-                if let Some(late) = late {
-                    return Err(format!("the next leader is {late} ns late"));
-                }
-            }
+            Fact::Resigned { bound } => self.0.by(at + bound),
+            Fact::Led { .. } | Fact::Over => return self.0.check(at),
             _ => {}
         }
         Ok(())

@@ -1,0 +1,20 @@
+//! What the bounds share: somebody must lead by a certain time.
+
+use crate::clock::Time;
+
+#[derive(Default)]
+pub(super) struct InTime(Option<Time>);
+
+impl InTime {
+    pub(super) fn by(&mut self, time: Time) {
+        self.0 = Some(time);
+    }
+
+    /// Somebody leads now, or the world is over.
+    pub(super) fn check(&mut self, at: Time) -> Result<(), String> {
+        match self.0.take() {
+            Some(by) if at > by => Err(format!("the next leader is {} ns late", at - by)),
+            _ => Ok(()),
+        }
+    }
+}
