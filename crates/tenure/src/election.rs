@@ -531,9 +531,11 @@ impl Machine {
             Err(error) => self.failed(now, error, out),
             Ok(lease) => {
                 self.answered(out);
+                // It wants nothing, so it is in no hurry: neither when the lease is free nor when it runs out.
                 self.state = State::Waiting { look_at: now + self.timing.retry };
                 if let Some(lease) = lease {
-                    self.wait_for(Trip { sent, back: now }, &lease, out);
+                    self.memory.saw(Trip { sent, back: now }, &lease, &self.timing);
+                    self.learn(&lease, out);
                 }
                 self.look_again(again);
             }

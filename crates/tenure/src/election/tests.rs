@@ -337,8 +337,12 @@ fn an_unwanted_or_drained_candidate_looks_and_does_not_claim() {
     let mut bench = Bench::new(&Options::default());
     bench.at(0, Event::Asked(Ask::Drain));
     assert!(matches!(bench.actions[..], [Action::Observe(_)]), "{:?}", bench.actions);
-    bench.at(1, Event::Asked(Ask::Undrain));
-    bench.at(5_000, Event::Woke);
-    bench.at(9_000, Event::Woke);
+    // On a free lease it is in no hurry either.
+    let mut free = *taken(1, 0);
+    free.holder = None;
+    let Action::Observe(request) = bench.actions[0] else { panic!("{:?}", bench.actions) };
+    bench.at(2, Event::Observed(request, Ok(Some(free))));
+    assert_eq!(bench.wakes_at(), 4_002);
+    bench.at(10, Event::Asked(Ask::Undrain));
     bench.asked();
 }

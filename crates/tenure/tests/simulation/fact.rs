@@ -39,6 +39,11 @@ pub(crate) enum Fact {
         node: NodeIndex,
         hold: Hold,
     },
+    /// A candidate with this TTL asked something of the store.
+    Called {
+        node: NodeIndex,
+        ttl: Time,
+    },
     /// A renewal or release under `hold` changed a record that was held by `was`.
     ChangedBy {
         hold: Hold,
@@ -61,7 +66,7 @@ pub(crate) enum Fact {
     Found {
         value: u64,
     },
-    /// The world is calm: nothing is lost, nobody is paused, everybody is willing, and what was is over. Told before each
+    /// The world is calm: nothing is lost, nobody is paused, those that are willing are enough, and what was is over. Told before each
     /// exercise.
     Calm,
     /// In the calm: the leader's process died, and what bounds the gap.

@@ -6,6 +6,7 @@ mod crash_failover;
 mod deadline_before_expiry;
 mod fence_strict;
 mod free_lease_is_taken;
+mod frugal_when_calm;
 mod garbage_never_grants;
 mod healthy_holder_stays;
 mod in_time;
@@ -38,5 +39,6 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<clean_handover::CleanHandover>::default(),
         Box::<healthy_holder_stays::HealthyHolderStays>::default(),
         Box::<free_lease_is_taken::FreeLeaseIsTaken>::default(),
+        Box::<frugal_when_calm::FrugalWhenCalm>::default(),
     ]
 }

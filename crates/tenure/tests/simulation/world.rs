@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fastrand::Rng;
 use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase, Why};
 use tenure::store::Change;
-use tenure::{Answer, Claim, Moment};
+use tenure::{Answer, Claim, Moment, Token};
 
 use super::clock::Time;
 use super::fact::{Fact, NodeIndex};
@@ -93,6 +93,8 @@ pub(crate) struct World {
     terms: u64,
     counter: u64,
     talking: bool,
+    /// The origin that one of the mutants gives to every record.
+    first: Token,
 }
 
 impl World {
@@ -116,6 +118,7 @@ impl World {
             terms: 0,
             counter: 0,
             talking: false,
+            first: Token::new(1).expect("a token"),
             plan,
         }
     }
@@ -322,9 +325,18 @@ impl World {
             (Mutant::LateAnswers, Event::Renewed(request, answer)) => {
                 Event::Renewed(asked.unwrap_or(request), answer)
             }
+            // Nothing that would show that the store forgot, or that its clock ran ahead.
             (Mutant::NoMemory, Event::Acquired(request, Ok(Answer::Taken(mut lease)))) => {
-                lease.lineage = None;
+                lease.store_time = None;
+                if let Some(lineage) = &mut lease.lineage {
+                    lineage.origin = self.first;
+                }
                 Event::Acquired(request, Ok(Answer::Taken(lease)))
+            }
+            (Mutant::NoMemory, Event::Acquired(request, Ok(Answer::Held(mut grant)))) => {
+                grant.store_time = None;
+                grant.lineage.origin = self.first;
+                Event::Acquired(request, Ok(Answer::Held(grant)))
             }
             (_, event) => event,
         }
@@ -390,6 +402,13 @@ impl World {
         if let Action::Acquire(request, _) | Action::Renew(request, _) = action {
             let local = self.nodes[node].plan.clock.at(self.now);
             self.nodes[node].asked = Some((request, local));
+        }
+        if matches!(
+            action,
+            Action::Acquire(..) | Action::Renew(..) | Action::Release(..) | Action::Observe(_)
+        ) {
+            let ttl = nanos(self.nodes[node].plan.timing.ttl);
+            self.see(Fact::Called { node, ttl })?;
         }
         match action {
             Action::Acquire(request, nonce) => {
@@ -476,7 +495,7 @@ impl World {
         self.believes(until, &token)
     }
 
-    fn believes(&mut self, until: Time, token: &tenure::Token) -> Result<(), String> {
+    fn believes(&mut self, until: Time, token: &Token) -> Result<(), String> {
         // A store that forgets has no expiry to compare with.
         if self.plan.forgetful {
             return Ok(());
