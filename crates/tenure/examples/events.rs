@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .ends_with_process(true)
         .start(store)
         .await?;
-    // A listener hears what happens from now on. What happened before is in the status.
+    // A listener is first told what is true already, and then what happens.
     let mut events = election.events();
     let listener = tokio::spawn(async move {
         while let Some(event) = events.next().await {
