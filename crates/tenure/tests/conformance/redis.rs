@@ -102,7 +102,7 @@ impl Private {
             arguments.extend(user.split(' '));
         }
         let answers = async || answers(port).await;
-        let server = wait_for(Server::start(Scratch::new(), program, arguments, answers))?;
+        let server = wait_for(Server::start(Scratch::in_memory(), program, arguments, answers))?;
         Ok(Private { server, port, limited })
     }
 

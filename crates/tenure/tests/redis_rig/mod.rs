@@ -84,7 +84,7 @@ impl Rig {
         all.extend(arguments);
         let program = servers::find(KIND, "redis-server").expect("it was there a moment ago");
         let ready = async || answers(login, port).await;
-        let server = wait_for(Server::start(Scratch::new(), program, all, ready));
+        let server = wait_for(Server::start(Scratch::in_memory(), program, all, ready));
         Rig { server: server.expect("a server"), port, login: login.to_owned() }
     }
 

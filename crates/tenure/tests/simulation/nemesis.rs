@@ -107,14 +107,18 @@ impl World {
             if self.nodes[node].machine.is_none() {
                 self.start(node);
             }
-            self.tell(node, Event::Health(true));
-            self.tell(node, Event::Asked(Ask::Undrain));
         }
+        // What was on its way to somebody who was paused has arrived by then.
+        let ttl = nanos(self.plan.longest_ttl);
+        let arrived = self.now + 4 * ttl;
         // Sometimes one only looks on; the others are enough.
-        if self.rng.u8(0..3) == 0 {
-            self.tell(0, Event::Asked(Ask::Drain));
+        let onlooker = self.rng.u8(0..3) == 0;
+        for node in 0..self.nodes.len() {
+            let ask = if onlooker && node == 0 { Ask::Drain } else { Ask::Undrain };
+            self.at(arrived, Happening::Tell(node, Box::new(Event::Health(true))));
+            self.at(arrived, Happening::Tell(node, Box::new(Event::Asked(ask))));
         }
-        let settle = 8 * nanos(self.plan.longest_ttl) + 10 * SECOND;
+        let settle = 8 * ttl + 10 * SECOND;
         self.at(self.now + settle, Happening::Exercise);
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::record::{LiveMark, Record};
 use super::rules::{At, Judged, Step, Verb};
 use super::sight::{Judge, Right, Sight, look};
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::lease::{Name, Token};
 
 /// From this many new records on, the file system is synced once instead of each of them.
@@ -119,7 +119,8 @@ impl<'a> Pass<'a> {
             },
             // A waiter needs no lock to learn that it has to wait: a hundred of them are in nobody's way.
             Ok(Some(Step::Answer(answer))) if V::CLAIMS => Slot::Done(Ok(answer)),
-            Err(error) if V::CLAIMS => Slot::Done(Err(error)),
+            // What could not be read for others who write is read again under the lock.
+            Err(error) if V::CLAIMS && error.kind() != Kind::Unavailable => Slot::Done(Err(error)),
             Ok(_) | Err(_) => Slot::Open(None),
         }
     }
