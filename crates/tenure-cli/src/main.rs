@@ -4,9 +4,16 @@ mod args;
 mod choice;
 mod demo;
 mod doctor;
+mod duration;
 mod exit;
 mod logs;
 mod output;
+mod reach;
+mod revoke;
+mod status;
+mod steer;
+mod target;
+mod time;
 
 use std::process::ExitCode;
 
@@ -26,6 +33,11 @@ fn run(args: &Args) -> Exit {
         Command::Demo(demo) => demo::run(args, demo),
         Command::DemoNode => demo::node::run(),
         Command::Doctor => doctor::run(args),
+        Command::Status(status) => status::run(args, status),
+        Command::Resign(resign) => steer::resign(args, resign),
+        Command::Drain(drain) => steer::drain(args, drain),
+        Command::Undrain(drain) => steer::undrain(args, drain),
+        Command::Revoke(revoke) => revoke::run(args, revoke),
     };
     done.unwrap_or_else(|error| output::failed(&error, args.json))
 }

@@ -17,6 +17,16 @@ pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
     }
 }
 
+/// `text` from a stranger, with whatever would act on a terminal written out.
+pub(crate) fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Those three do nothing, and are in many a sentence of our own.
+        if matches!(c, '\'' | '"' | '\\') { safe.push(c) } else { safe.extend(c.escape_debug()) }
+    }
+    safe
+}
+
 /// One JSON object on a line of its own.
 pub(crate) fn json(value: &impl Serialize) -> tenure::Result<()> {
     let text = serde_json::to_string(value)
@@ -50,4 +60,15 @@ pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
     };
     // Nothing is left to tell it to if stderr is gone.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_written_out() {
+        assert_eq!(printable("it's \"ö\" \\"), "it's \"ö\" \\");
+        assert_eq!(printable("a\x1b[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
+    }
 }
