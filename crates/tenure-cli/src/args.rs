@@ -13,9 +13,11 @@ use crate::demo::DemoArgs;
 use crate::exit::Exit;
 use crate::logs::{Format, Level};
 use crate::output;
+use crate::pages::{ManArgs, Shell};
 use crate::revoke::RevokeArgs;
 use crate::status::StatusArgs;
 use crate::steer::{DrainArgs, ResignArgs};
+use crate::watch::WatchArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,6 +91,8 @@ Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corr
     Doctor,
     /// Who leads what, in which term, for how long
     Status(StatusArgs),
+    /// Who leads what, and each change as it comes
+    Watch(WatchArgs),
     /// Asks the leader to hand over, and reports who leads then
     Resign(ResignArgs),
     /// Asks a candidate to stop leading and not to campaign
@@ -97,6 +101,20 @@ Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corr
     Undrain(DrainArgs),
     /// Break-glass: takes a lease away from a leader that does not answer
     Revoke(RevokeArgs),
+    /// Prints what a shell needs to complete our command line
+    #[command(after_help = "\
+Examples:
+  tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+  tenure completions zsh > ~/.zfunc/_tenure
+  tenure completions fish > ~/.config/fish/completions/tenure.fish
+
+Exit codes: 0 done, 125 usage.")]
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+    /// Prints the manual page, or writes one for each command
+    Man(ManArgs),
 }
 
 impl Args {

@@ -6,14 +6,17 @@ mod demo;
 mod doctor;
 mod duration;
 mod exit;
+mod interruption;
 mod logs;
 mod output;
+mod pages;
 mod reach;
 mod revoke;
 mod status;
 mod steer;
 mod target;
 mod time;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,9 @@ fn run(args: &Args) -> Exit {
         Command::Drain(drain) => steer::drain(args, drain),
         Command::Undrain(drain) => steer::undrain(args, drain),
         Command::Revoke(revoke) => revoke::run(args, revoke),
+        Command::Watch(watch) => watch::run(args, watch),
+        Command::Completions { shell } => pages::completions(*shell),
+        Command::Man(man) => pages::man(man),
     };
     done.unwrap_or_else(|error| output::failed(&error, args.json))
 }

@@ -7,14 +7,19 @@ use tenure::Error;
 
 use crate::exit::Exit;
 
-/// One line of data. A reader that has gone away (`| head`) wants no more: that is no failure.
-pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
-    match writeln!(io::stdout().lock(), "{}", text.as_ref()) {
+/// Text as it is. A reader that has gone away (`| head`) wants no more: that is no failure.
+pub(crate) fn raw(text: &str) -> tenure::Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::denied(format!("cannot write to stdout: {error}")))
         }
         _ => Ok(()),
     }
+}
+
+/// One line of data.
+pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
+    raw(&format!("{}\n", text.as_ref()))
 }
 
 /// `text` from a stranger, with whatever would act on a terminal written out.

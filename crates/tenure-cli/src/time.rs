@@ -1,5 +1,7 @@
 //! Points in time as people and JSON get them: RFC 3339, UTC, with milliseconds.
 
+use tenure::Clock;
+
 /// `2025-06-18T15:00:00.000Z`, from Unix milliseconds.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let (seconds, ms) = (unix_ms / 1_000, unix_ms % 1_000);
@@ -7,6 +9,11 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Now, for whoever reads it: nothing is decided by it.
+pub(crate) fn now() -> String {
+    rfc3339(Clock::boot().minting_micros() / 1_000)
 }
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.

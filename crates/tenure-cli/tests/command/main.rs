@@ -7,8 +7,10 @@
 mod candidates;
 mod demo;
 mod doctor;
+mod pages;
 mod secrets;
 mod status;
 mod steer;
 mod support;
 mod usage;
+mod watch;
