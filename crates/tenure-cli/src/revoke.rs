@@ -67,17 +67,14 @@ async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     let name = &revoke.name;
     let scope = Target::One(name.clone()).scope();
     let lease = reach::observe(store, &scope).await?.pop().transpose()?;
-    let leads = match lease.and_then(|lease| lease.holder) {
-        Some(holder) => format!("'{}' leads '{name}'.", output::printable(&holder.id)),
-        None => format!("Nobody leads '{name}'."),
+    let Some(holder) = lease.and_then(|lease| lease.holder) else {
+        return Ok(format!("Nobody leads '{name}': only its token will be raised."));
     };
     let then = match revoke.now {
-        true => {
-            "Another can lead at once, before the old one has noticed: two leaders are possible."
-        }
-        false => "Its renewals are refused, and another can lead when its time has run out.",
+        true => "Another can lead at once, before it has noticed: two leaders are possible.",
+        false => "Its renewals will be refused, and another can lead when its time has run out.",
     };
-    Ok(format!("{leads} {then}"))
+    Ok(format!("'{}' leads '{name}'. {then}", output::printable(&holder.id)))
 }
 
 /// Ends here unless the name is typed.
