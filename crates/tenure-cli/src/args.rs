@@ -13,12 +13,18 @@ use crate::demo::DemoArgs;
 use crate::exit::Exit;
 use crate::logs::{Format, Level};
 use crate::output;
+use crate::pages::{ManArgs, Shell};
+use crate::revoke::RevokeArgs;
+use crate::status::StatusArgs;
+use crate::steer::{DrainArgs, ResignArgs};
+use crate::watch::WatchArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   tenure demo                                    a leader killed, stopped, frozen, and replaced
   tenure doctor                                  what the default directory promises
   tenure --store redis://127.0.0.1:6379 doctor   what that Redis promises
+  tenure status                                  who leads what
 
 Exit codes: 0 done, 1 the answer is no, 122 store unreachable, 123 an operator must act,
 125 usage.";
@@ -83,6 +89,32 @@ Examples:
 
 Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
     Doctor,
+    /// Who leads what, in which term, for how long
+    Status(StatusArgs),
+    /// Who leads what, and each change as it comes
+    Watch(WatchArgs),
+    /// Asks the leader to hand over, and reports who leads then
+    Resign(ResignArgs),
+    /// Asks a candidate to stop leading and not to campaign
+    Drain(DrainArgs),
+    /// Asks a candidate to campaign again
+    Undrain(DrainArgs),
+    /// Break-glass: takes a lease away from a leader that does not answer
+    Revoke(RevokeArgs),
+    /// Prints what a shell needs to complete our command line
+    #[command(after_help = "\
+Examples:
+  tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+  tenure completions zsh > ~/.zfunc/_tenure
+  tenure completions fish > ~/.config/fish/completions/tenure.fish
+
+Exit codes: 0 done, 125 usage.")]
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+    /// Prints the manual page, or writes one for each command
+    Man(ManArgs),
 }
 
 impl Args {

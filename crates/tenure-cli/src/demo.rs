@@ -19,12 +19,11 @@ use clap::{Args as ClapArgs, ValueEnum};
 use rustix::process::Signal;
 use tenure::store::{Scope, Store};
 use tenure::{Error, Name, Result};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{doctor, logs, output};
+use crate::{doctor, interruption, logs, output};
 use cast::Cast;
 use judge::{Faults, Verdict};
 use scratch::Scratch;
@@ -170,7 +169,7 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     faults.retain(|fault| *fault != Fault::None);
     crate::runtime()?.block_on(async {
         // Before anything exists that would have to be cleaned up.
-        let interrupted = interruption()?;
+        let interrupted = interruption::caught()?;
         let scratch = Scratch::new(demo.keep)?;
         let exit = stage(args, demo, &faults, &scratch, interrupted).await;
         if let Some(path) = scratch.kept().filter(|_| !args.json) {
@@ -240,21 +239,4 @@ fn answered_for(scenes: Vec<Scene>, verdict: &Verdict) -> Vec<(Scene, Faults)> {
         (scene, faults)
     };
     scenes.into_iter().zip(ends).map(answer).collect()
-}
-
-/// Ends when somebody wants us to.
-fn interruption() -> Result<impl Future<Output = ()>> {
-    let on = |kind| {
-        signal(kind).map_err(|error| Error::denied(format!("cannot catch signals: {error}")))
-    };
-    let mut int = on(SignalKind::interrupt())?;
-    let mut term = on(SignalKind::terminate())?;
-    let mut hangup = on(SignalKind::hangup())?;
-    Ok(async move {
-        tokio::select! {
-            _ = int.recv() => {}
-            _ = term.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    })
 }

@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tenure::Result;
 use tenure::store::{Check, Grade, Limits, Report, Store, Verdict};
-use tenure::{Clock, Error, Result};
 
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::output;
-
-/// Whoever asks is waiting; a store that says nothing for so long is down.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::{output, reach};
 
 pub(crate) fn run(args: &Args) -> Result<Exit> {
     let choice = Choice::of(args)?;
@@ -30,14 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit> {
 
 /// Looks at the store, but not for ever.
 pub(crate) async fn examine(store: &dyn Store) -> Result<Report> {
-    let clock = Clock::boot();
-    tokio::select! {
-        report = store.examine() => report,
-        () = clock.sleep(PATIENCE) => Err(Error::unavailable(format!(
-            "{} has not answered for {} s: is it running, and is the way to it open?",
-            store.url(), PATIENCE.as_secs()
-        ))),
-    }
+    reach::patiently(&store.url(), reach::PATIENCE, store.examine()).await
 }
 
 fn is_well(report: &Report) -> bool {

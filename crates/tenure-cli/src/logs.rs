@@ -50,7 +50,7 @@ pub(crate) fn level(args: &Args) -> Level {
     let default = match args.command {
         // The demo tells its story itself; the same again from the library would drown it.
         Command::Demo(_) | Command::DemoNode => Level::Warn,
-        Command::Doctor => Level::Info,
+        _ => Level::Info,
     };
     args.log_level.unwrap_or(if args.quiet { Level::Error } else { default })
 }

@@ -4,9 +4,19 @@ mod args;
 mod choice;
 mod demo;
 mod doctor;
+mod duration;
 mod exit;
+mod interruption;
 mod logs;
 mod output;
+mod pages;
+mod reach;
+mod revoke;
+mod status;
+mod steer;
+mod target;
+mod time;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -26,6 +36,14 @@ fn run(args: &Args) -> Exit {
         Command::Demo(demo) => demo::run(args, demo),
         Command::DemoNode => demo::node::run(),
         Command::Doctor => doctor::run(args),
+        Command::Status(status) => status::run(args, status),
+        Command::Resign(resign) => steer::resign(args, resign),
+        Command::Drain(drain) => steer::drain(args, drain),
+        Command::Undrain(drain) => steer::undrain(args, drain),
+        Command::Revoke(revoke) => revoke::run(args, revoke),
+        Command::Watch(watch) => watch::run(args, watch),
+        Command::Completions { shell } => pages::completions(*shell),
+        Command::Man(man) => pages::man(man),
     };
     done.unwrap_or_else(|error| output::failed(&error, args.json))
 }

@@ -7,14 +7,29 @@ use tenure::Error;
 
 use crate::exit::Exit;
 
-/// One line of data. A reader that has gone away (`| head`) wants no more: that is no failure.
-pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
-    match writeln!(io::stdout().lock(), "{}", text.as_ref()) {
+/// Text as it is. A reader that has gone away (`| head`) wants no more: that is no failure.
+pub(crate) fn raw(text: &str) -> tenure::Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::denied(format!("cannot write to stdout: {error}")))
         }
         _ => Ok(()),
     }
+}
+
+/// One line of data.
+pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
+    raw(&format!("{}\n", text.as_ref()))
+}
+
+/// `text` from a stranger, with whatever would act on a terminal written out.
+pub(crate) fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Those three do nothing, and are in many a sentence of our own.
+        if matches!(c, '\'' | '"' | '\\') { safe.push(c) } else { safe.extend(c.escape_debug()) }
+    }
+    safe
 }
 
 /// One JSON object on a line of its own.
@@ -50,4 +65,15 @@ pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
     };
     // Nothing is left to tell it to if stderr is gone.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_written_out() {
+        assert_eq!(printable("it's \"ö\" \\"), "it's \"ö\" \\");
+        assert_eq!(printable("a\x1b[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
+    }
 }

@@ -4,8 +4,13 @@
 // clippy.toml allows it in tests, but does not know a test's helpers for such.
 #![allow(clippy::unwrap_used)]
 
+mod candidates;
 mod demo;
 mod doctor;
+mod pages;
 mod secrets;
+mod status;
+mod steer;
 mod support;
 mod usage;
+mod watch;

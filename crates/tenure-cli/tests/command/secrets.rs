@@ -51,3 +51,28 @@ fn a_url_in_the_wrong_place_is_quoted_without_its_password() {
     let glued = format!("--stroe={URL}");
     discreet(&world.run(&[&glued, "doctor"])).exits(125);
 }
+
+#[test]
+fn those_that_look_and_ask_are_as_discreet() {
+    let world = World::new();
+    for args in [
+        &["status"][..],
+        &["status", "a", "--json"],
+        &["watch", "--json"],
+        &["resign", "a"],
+        &["drain", "a", "b"],
+        &["undrain", "a", "b", "--json"],
+        &["revoke", "a", "--yes"],
+    ] {
+        let command = || world.command(&["--log-level", "trace"]);
+        let ran = Ran::new(command().args(args).env("TENURE_STORE", URL).output().unwrap());
+        discreet(&ran).exits(122);
+    }
+    for args in [&["status", URL][..], &["resign", URL], &["drain", "a", URL, "--json"]] {
+        discreet(&world.run(args)).exits(125);
+    }
+    for args in [&["man"][..], &["completions", "zsh"], &["resign", "--help"]] {
+        let ran = Ran::new(world.command(args).env("TENURE_STORE", URL).output().unwrap());
+        discreet(&ran).exits(0);
+    }
+}

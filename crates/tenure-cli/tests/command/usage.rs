@@ -6,7 +6,18 @@ use crate::support::World;
 fn help_has_examples_and_is_no_mistake() {
     let world = World::new();
     world.run(&["--help"]).exits(0).says("Examples:").says("tenure demo").says("TENURE_STORE");
-    for command in ["demo", "doctor"] {
+    for command in [
+        "demo",
+        "doctor",
+        "status",
+        "resign",
+        "drain",
+        "undrain",
+        "revoke",
+        "watch",
+        "completions",
+        "man",
+    ] {
         world.run(&[command, "--help"]).exits(0).says("Examples:");
         world.run(&["help", command]).exits(0).says("Examples:");
     }

@@ -1,0 +1,45 @@
+//! The way to the store, for commands that look or ask and are waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::store::{Scope, Store};
+use tenure::{Clock, Error, Lease, Result};
+
+use crate::args::Args;
+use crate::choice::Choice;
+
+/// Whoever asks is waiting; a store that says nothing for so long is down.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The chosen store, if what others do can be seen in it.
+pub(crate) async fn open(args: &Args) -> Result<Arc<dyn Store>> {
+    let choice = Choice::of(args)?;
+    if choice.url.starts_with("memory:") {
+        return Err(Error::invalid(
+            "'memory:' is seen by one process only, so there is nothing to see here: give another store",
+        ));
+    }
+    patiently(&tenure::store::shown(&choice.url), PATIENCE, tenure::open(&choice.url)).await
+}
+
+/// Reads now, but does not wait for ever.
+pub(crate) async fn observe(store: &dyn Store, scope: &Scope) -> Result<Vec<Result<Lease>>> {
+    patiently(&store.url(), PATIENCE, store.observe(scope)).await
+}
+
+/// What `asked` comes to, or that the store at `url` has not answered.
+pub(crate) async fn patiently<T>(
+    url: &str,
+    patience: Duration,
+    asked: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let clock = Clock::boot();
+    tokio::select! {
+        answer = asked => answer,
+        () = clock.sleep(patience) => Err(Error::unavailable(format!(
+            "{url} has not answered for {} s: is it running, and is the way to it open?",
+            patience.as_secs()
+        ))),
+    }
+}

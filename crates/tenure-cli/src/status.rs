@@ -1,0 +1,144 @@
+//! `tenure status`: who leads what, read once.
+
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use serde::Serialize;
+use tenure::{Lease, Name, Result};
+
+use crate::args::Args;
+use crate::exit::Exit;
+use crate::target::{Target, target};
+use crate::{duration, output, reach, time};
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure status
+  tenure status billing:nightly
+  tenure status 'billing:*' --json
+
+Exit codes: 0 done, or somebody leads NAME; 1 nobody leads NAME; 122 store unreachable;
+123 an operator must act; 125 usage.")]
+pub(crate) struct StatusArgs {
+    /// One lease, or those that begin like this [default: all but Tenure's own, 'tenure:*']
+    #[arg(value_name = "NAME | 'PREFIX*'", value_parser = target)]
+    target: Option<Target>,
+}
+
+pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
+    let target = status.target.clone().unwrap_or_else(Target::all);
+    crate::runtime()?.block_on(async {
+        let store = reach::open(args).await?;
+        let found = reach::observe(&*store, &target.scope()).await?;
+        match &target {
+            Target::One(name) => one(args, name, found.into_iter().next().transpose()?.as_ref()),
+            Target::Prefix(_) => {
+                let leases = readable(found, args.json);
+                let shown = leases.iter().filter(|lease| target.shows(&lease.name));
+                many(args, shown.map(Row::from).collect(), &store.url())
+            }
+        }
+    })
+}
+
+/// What can be read; the rest is told of on stderr.
+fn readable(found: Vec<Result<Lease>>, json: bool) -> Vec<Lease> {
+    let tell = |error: &tenure::Error| {
+        output::tell(error.kind().as_str(), &output::printable(&error.to_string()), json);
+    };
+    found.into_iter().filter_map(|lease| lease.inspect_err(tell).ok()).collect()
+}
+
+fn one(args: &Args, name: &Name, lease: Option<&Lease>) -> Result<Exit> {
+    let row = lease.map_or_else(|| Row::never_used(name), Row::from);
+    if args.json {
+        output::json(&row)?;
+    } else if row.current_leader.is_some() {
+        output::line(table(&[&row]))?;
+    } else {
+        output::line(format!("Nobody leads '{name}'."))?;
+    }
+    Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
+}
+
+fn many(args: &Args, mut rows: Vec<Row>, url: &str) -> Result<Exit> {
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    if args.json {
+        output::json(&rows)?;
+    } else if rows.is_empty() {
+        output::line(format!("No such lease on {url}."))?;
+    } else {
+        output::line(table(&rows.iter().collect::<Vec<_>>()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A lease in JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    name: String,
+    pub(crate) current_leader: Option<String>,
+    /// Of the current term, or of the last one if nobody leads.
+    token: Option<u64>,
+    pub(crate) expires_in_ms: Option<u64>,
+    since: Option<String>,
+    // Known once there are schedules and candidates that show themselves.
+    count: Option<u64>,
+    last_run: Option<()>,
+    candidates: [(); 0],
+}
+
+impl Row {
+    fn never_used(name: &Name) -> Row {
+        Row {
+            name: name.to_string(),
+            current_leader: None,
+            token: None,
+            expires_in_ms: None,
+            since: None,
+            count: None,
+            last_run: None,
+            candidates: [],
+        }
+    }
+}
+
+impl From<&Lease> for Row {
+    fn from(lease: &Lease) -> Row {
+        let held = lease.holder.is_some();
+        let left = u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
+        Row {
+            current_leader: lease.holder.as_ref().map(|holder| holder.id.clone()),
+            token: lease.token.map(|token| token.get()),
+            expires_in_ms: held.then_some(left),
+            since: lease.since.filter(|_| held).map(time::rfc3339),
+            ..Row::never_used(&lease.name)
+        }
+    }
+}
+
+/// The rows for people, each column as wide as its widest cell.
+fn table(rows: &[&Row]) -> String {
+    let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "SINCE"].map(str::to_owned);
+    let none = || "-".to_owned();
+    let cells = |row: &&Row| {
+        let left = row.expires_in_ms.map(|ms| duration::shown(Duration::from_millis(ms)));
+        [
+            row.name.clone(),
+            row.current_leader.as_deref().map_or_else(none, output::printable),
+            row.token.map_or_else(none, |token| token.to_string()),
+            left.unwrap_or_else(none),
+            row.since.clone().unwrap_or_else(none),
+        ]
+    };
+    let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..5).map(|column| width(column).unwrap_or(0)).collect();
+    let text = lines.iter().map(|line| {
+        let padded = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    text.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,82 @@
+//! `tenure status`.
+
+use serde_json::json;
+
+use crate::candidates::{NAME, Place};
+use crate::support::World;
+
+#[test]
+fn a_name_never_used_is_led_by_nobody() {
+    let place = Place::new();
+    place.run(&["status", NAME]).exits(1).says("Nobody leads 'billing:nightly'.");
+    let answer = place.run(&["status", NAME, "--json"]).exits(1).json();
+    let pinned = json!({"name": NAME, "currentLeader": null, "token": null, "expiresInMs": null,
+        "since": null, "count": null, "lastRun": null, "candidates": []});
+    assert_eq!(answer, pinned);
+    place.run(&["status"]).exits(0).says("No such lease on file:");
+    assert_eq!(place.run(&["status", "--json"]).exits(0).json(), json!([]));
+}
+
+#[test]
+fn a_leader_is_shown_in_text_and_in_json() {
+    let place = Place::new();
+    let leader = place.leader(NAME, "a");
+    let token = leader.status().token.unwrap().get();
+    let ran = place.run(&["status", NAME]);
+    ran.exits(0).says("NAME  ").says("LEADER").says("EXPIRES IN").says(&token.to_string());
+    let ran = place.run(&["status", NAME, "--json"]);
+    assert!(ran.exits(0).stdout.starts_with(r#"{"name":"billing:nightly","currentLeader":"a","#));
+    let answer = ran.json();
+    assert_eq!(answer["token"], token);
+    assert!((1..=3_000).contains(&answer["expiresInMs"].as_u64().unwrap()), "{answer}");
+    let since = answer["since"].as_str().unwrap();
+    assert!(since.starts_with("20") && since.ends_with('Z') && since.len() == 24, "{since}");
+    assert_eq!(answer.as_object().unwrap().len(), 8, "{answer}");
+    place.runtime.block_on(leader.stop());
+    let answer = place.run(&["status", NAME, "--json"]).exits(1).json();
+    assert_eq!(answer["currentLeader"], json!(null));
+    assert_eq!(answer["expiresInMs"], json!(null));
+    assert_eq!(answer["token"], token, "of the last term");
+}
+
+#[test]
+fn a_prefix_chooses_and_our_own_names_are_kept_back() {
+    let place = Place::new();
+    let _a = place.leader("a:x", "node-1");
+    let _b = place.leader("b:x", "node-1");
+    place.run(&["drain", "a:x", "nobody", "--wait", "100ms"]);
+    let names = |args: &[&str]| -> Vec<String> {
+        let answer = place.run(args).exits(0).json();
+        let name = |row: &serde_json::Value| row["name"].as_str().unwrap().to_owned();
+        answer.as_array().unwrap().iter().map(name).collect()
+    };
+    assert_eq!(names(&["status", "--json"]), ["a:x", "b:x"]);
+    assert_eq!(names(&["status", "--json", "a*"]), ["a:x"]);
+    assert_eq!(names(&["status", "--json", "c*"]), [""; 0]);
+    assert_eq!(names(&["status", "--json", "tenure:*"]), ["tenure:ask:a:x"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
+    let place = Place::new();
+    let _leader = place.leader("good", "a");
+    std::fs::write(place.directory().join("leases/bad.lease"), "\x1b[2Jnonsense").unwrap();
+    let ran = place.run(&["status"]);
+    ran.exits(0).says("good").complains("bad.lease");
+    assert!(!ran.stderr.contains('\x1b'), "{:?}", ran.stderr);
+    let ran = place.run(&["status", "--json"]);
+    assert_eq!(ran.exits(0).json().as_array().unwrap().len(), 1);
+    ran.complains(r#""kind":"corrupt""#);
+    place.run(&["status", "bad"]).exits(123).complains("bad.lease");
+}
+
+#[test]
+fn mistakes_and_a_store_that_is_down() {
+    let world = World::new();
+    world.run(&["status", "a b"]).exits(125).complains("' '");
+    world.run(&["status", "a*b"]).exits(125).complains("'*'");
+    world.run(&["--store", "memory:", "status"]).exits(125).complains("one process only");
+    if cfg!(feature = "redis") {
+        world.run(&["--store", "redis://127.0.0.1:1", "status", "a"]).exits(122);
+    }
+}
