@@ -323,6 +323,12 @@ impl Claim {
     pub fn new(name: Name, candidate: CandidateId, nonce: Nonce, ttl: Duration) -> Self {
         Claim { name, candidate, nonce, ttl, note: Note::default(), ends_with_process: false }
     }
+
+    /// The proof that this claim was granted in the term `token`: for stores.
+    pub fn held_in(&self, token: Token) -> Hold {
+        let (name, candidate) = (self.name.clone(), self.candidate.clone());
+        Hold { name, candidate, nonce: self.nonce, token }
+    }
 }
 
 /// The proof of holding: what a store compares before it changes anything.

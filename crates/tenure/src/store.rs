@@ -173,7 +173,7 @@ pub struct Limits {
     pub min_ttl: Duration,
     /// The longest TTL it takes.
     pub max_ttl: Duration,
-    /// What it promises at best; [`Store::examine`] may find less.
+    /// What it promises, as far as it is known by now; never better than what [`Store::examine`] finds.
     pub grade: Grade,
     /// Other machines see it too.
     pub shared: bool,

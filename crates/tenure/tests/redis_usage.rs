@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::store::{Change, Scope};
+use tenure::store::{Change, Grade, Scope};
 use tenure::{Checkpoint, Claim, Clock, Hold};
 
 mod redis_rig;
@@ -21,6 +21,8 @@ use redis_rig::{
 fn main() -> ExitCode {
     redis_rig::main(tests![
         the_visible_key_is_what_people_know,
+        a_lease_never_lasts_less_than_its_ttl,
+        no_server_is_called_better_than_it_is,
         companions_are_forgotten_unless_they_hold_a_checkpoint,
         databases_are_apart,
         a_unix_socket_works,
@@ -50,6 +52,31 @@ async fn the_visible_key_is_what_people_know() {
     rig.run::<()>("SET myapp:leader cron").await;
     let lease = taken(acquire(&*store, &claim("myapp:leader", "web-1")).await);
     assert_eq!(lease.left, Duration::from_secs(86_400));
+}
+
+/// The server counts milliseconds, the holder nanoseconds: what is lost in between must not be the holder's.
+async fn a_lease_never_lasts_less_than_its_ttl() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    for round in 0..200 {
+        let name = format!("short:{round}");
+        let grant = granted(&*store, &claim(&name, "me")).await;
+        let granted_at = grant.store_time.expect("Redis has a clock").0;
+        let ends = rig.run::<u64>(&format!("PEXPIRETIME {name}")).await * 1_000;
+        let whole = u64::try_from(TTL.as_micros()).unwrap();
+        assert!(ends >= granted_at + whole, "{} µs short", granted_at + whole - ends);
+    }
+}
+
+async fn no_server_is_called_better_than_it_is() {
+    for (arguments, grade) in [(DURABLE, Grade::B), (FORGETFUL, Grade::C)] {
+        let rig = Rig::new(arguments);
+        let store = rig.open().await;
+        assert_eq!(store.limits().grade, Grade::C, "nobody has looked yet");
+        granted(&*store, &claim("a", "me")).await;
+        assert_eq!(store.limits().grade, grade);
+        assert_eq!(store.detached().limits().grade, grade, "all handles know what one has found");
+    }
 }
 
 async fn companions_are_forgotten_unless_they_hold_a_checkpoint() {

@@ -70,7 +70,7 @@ pub struct Status {
     pub drained: bool,
     /// The store's URL, without passwords.
     pub store: String,
-    /// What the store promises at best.
+    /// What the store promises, as far as it is known by now.
     pub store_grade: Grade,
     /// `None` before the first answer.
     pub store_reachable: Option<bool>,

@@ -243,7 +243,7 @@ pub static PROPERTIES: &[Property] = &[
     property!(looking::names_are_case_sensitive),
     property!(looking::left_is_at_most_the_ttl_and_falls),
     property!(looking::observing_changes_nothing),
-    property!(looking::examine_promises_no_more_than_the_limits),
+    property!(looking::limits_promise_no_more_than_is_found),
     property!(watching::watch_begins_without_a_change),
     property!(watching::release_wakes_a_waiter),
     property!(watching::watch_tells_of_a_grant),

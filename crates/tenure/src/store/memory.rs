@@ -317,12 +317,7 @@ impl Record {
 
     fn grant(&self, claim: &Claim, now: Moment) -> Grant {
         Grant {
-            hold: Hold {
-                name: claim.name.clone(),
-                candidate: claim.candidate.clone(),
-                nonce: claim.nonce,
-                token: self.token,
-            },
+            hold: claim.held_in(self.token),
             lineage: self.lineage(now),
             checkpoint: self.checkpoint.clone(),
             store_time: Some(store_time(now)),

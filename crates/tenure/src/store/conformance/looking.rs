@@ -131,11 +131,13 @@ pub(super) async fn observing_changes_nothing(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn examine_promises_no_more_than_the_limits(scene: Scene<'_>) -> Verdict {
+pub(super) async fn limits_promise_no_more_than_is_found(scene: Scene<'_>) -> Verdict {
     let store = scene.open().await.0;
     let limits = store.limits();
     let report = store.examine().await.expect("a store that answers can be examined");
-    assert!(report.grade >= limits.grade, "{} is better than {}", report.grade, limits.grade);
+    let (before, found, after) = (limits.grade, report.grade, store.limits().grade);
+    assert!(before >= found, "it said {before} before anybody looked, and is {found}");
+    assert_eq!(after, found, "once it is known, it is said");
     assert!(!report.what.is_empty(), "a report says what the store is");
     assert!(limits.min_ttl <= limits.max_ttl, "{limits:?}");
     assert!(scene.fixture.short_ttl() >= limits.min_ttl, "the suite needs {limits:?}");

@@ -334,12 +334,7 @@ impl Record {
 
     fn grant(&self, claim: &Claim, at: At<'_>) -> Grant {
         Grant {
-            hold: Hold {
-                name: claim.name.clone(),
-                candidate: claim.candidate.clone(),
-                nonce: claim.nonce,
-                token: self.token,
-            },
+            hold: claim.held_in(self.token),
             lineage: Lineage { origin: self.origin, before: self.before },
             checkpoint: self.checkpoint.clone(),
             store_time: Some(store_time(at.now)),

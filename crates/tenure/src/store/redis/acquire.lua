@@ -78,7 +78,7 @@ local function grant(found, candidate, nonce, ttl, note)
   if vanished then quiet = math.max(quiet, last.ends) end
   -- Where the chain is broken the record begins anew, so that waiters see it and hold back.
   if vanished or last.chain ~= chain then origin, before = token, '' end
-  local ends = now + ttl
+  local ends = ends_after(ttl)
   redis.call('HSET', found.key,
     'v', '1', 'origin', text(origin), 'token', text(token), 'chain', chain, 'quiet', text(quiet),
     'candidate', candidate, 'nonce', nonce, 'ttl', text(ttl), 'until', text(ends),
@@ -99,7 +99,7 @@ local function claim(name, key, candidate, nonce, ttl, note)
   local record = found.record
   if found.live and record.candidate == candidate and record.nonce == nonce then
     -- The reply to an earlier try was lost: the same answer again, extended.
-    local ends = now + ttl
+    local ends = ends_after(ttl)
     redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends))
     redis.call('PEXPIREAT', name, text(ends))
     keep(key, record.checkpoint, ends)

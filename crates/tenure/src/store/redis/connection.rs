@@ -19,9 +19,10 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::AbortHandle;
 
 use super::settings::{Place, Settings};
-use super::tls;
 use super::trouble::Trouble;
+use super::{examine, tls};
 use crate::error::{Error, Kind, Result};
+use crate::store::Grade;
 
 /// The longest a connection may take, handshakes and log-in included.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -151,6 +152,8 @@ impl Connector {
         };
         link.greet().await?;
         link.durable = link.is_durable().await;
+        let grade = examine::grade(&link).await;
+        settings.keeps.store(grade == Grade::B, Ordering::Relaxed);
         Ok(link)
     }
 

@@ -21,28 +21,38 @@ type Facts = HashMap<String, String>;
 pub(super) async fn examine(link: &Link, clock: &Clock) -> Result<Report> {
     let round_trip = round_trip(link, clock).await?;
     let drift = drift(link, clock).await?;
-    // All sections; the servers differ in which they give when several are named.
-    let info = link.send(&redis::cmd("INFO")).await.ok().map(facts).unwrap_or_default();
+    let info = info(link).await;
+    let promises = promises(link, &info).await;
+    let grade = grade_of(&promises);
+    let mut checks = vec![version(&info)];
+    checks.extend(promises);
+    checks.extend([youth(&info), drift]);
+    Ok(Report { what: what(&info), grade, round_trip, checks })
+}
+
+/// What the server promises as it is set up now.
+pub(super) async fn grade(link: &Link) -> Grade {
+    let info = info(link).await;
+    grade_of(&promises(link, &info).await)
+}
+
+/// All sections; the servers differ in which they give when several are named.
+async fn info(link: &Link) -> Facts {
+    link.send(&redis::cmd("INFO")).await.ok().map(facts).unwrap_or_default()
+}
+
+/// What the grade rests on.
+async fn promises(link: &Link, info: &Facts) -> [Check; 3] {
     let mut ask = redis::cmd("CONFIG");
     let config = link.send(ask.arg("GET").arg("appendfsync")).await.ok();
     let fsync = config.and_then(|value| redis::from_redis_value::<Vec<String>>(value).ok());
     let fsync = fsync.and_then(|pair| pair.get(1).cloned());
-    let checks = vec![
-        version(&info),
-        role(&info),
-        durability(&info, fsync.as_deref()),
-        eviction(&info),
-        youth(&info),
-        drift,
-    ];
-    let strong = ["role", "durability", "eviction"];
-    let weak = checks.iter().any(|c| c.verdict != Verdict::Good && strong.contains(&c.what));
-    Ok(Report {
-        what: what(&info),
-        grade: if weak { Grade::C } else { Grade::B },
-        round_trip,
-        checks,
-    })
+    [role(info), durability(info, fsync.as_deref()), eviction(info)]
+}
+
+fn grade_of(promises: &[Check]) -> Grade {
+    let kept = promises.iter().all(|check| check.verdict == Verdict::Good);
+    if kept { Grade::B } else { Grade::C }
 }
 
 fn facts(info: Value) -> Facts {

@@ -21,6 +21,12 @@ local clock = redis.call('TIME')
 local now_micros = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now = math.floor(now_micros / 1000)
 
+-- When a lease granted now runs out. Rounded up: a holder counts its TTL to the microsecond, and
+-- must not be let down by a server that counts milliseconds.
+local function ends_after(ttl)
+  return math.ceil(now_micros / 1000) + ttl
+end
+
 local function text(number)
   return string.format('%.0f', number)
 end
@@ -221,7 +227,7 @@ local function lease(tag, found)
   end
   return {
     tag, 'held', record.candidate, record.nonce, token, text(record.ttl * 1000),
-    text(record.ends * 1000 - now_micros), text(record.since), record.note, record.next, origin,
+    text(math.min(record.ends * 1000 - now_micros, record.ttl * 1000)), text(record.since), record.note, record.next, origin,
     record.before, record.checkpoint
   }
 end

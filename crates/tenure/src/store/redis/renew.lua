@@ -2,7 +2,7 @@
 -- token of each.
 
 local ttl = tonumber(ARGV[1])
-local ends = now + ttl
+local ends = ends_after(ttl)
 local answers, indexed = { text(now_micros) }, {}
 for i = 1, (#KEYS - 1) / 2 do
   local a, name, key = 3 * i - 1, KEYS[2 * i], KEYS[2 * i + 1]

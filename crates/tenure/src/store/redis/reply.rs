@@ -7,8 +7,8 @@ use redis::Value;
 use super::script::companion;
 use crate::error::{Error, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
-    Nonce, Note, StoreTime, Token,
+    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Holder, Lease, Lineage, Name, Nonce,
+    Note, StoreTime, Token,
 };
 use crate::store::memory::{never_seen, older_save};
 
@@ -55,12 +55,7 @@ impl Reply {
         }
         let read = |item: &mut Item| {
             Ok(Grant {
-                hold: Hold {
-                    name: claim.name.clone(),
-                    candidate: claim.candidate.clone(),
-                    nonce: claim.nonce,
-                    token: item.token()?,
-                },
+                hold: claim.held_in(item.token()?),
                 lineage: Lineage { origin: item.token()?, before: item.ended()? },
                 store_time: clock,
                 quarantine: Duration::from_millis(item.number()?),

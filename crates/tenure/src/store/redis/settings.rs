@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::super::{shown, url::StoreUrl};
@@ -26,6 +27,8 @@ pub(super) struct Settings {
     pub(super) quarantine: Option<Duration>,
     /// The URL as it may be shown.
     pub(super) url: String,
+    /// The last connection found a server that keeps what it grants. Not known is no.
+    pub(super) keeps: AtomicBool,
 }
 
 pub(super) enum Place {
@@ -108,6 +111,7 @@ impl Settings {
             database: number(database)?,
             quarantine: option("quarantine").map(duration).transpose()?,
             url: displayed(url, &options),
+            keeps: AtomicBool::new(false),
         })
     }
 
