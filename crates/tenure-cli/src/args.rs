@@ -15,6 +15,7 @@ use crate::logs::{Format, Level};
 use crate::output;
 use crate::pages::{ManArgs, Shell};
 use crate::revoke::RevokeArgs;
+use crate::run::RunArgs;
 use crate::status::StatusArgs;
 use crate::steer::{DrainArgs, ResignArgs};
 use crate::watch::WatchArgs;
@@ -78,6 +79,9 @@ pub(crate) struct Typed {
 pub(crate) enum Command {
     /// Three processes, one leads and counts; it is killed, stopped, frozen, and another goes on
     Demo(DemoArgs),
+    /// Runs a command only where this candidate leads
+    // The largest of the commands, and there is one of it.
+    Run(Box<RunArgs>),
     /// One process of the demo; its orders come on stdin
     #[command(hide = true)]
     DemoNode,

@@ -12,6 +12,7 @@ mod output;
 mod pages;
 mod reach;
 mod revoke;
+mod run;
 mod status;
 mod steer;
 mod target;
@@ -35,6 +36,7 @@ fn run(args: &Args) -> Exit {
     let done = match &args.command {
         Command::Demo(demo) => demo::run(args, demo),
         Command::DemoNode => demo::node::run(),
+        Command::Run(run) => run::run(args, run),
         Command::Doctor => doctor::run(args),
         Command::Status(status) => status::run(args, status),
         Command::Resign(resign) => steer::resign(args, resign),

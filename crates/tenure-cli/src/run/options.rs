@@ -1,0 +1,153 @@
+//! What `tenure run` can be told.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use clap::builder::BoolishValueParser;
+use tenure::{CandidateId, HealthGate, Name};
+
+use crate::{duration, target};
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure run billing:nightly -- /opt/billing/run.sh        only where this candidate leads
+  tenure run migrate --once --wait 5m -- ./migrate up      at start-up, one at a time
+  tenure run report --wait 0s -- ./report.sh               now or not at all (exit 120)
+  tenure run db --health 'pg_isready -q' -- ./promote.sh   fit candidates only
+  tenure run demo --mock --heartbeat 1s                    nothing but the election
+
+The command gets TENURE_NAME, TENURE_TOKEN and TENURE_CANDIDATE. It is run without a shell. When it
+ends, the lease is released and its exit code is ours. When leadership is lost it is stopped (SIGTERM,
+then SIGKILL before anyone else may lead), and we campaign again.
+
+Exit codes: the command's own, 128+N if it died of signal N; 0 stopped with no command running;
+120 --wait ran out; 121 leadership lost, with --once; 122 store unreachable, with --wait; 123 an
+operator must act; 125 usage; 126, 127 the command cannot be run, is not found.")]
+pub(crate) struct RunArgs {
+    /// The lease
+    #[arg(value_parser = target::name)]
+    pub(crate) name: Option<Name>,
+
+    /// Another way to give NAME
+    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
+    pub(crate) lock_name: Option<Name>,
+
+    #[command(flatten, next_help_heading = "Timing")]
+    pub(crate) timing: TimingArgs,
+
+    #[command(flatten, next_help_heading = "Work")]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten, next_help_heading = "Service")]
+    pub(crate) service: ServiceArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TimingArgs {
+    /// This candidate's id, unique among them [default: HOSTNAME-PID-RANDOM]
+    #[arg(long, value_name = "ID", env = "TENURE_NODE_ID", value_parser = target::id)]
+    #[arg(visible_alias = "instance-id")]
+    pub(crate) node_id: Option<CandidateId>,
+
+    /// TTL: time to recovery when a machine vanishes [default: 4s]
+    #[arg(long, value_name = "D", env = "TENURE_LEASE_DURATION", value_parser = duration::parse)]
+    pub(crate) lease_duration: Option<Duration>,
+
+    /// How often the leader renews [default: TTL/3]
+    #[arg(long, value_name = "D", env = "TENURE_RENEW_INTERVAL", value_parser = duration::parse)]
+    pub(crate) renew_interval: Option<Duration>,
+
+    /// Longest a waiter goes without looking at the store itself [default: TTL]
+    #[arg(long, value_name = "D", env = "TENURE_RETRY_PERIOD", value_parser = duration::parse)]
+    pub(crate) retry_period: Option<Duration>,
+
+    /// Step down after renewals failed this long [default: the deadline decides]
+    #[arg(long, value_name = "D", env = "TENURE_GRACE_PERIOD", value_parser = duration::parse)]
+    pub(crate) grace_period: Option<Duration>,
+
+    /// The cut between the lease and the leader's own deadline [default: TTL/10]
+    #[arg(long, value_name = "D", env = "TENURE_MARGIN", value_parser = duration::parse)]
+    pub(crate) margin: Option<Duration>,
+
+    /// The time the command gets to stop, before the deadline [default: TTL/5]
+    #[arg(long, value_name = "D", env = "TENURE_STOP_WITHIN", value_parser = duration::parse)]
+    pub(crate) stop_within: Option<Duration>,
+
+    /// How far clocks may drift apart, in millionths [default: 1000]
+    #[arg(long, value_name = "PPM", env = "TENURE_DRIFT")]
+    pub(crate) drift: Option<u32>,
+
+    /// On a free lease higher numbers come first; never takes a live one
+    #[arg(long, value_name = "N", env = "TENURE_PRIORITY", default_value_t = 0)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WorkArgs {
+    /// The command, with its arguments, behind --
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+
+    /// No command: count in the log every 5 s, to see an election
+    #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
+    pub(crate) mock: bool,
+
+    /// One run at most: end when it has ended or leadership is lost
+    #[arg(long, env = "TENURE_ONCE", value_parser = BoolishValueParser::new())]
+    pub(crate) once: bool,
+
+    /// Give up when not leading after D; 0s tries once [default: wait for ever]
+    #[arg(long, value_name = "D", env = "TENURE_WAIT", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// No process that ends the command when we are killed or frozen
+    #[arg(long, env = "TENURE_NO_GUARD", value_parser = BoolishValueParser::new())]
+    pub(crate) no_guard: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServiceArgs {
+    /// Lead only while this shell command succeeds
+    #[arg(long, value_name = "CMD", env = "TENURE_HEALTH")]
+    pub(crate) health: Option<String>,
+
+    /// How often to ask it, and how long it may take
+    #[arg(long, value_name = "D", env = "TENURE_HEALTH_EVERY", value_parser = duration::parse)]
+    #[arg(default_value = "2s")]
+    pub(crate) health_every: Duration,
+
+    /// So many failures in a row make this candidate unfit
+    #[arg(long, value_name = "N", env = "TENURE_HEALTH_FAILS", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) health_fails: u32,
+
+    /// So many successes in a row make it fit again
+    #[arg(long, value_name = "N", env = "TENURE_HEALTH_PASSES", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) health_passes: u32,
+
+    /// Shell command to run when this candidate has become leader
+    #[arg(long, value_name = "CMD", env = "TENURE_ON_LEAD")]
+    pub(crate) on_lead: Option<String>,
+
+    /// Shell command to run when it leads no more and its work has ended
+    #[arg(long, value_name = "CMD", env = "TENURE_ON_LOSE")]
+    pub(crate) on_lose: Option<String>,
+
+    /// A line about where this candidate stands, this often
+    #[arg(long, value_name = "D", env = "TENURE_HEARTBEAT", value_parser = duration::parse)]
+    pub(crate) heartbeat: Option<Duration>,
+}
+
+impl ServiceArgs {
+    pub(crate) fn gate(&self) -> HealthGate {
+        HealthGate {
+            every: self.health_every,
+            fails: self.health_fails,
+            passes: self.health_passes,
+        }
+    }
+}
