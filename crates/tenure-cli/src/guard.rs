@@ -126,12 +126,15 @@ impl Watch {
         let dead = tokio::select! {
             biased;
             () = self.leader.death() => true,
-            () = hung_up(&self.line) => {
-                let followed = tokio::select! {
-                    () = self.leader.death() => true,
-                    () = clock.sleep(DEATH_FOLLOWS) => false,
+            dismissed = hung_up(&self.line) => {
+                let followed = async {
+                    tokio::select! {
+                        () = self.leader.death() => true,
+                        () = clock.sleep(DEATH_FOLLOWS) => false,
+                    }
                 };
-                if !followed {
+                // A leader that hung up and lives has its own reasons, and gives back itself what is to be given back.
+                if dismissed || !followed.await {
                     return Ok(());
                 }
                 true
@@ -220,8 +223,14 @@ impl Orders for OverTheLine<'_> {
     }
 }
 
-async fn hung_up(line: &Line) {
-    while line.receive::<Order>().await.is_some() {}
+/// Returns when there is nothing more to do for the leader; whether it said so.
+async fn hung_up(line: &Line) -> bool {
+    while let Some(order) = line.receive::<Order>().await {
+        if order == Order::Dismissed {
+            return true;
+        }
+    }
+    false
 }
 
 fn inherited_line() -> Result<Line> {

@@ -90,6 +90,8 @@ pub(crate) enum Order {
     Stop(u64),
     /// Pass on a signal.
     Signal(i32),
+    /// The leader has heard that nothing is left, and gives the lease back itself.
+    Dismissed,
 }
 
 /// What the guard says.

@@ -137,7 +137,7 @@ impl Crew<'_> {
             }
         };
         let fate = self.attend(&mut ward, leadership, signals, watch).await;
-        ward.dismiss().await;
+        ward.dismiss();
         match fate {
             Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),
             // Signalled to end, and then out of time: how it ended is still its own answer.
