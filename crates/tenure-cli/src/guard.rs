@@ -83,7 +83,14 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
-    let main = match start(command, stdin, live.as_ref(), &hold) {
+    let stop_within = Duration::from_millis(setup.stop_within_ms);
+    let mut fuse = Fuse::new(setup.deadline(), stop_within);
+    let started = match fuse.due(Clock::boot().now()) {
+        // We or the leader did not run for a while.
+        Some(_) => Err(io::Error::other("the term is over already")),
+        None => start(command, stdin, live.as_ref(), &hold),
+    };
+    let main = match started {
         Ok(main) => main,
         Err(error) => {
             let _ = line.send(&Report::Failed(error.to_string()), &[]);
@@ -92,7 +99,7 @@ async fn stand(command: &[OsString]) -> Result<()> {
     };
     // Only now: the command does not wait for the store.
     let giving_back = GivingBack::prepare(setup.store.clone(), hold);
-    let done = Watch { line, leader, setup, giving_back, deaths }.keep(main).await;
+    let done = Watch { line, leader, setup, giving_back, deaths }.keep(main, fuse).await;
     // Until now the lease is not free by the leader's death alone.
     drop(live);
     done
@@ -107,10 +114,8 @@ struct Watch {
 }
 
 impl Watch {
-    async fn keep(mut self, main: Pid) -> Result<()> {
+    async fn keep(mut self, main: Pid, mut fuse: Fuse) -> Result<()> {
         let clock = Clock::boot();
-        let stop_within = Duration::from_millis(self.setup.stop_within_ms);
-        let mut fuse = Fuse::new(self.setup.deadline(), stop_within);
         let mut tree = Tree::alone(main);
         let mut orders = OverTheLine(&self.line);
         let death = self.leader.death();

@@ -109,13 +109,21 @@ impl Crew<'_> {
             if clock.now().since(begun) > BACK_OFF_MOST {
                 pause = Duration::ZERO;
             }
+            // With hardly any time left, a renewal or the loss has to come first.
+            let room = async {
+                clock.sleep(pause).await;
+                while leadership.valid_for() <= self.stop_within {
+                    leadership.extended(leadership.deadline()).await;
+                }
+            };
             tokio::select! {
+                biased;
                 why = leadership.lost() => {
                     self.lines.lost(&why);
                     return After::Lost;
                 }
                 _ = signals.end() => return After::Ended(Exit::Done),
-                () = clock.sleep(pause) => {}
+                () = room => {}
             }
             pause = (pause * 2).clamp(BACK_OFF, BACK_OFF_MOST);
         }
