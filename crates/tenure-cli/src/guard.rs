@@ -25,6 +25,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 use tenure::{Clock, Error, Hold, Result};
 use tokio::io::unix::AsyncFd;
@@ -76,7 +77,8 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
     let line = inherited_line()?;
     let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
-        return Err(Error::invalid("it is started by 'tenure run', and by nobody else"));
+        // The leader died before it could say what there is to guard.
+        return Ok(());
     };
     adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
     let leader = Leader::of(&setup)?;
@@ -154,10 +156,13 @@ impl Watch {
 
     fn say(&self, dead: bool, failed: Option<&Error>) {
         let candidate = &self.giving_back.hold().candidate;
-        let what = if dead { "the leader's process died" } else { "the leader's process is frozen" };
+        let what =
+            if dead { "the leader's process died" } else { "the leader's process is frozen" };
         let then = match failed {
             None => "released the lease".to_owned(),
-            Some(error) => format!("could not release the lease, which runs out by itself: {error}"),
+            Some(error) => {
+                format!("could not release the lease, which runs out by itself: {error}")
+            }
         };
         let text = format!("[{candidate}] {what}: ended the command and {then}");
         match self.setup.log {
@@ -239,6 +244,9 @@ async fn hung_up(line: &Line) -> bool {
 }
 
 fn inherited_line() -> Result<Line> {
+    if socket_type(io::stdin()).is_err() {
+        return Err(Error::invalid("it is started by 'tenure run', and by nobody else"));
+    }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))
 }

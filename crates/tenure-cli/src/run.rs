@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::election::Why;
 use tenure::timing::{Options, Timing};
-use tenure::{CandidateId, Clock, Election, Error, Event, Name, Result, Store};
+use tenure::{CandidateId, Clock, Election, Error, Event, Kind, Name, Result, Store};
 
 use crate::args::Args;
 use crate::choice::Choice;
@@ -112,9 +112,10 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
     lines.started();
     let chatter = tokio::spawn(chat(election.events(), lines.clone()));
     let election = Arc::new(election);
-    let heart = run.service.heartbeat.map(|every| {
-        tokio::spawn(beat(Arc::clone(&election), lines.clone(), every))
-    });
+    let heart = run
+        .service
+        .heartbeat
+        .map(|every| tokio::spawn(beat(Arc::clone(&election), lines.clone(), every)));
     let crew = Crew {
         job: job(args, run, choice, &timing),
         election: &election,
@@ -205,7 +206,8 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
         let error = status.last_error.unwrap_or_else(|| Error::unavailable("no answer in time"));
         return Err(error);
     }
-    let led = status.current_leader.map_or("nobody leads yet".to_owned(), |by| format!("{by} leads"));
+    let led =
+        status.current_leader.map_or("nobody leads yet".to_owned(), |by| format!("{by} leads"));
     let wait = duration::shown(wait);
     crew.lines.trouble(&format!("Gave up after --wait {wait}: {led}"));
     Ok(Exit::WaitedInVain)
@@ -239,15 +241,20 @@ async fn first_line(
 
 /// Tells of what is not told where it happens.
 async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines: Lines) {
-    let mut why = Why::Shutdown;
+    let (mut why, mut answered) = (Why::Shutdown, false);
     while let Some(event) = events.next().await {
         match event {
+            // A store that refuses us from the first is the end, and told there.
+            Event::StoreUnreachable(error) if error.kind() != Kind::Unavailable && !answered => {}
             Event::LostLeadership { why: lost, .. } => why = lost,
             Event::Released { .. } => lines.released(&why),
             Event::LeaderChanged { to: Some(leader), .. } => lines.leads(&leader),
             Event::StoreUnreachable(error) => lines.unreachable(&error),
-            Event::StoreBack => lines.back(),
-            _ => {}
+            Event::StoreBack => {
+                answered = true;
+                lines.back();
+            }
+            _ => answered = true,
         }
     }
 }

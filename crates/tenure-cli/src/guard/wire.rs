@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use super::tree::Ended;
 
 /// No message is longer; a packet that is has been cut off and is no message.
-const MOST: usize = 160 * 1024;
+const MOST: usize = 64 * 1024;
 /// The command's stdin, and the file that says that the leader lives.
 const MOST_FILES: usize = 2;
 
@@ -114,8 +114,7 @@ pub(crate) struct Line(AsyncFd<OwnedFd>);
 /// Two ends: ours, and the one for the guard's stdin.
 pub(crate) fn line() -> io::Result<(Line, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     Ok((Line::over(ours)?, theirs))
 }
 
@@ -125,7 +124,11 @@ impl Line {
     }
 
     /// Sends at once or not at all.
-    pub(crate) fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        message: &impl Serialize,
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         if bytes.len() > MOST {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));

@@ -15,8 +15,9 @@ use super::ward::{Fate, Recipe, Ward};
 
 /// Asked to stop while the lease can still be renewed, a command has at least so long.
 const UNHURRIED: Duration = Duration::from_secs(10);
-/// A guard gets so long to carry out an order before we do its duty.
-const GUARDS_MOMENT: Duration = Duration::from_millis(100);
+/// A guard gets so long to kill, and at least so long to carry out any order, before we do its duty.
+const GUARD_KILLS: Duration = Duration::from_millis(100);
+const GUARD_REACTS: Duration = Duration::from_millis(50);
 /// Work that cannot be kept running is begun again after this, twice as long each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
@@ -179,7 +180,7 @@ impl Crew<'_> {
             // Past this a guard that was told to stop is not doing its duty.
             let patience = stop.map(|kill_at| {
                 let last = known.before(reserve(self.stop_within) / 2);
-                kill_at.min(last).max(watch.told_at) + GUARDS_MOMENT
+                (kill_at + GUARD_KILLS).min(last).max(watch.told_at + GUARD_REACTS)
             });
             tokio::select! {
                 biased;
