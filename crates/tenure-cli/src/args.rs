@@ -5,17 +5,18 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, Parser, Subcommand};
 use tenure::store::shown;
 
 use crate::demo::DemoArgs;
+use crate::doctor::DoctorArgs;
 use crate::exit::Exit;
 use crate::logs::{Format, Level};
 use crate::output;
 use crate::pages::{ManArgs, Shell};
 use crate::revoke::RevokeArgs;
 use crate::run::RunArgs;
+use crate::settings::{self, Refused, Settings};
 use crate::status::StatusArgs;
 use crate::steer::{DrainArgs, ResignArgs};
 use crate::watch::WatchArgs;
@@ -60,19 +61,28 @@ pub(crate) struct Args {
     #[arg(short, global = true)]
     pub(crate) quiet: bool,
 
+    /// Settings from this file [default: ./tenure.toml, the user's, /etc/tenure's]
+    #[arg(long, global = true, value_name = "FILE", env = "TENURE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// TENURE_ variables from this file; those of the process win
+    #[arg(long, global = true, value_name = "FILE", env = "TENURE_ENV_FILE")]
+    pub(crate) env_file: Option<PathBuf>,
+
+    /// Only print every setting, its value and where that comes from
+    #[arg(long, global = true)]
+    pub(crate) print_config: bool,
+
+    /// Colours in help and in errors about usage
+    #[arg(long, global = true, value_name = "WHEN", env = "TENURE_COLOR", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// What was typed, as opposed to what came from a variable.
+    /// Where the settings came from.
     #[arg(skip)]
-    pub(crate) typed: Typed,
-}
-
-/// Which of the flags that exclude each other stood on the command line: those win over variables.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Typed {
-    pub(crate) store: bool,
-    pub(crate) lock_dir: bool,
+    pub(crate) settings: Settings,
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,14 +95,8 @@ pub(crate) enum Command {
     /// One process of the demo; its orders come on stdin
     #[command(hide = true)]
     DemoNode,
-    /// Looks at the store: what it is, how fast, and what it promises
-    #[command(after_help = "\
-Examples:
-  tenure doctor
-  tenure doctor --store redis://127.0.0.1:6379 --json
-
-Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
-    Doctor,
+    /// Looks at the store: what it is, how fast, and what it promises; and why nobody leads
+    Doctor(DoctorArgs),
     /// Who leads what, in which term, for how long
     Status(StatusArgs),
     /// Who leads what, and each change as it comes
@@ -122,28 +126,20 @@ Exit codes: 0 done, 125 usage.")]
 }
 
 impl Args {
-    /// Reads the command line, or prints what clap has to say about it.
+    /// Reads the command line and the settings, or tells what is wrong with them.
     pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Exit> {
         let typed: Vec<OsString> = args.collect();
-        let parse = |typed: &[OsString]| -> Result<Args, clap::Error> {
-            let matches = Args::command().try_get_matches_from(typed)?;
-            let mut args = Args::from_arg_matches(&matches)?;
-            args.typed = Typed::of(&matches);
-            Ok(args)
-        };
-        parse(&typed).map_err(|error| refuse(&error, &typed))
-    }
-}
-
-impl Typed {
-    fn of(matches: &ArgMatches) -> Typed {
-        let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-        Typed { store: typed("store"), lock_dir: typed("lock_dir") }
+        let mut json = false;
+        settings::read(&typed, &mut json).map_err(|refused| match refused {
+            Refused::Clap(error) => refuse(&error, &typed, json),
+            Refused::Wrong(error) => output::failed(&error, json),
+            Refused::Done(exit) => exit,
+        })
     }
 }
 
 /// Help and the version are answers; everything else clap has to say is a mistake in usage.
-fn refuse(error: &clap::Error, typed: &[OsString]) -> Exit {
+fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A reader that has gone away is no failure.
         let _ = error.print();
@@ -151,7 +147,6 @@ fn refuse(error: &clap::Error, typed: &[OsString]) -> Exit {
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let secret: Vec<&String> = typed.iter().filter(|arg| shown(arg) != **arg).collect();
-    let json = typed.iter().any(|arg| arg == "--json");
     if secret.is_empty() && !json {
         let _ = error.print();
         return Exit::Usage;
