@@ -146,16 +146,13 @@ fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
         return Exit::Done;
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let secret: Vec<&String> = typed.iter().filter(|arg| shown(arg) != **arg).collect();
-    if secret.is_empty() && !json {
+    let secret = typed.iter().any(|arg| shown(arg) != *arg);
+    if !secret && !json {
         let _ = error.print();
         return Exit::Usage;
     }
     // A URL in the wrong place is quoted by clap, password and all.
-    let mut text = error.to_string();
-    for arg in secret {
-        text = text.replace(arg.as_str(), &shown(arg));
-    }
+    let text = output::without_passwords(error.to_string(), &typed);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
     output::tell("invalid", text, json);

@@ -67,9 +67,8 @@ impl From<Error> for Refused {
 
 /// Reads everything. `json` becomes true as soon as it is known that errors are wanted so.
 pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused> {
-    let variable = |name: &str| std::env::var_os(name);
     *json |= flag(typed, "--json").is_some() || is_set(variable("TENURE_JSON").as_deref());
-    let mut full = Args::command().color(color(typed, &variable));
+    let mut full = Args::command().color(color(typed));
     full.build();
     let mut reader = without_variables(Args::command()).color(full.get_color());
     reader.build();
@@ -80,26 +79,10 @@ pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused>
             false => full.clone().try_get_matches_from(typed).err().unwrap_or(error),
         })?;
     let chosen = Chosen::new(&full, &said);
-    let asked = |id: &str| chosen.matches.get_one::<PathBuf>(id).cloned();
-
-    let env_file = asked("env_file").or_else(|| variable("TENURE_ENV_FILE").map(PathBuf::from));
-    let env_file = match env_file.filter(|_| !chosen.is_ours()) {
-        Some(path) => EnvFile::read(&path)?,
-        None => EnvFile::default(),
-    };
-    let in_env_file = |name| env_file.get(name).map(|variable| OsString::from(&variable.value));
-    *json |= variable("TENURE_JSON").is_none() && is_set(in_env_file("TENURE_JSON").as_deref());
-
-    let config = asked("config")
-        .or_else(|| variable("TENURE_CONFIG").map(PathBuf::from))
-        .or_else(|| in_env_file("TENURE_CONFIG").map(PathBuf::from));
-    let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    let file = match config {
-        _ if chosen.is_ours() => None,
-        Some(path) => Some(File::read(&path)?),
-        None if chosen.is_printed() => None,
-        None => File::find(home.as_deref())?,
-    };
+    let env_file = env_file(&chosen)?;
+    let in_env_file = env_file.get("TENURE_JSON").map(|json| OsStr::new(&json.value));
+    *json |= variable("TENURE_JSON").is_none() && is_set(in_env_file);
+    let file = file(&chosen, &env_file)?;
     if let Some(file) = &file {
         file.check(&catalogue::keys(&full))?;
     }
@@ -107,11 +90,8 @@ pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused>
     let mut levels = vec![Level::Variables(&variable), Level::EnvFile(&env_file)];
     levels.extend(file.as_ref().map(Level::File));
     let Resolved { origins, flags } = resolve::resolve(&chosen, &reader, &levels)?;
-    let all = with_flags(typed, &flags);
-    let said = reader
-        .clone()
-        .try_get_matches_from(all)
-        .map_err(|error| together(&error, &chosen, &origins))?;
+    let said = reader.clone().try_get_matches_from(with_flags(typed, &flags));
+    let said = said.map_err(|error| together(&error, &chosen, &origins))?;
     let mut args = Args::from_arg_matches(&said)?;
     *json |= args.json;
     if args.print_config {
@@ -120,6 +100,37 @@ pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused>
     }
     args.settings = Settings { origins, env_file };
     Ok(args)
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// The env file that was asked for, or an empty one.
+fn env_file(chosen: &Chosen<'_>) -> Result<EnvFile> {
+    let typed = chosen.matches.get_one::<PathBuf>("env_file").cloned();
+    let path = typed.or_else(|| variable("TENURE_ENV_FILE").map(PathBuf::from));
+    match path {
+        Some(path) if !chosen.is_ours() => EnvFile::read(&path),
+        _ => Ok(EnvFile::default()),
+    }
+}
+
+/// The `tenure.toml` that was asked for, or the first that is found.
+fn file(chosen: &Chosen<'_>, env_file: &EnvFile) -> Result<Option<File>> {
+    let typed = chosen.matches.get_one::<PathBuf>("config").cloned();
+    let path = typed
+        .or_else(|| variable("TENURE_CONFIG").map(PathBuf::from))
+        .or_else(|| env_file.get("TENURE_CONFIG").map(|path| PathBuf::from(&path.value)));
+    match path {
+        _ if chosen.is_ours() => Ok(None),
+        Some(path) => File::read(&path).map(Some),
+        None if chosen.is_printed() => Ok(None),
+        None => {
+            let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+            File::find(home.as_deref())
+        }
+    }
 }
 
 /// The command line without variables: those are a level of ours, so that an error can name them
@@ -159,16 +170,14 @@ fn is_set(value: Option<&OsStr>) -> bool {
 }
 
 /// Needed before anything is read, because the first thing read may be wrong.
-fn color(typed: &[OsString], variable: &impl Fn(&str) -> Option<OsString>) -> ColorChoice {
+fn color(typed: &[OsString]) -> ColorChoice {
     let value = flag(typed, "--color").or_else(|| variable("TENURE_COLOR"));
     value.and_then(|value| value.to_str()?.parse().ok()).unwrap_or(ColorChoice::Auto)
 }
 
 /// What was typed was well; together with the settings it is not, so the error says which.
 fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Error {
-    let text = error.to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let first = text.split("\n\n").next().unwrap_or(text);
+    let first = resolve::first_line(&error.to_string());
     let settings = chosen.settings();
     let named = settings.iter().filter(|setting| first.contains(&format!("--{}", setting.key)));
     let origins = named.filter_map(|setting| {
@@ -176,8 +185,7 @@ fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Erro
         Some(format!("{} is from {origin}", setting.key))
     });
     let origins: Vec<String> = origins.collect();
-    let line = first.split_whitespace().collect::<Vec<_>>().join(" ");
-    Error::invalid(format!("{} ({})", output::printable(&shown(&line)), origins.join(", ")))
+    Error::invalid(format!("{} ({})", output::printable(&shown(&first)), origins.join(", ")))
 }
 
 /// For a file that somebody has asked for, or that is there.

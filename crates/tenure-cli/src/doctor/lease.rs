@@ -114,7 +114,8 @@ impl Seen {
         said.extend(self.young());
         let lease = self.lease.as_ref().and_then(|lease| lease.as_ref().ok());
         let holder = lease.and_then(|lease| lease.holder.as_ref());
-        let left = lease.filter(|_| holder.is_some()).map(|lease| lease.left.as_millis());
+        let runs_out = lease.filter(|lease| holder.is_some() && !never_expires(lease));
+        let left = runs_out.map(|lease| lease.left.as_millis());
         Finding {
             name: self.name.to_string(),
             current_leader: holder.map(|holder| holder.id.clone()),
@@ -234,7 +235,7 @@ impl Seen {
              value {}.",
             quoted(holder)
         ));
-        if lease.left != NEVER {
+        if !never_expires(lease) {
             said.push(format!(
                 "It expires in {} unless that program extends it; then a candidate of ours can lead.",
                 left(lease)
@@ -264,15 +265,28 @@ impl Seen {
         Some(format!("Just now {what}; that waits for an answer for another {}.", left(ask)))
     }
 
+    /// After a restart that may have lost something, newcomers hold back.
     fn young(&self) -> Option<String> {
         let uptime = self.uptime.filter(|uptime| *uptime < YOUNG)?;
-        let is_led = matches!(&self.lease, Some(Ok(lease)) if lease.holder.is_some());
-        let who = if is_led { "this leader may hold" } else { "a new leader may hold" };
+        let who = match &self.lease {
+            Some(Err(_)) => return None,
+            Some(Ok(lease)) => match &lease.holder {
+                Some(holder) if holder.nonce.is_none() => return None,
+                Some(_) => "this leader",
+                None => "a new leader",
+            },
+            None => "a new leader",
+        };
         Some(format!(
-            "The server was started {uptime} s ago and may have forgotten leases: {who} back for up \
-             to three TTLs before it begins (quarantine)."
+            "The server was started {uptime} s ago and may have forgotten leases: {who} may hold \
+             back for up to three TTLs before it begins (quarantine)."
         ))
     }
+}
+
+/// Whether it is a key of somebody else's that stays until it is deleted.
+fn never_expires(lease: &Lease) -> bool {
+    lease.lineage.is_none() && lease.left == NEVER
 }
 
 fn quoted(holder: &Holder) -> String {
@@ -351,7 +365,10 @@ mod tests {
         let foreign = seen(Some(Ok(lease(Some(None), None))));
         says(&foreign, false, &["not Tenure", "x\\u{1b}", "expires in 3s"]);
         let forever = Lease { left: NEVER, ..lease(Some(None), None) };
-        says(&seen(Some(Ok(forever))), true, &["no expiry", "redis-cli del a"]);
+        let forever = Seen { uptime: Some(5), ..seen(Some(Ok(forever))) };
+        says(&forever, true, &["no expiry", "redis-cli del a"]);
+        assert_eq!(forever.finding().expires_in_ms, None);
+        assert!(!forever.finding().findings.concat().contains("quarantine"));
         says(&seen(Some(Err(Error::corrupt("odd")))), true, &["odd", "never overwritten"]);
         let silent = Lease { left: Duration::from_secs(1), ..lease(Some(ours), None) };
         says(&seen(Some(Ok(silent))), false, &["has not renewed for 3s"]);

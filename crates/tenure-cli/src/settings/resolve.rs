@@ -10,7 +10,6 @@ use clap::Command;
 use clap::builder::{BoolishValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use tenure::store::shown;
 use tenure::{Error, Result};
 
 use super::catalogue::{Chosen, Setting, exclude_each_other};
@@ -117,14 +116,16 @@ pub(crate) fn is_true(value: &OsStr) -> Option<bool> {
 
 /// What clap says about `values`, on one line and without their passwords.
 fn sentence<'a>(error: &clap::Error, values: impl Iterator<Item = &'a OsStr>) -> String {
-    let text = error.to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+    let text = output::without_passwords(error.to_string(), &values);
+    output::printable(&first_line(&text))
+}
+
+/// What an error of clap's is about, on one line: neither the usage nor where to find more.
+pub(crate) fn first_line(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
     let first = text.split("\n\n").next().unwrap_or(text);
-    let mut line = first.split_whitespace().collect::<Vec<_>>().join(" ");
-    for value in values.map(OsStr::to_string_lossy) {
-        line = line.replace(&*value, &shown(&value));
-    }
-    output::printable(&line)
+    first.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

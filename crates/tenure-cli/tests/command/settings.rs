@@ -149,6 +149,7 @@ fn what_is_wrong_is_told_with_its_file_and_line() {
         ("node-id = 'a'\ninstance-id = 'b'", "are the same setting and differ"),
         ("'redis://:sentinelpw@h' = 1", "is no setting"),
         ("node-id = 'redis://:sentinelpw@h'", "tenure.toml line 1: 'node-id'"),
+        ("wait = 'redis://:a\"  \\sentinelpw@h'", "tenure.toml line 1: 'wait'"),
     ] {
         let files = Files::new(&[("tenure.toml", text)]);
         let ran = files.run(&[], &["run", "a"]);
@@ -195,6 +196,8 @@ fn a_file_that_is_named_must_be_there_and_one_that_is_there_must_be_readable() {
     // Those two take nothing from it, and a shell that starts runs one of them.
     files.run(&[], &["completions", "bash"]).exits(0);
     files.run(&[], &["man"]).exits(0);
+    // This one gets its orders from us alone.
+    files.run(&[("TENURE_CONFIG", "no.toml")], &["demo-node"]).exits(125).complains("tenure demo");
     let other = Files::new(&[]);
     std::fs::write(other.0.path().join("tenure.toml"), b"# \n\xff").unwrap();
     other.run(&[], &["status"]).exits(125).complains("tenure.toml line 2: this is no UTF-8");
