@@ -152,7 +152,9 @@ fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
         return Exit::Usage;
     }
     // A URL in the wrong place is quoted by clap, password and all.
-    let text = output::without_passwords(error.to_string(), &typed);
+    let glued = typed.iter().filter_map(|arg| Some(arg.split_once('=')?.1.to_owned()));
+    let quoted: Vec<String> = glued.chain(typed.iter().cloned()).collect();
+    let text = output::without_passwords(error.to_string(), &quoted);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
     output::tell("invalid", text, json);

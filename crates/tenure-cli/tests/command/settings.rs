@@ -271,6 +271,17 @@ fn a_password_is_hidden_and_warned_about_where_others_can_read_it() {
 }
 
 #[test]
+fn a_password_in_the_wrong_flag_is_not_quoted() {
+    let files = Files::new(&[]);
+    for flag in ["--wait=redis://:sentinelpw@h", "--wait=redis://:a\"sentinelpw@h"] {
+        files.run(&[], &["run", "a", flag]).exits(125).complains("'--wait <D>'");
+        files.run(&[], &["run", "a", "--json", flag]).exits(125).complains("--wait <D>");
+    }
+    let variable = [("TENURE_WAIT", "redis://:sentinelpw@h")];
+    files.run(&variable, &["run", "a"]).exits(125).complains("TENURE_WAIT: invalid value");
+}
+
+#[test]
 fn colour_is_for_terminals_unless_somebody_says_otherwise() {
     let files = Files::new(&[]);
     let coloured = |variables: &[(&str, &str)], args: &[&str]| {
