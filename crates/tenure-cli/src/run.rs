@@ -51,6 +51,9 @@ pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
 }
 
 fn name(run: &RunArgs) -> Result<Name> {
+    if run.name.is_some() && run.lock_name.is_some() {
+        return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
+    }
     run.name.clone().or_else(|| run.lock_name.clone()).ok_or_else(|| {
         Error::invalid(
             "a lease needs a name: type 'tenure run NAME -- CMD', or give --lock-name or TENURE_LOCK_NAME",
