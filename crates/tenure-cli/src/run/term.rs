@@ -198,7 +198,13 @@ impl Crew<'_> {
                     ward.order(Order::Stop(kill_at.as_nanos()));
                 }
                 caught = signals.next() => {
+                    // Passed on, and no more: how long it takes to end is the command's own affair, because the lease is
+                    // renewed meanwhile. Whoever types Ctrl-C again has waited long enough.
+                    if watch.interrupted && caught.interrupts() {
+                        ward.order(Order::Stop(Moment::NEVER.as_nanos()));
+                    }
                     watch.ending |= caught.ends;
+                    watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
                 () = until(patience) => ward.abandon(),
@@ -212,6 +218,8 @@ impl Crew<'_> {
 struct Attention {
     /// Somebody wants us to end.
     ending: bool,
+    /// By Ctrl-C.
+    interrupted: bool,
     /// The term is over.
     lost: bool,
     told_at: Moment,
