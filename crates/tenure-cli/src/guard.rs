@@ -127,6 +127,7 @@ impl Watch {
         let Outcome { ended, told } =
             oversee(&mut tree, &mut fuse, &mut self.deaths, &mut orders, death).await;
         // Nothing of the command is left from here on.
+        let _ = self.line.send(&Report::Empty, &[]);
         if let Some(on_lose) = &self.setup.on_lose {
             let hold = self.giving_back.hold();
             Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
