@@ -131,7 +131,7 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
         .heartbeat
         .map(|every| tokio::spawn(beat(Arc::clone(&election), lines.clone(), every)));
     let crew = Crew {
-        job: job(args, run, choice, &timing),
+        job: job(args, run, choice, &*store, &timing),
         election: &election,
         store: &*store,
         lines: &lines,
@@ -167,13 +167,23 @@ fn builder(run: &RunArgs, name: &Name, id: &CandidateId) -> tenure::Builder {
     builder
 }
 
-fn job(args: &Args, run: &RunArgs, choice: &Choice, timing: &Timing) -> Job {
+/// What the guard opens: the very directory that we use, and not a new one where that was moved away from.
+fn guards_url(choice: &Choice, store: &dyn Store) -> String {
+    if !choice.url.starts_with("file:") {
+        return choice.url.clone();
+    }
+    let url = store.url();
+    let and = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{and}create=0")
+}
+
+fn job(args: &Args, run: &RunArgs, choice: &Choice, store: &dyn Store, timing: &Timing) -> Job {
     if run.work.mock {
         return Job::Mock { on_lose: run.service.on_lose.clone() };
     }
     Job::Command(Recipe {
         command: run.work.command.clone(),
-        store_url: choice.url.clone(),
+        store_url: guards_url(choice, store),
         stop_within: timing.stop_within,
         on_lose: run.service.on_lose.clone(),
         log: match (logs::level(args), args.log_format) {

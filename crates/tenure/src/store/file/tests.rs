@@ -294,3 +294,14 @@ async fn it_says_what_it_is() {
     assert_eq!(whats, ["file system", "permissions", "space", "clock", "reach"]);
     assert!(!store.limits().shared);
 }
+
+#[tokio::test]
+async fn what_is_not_there_is_not_made_by_those_who_only_want_what_exists() {
+    let scratch = Scratch::new();
+    let path = scratch.0.join("moved-away");
+    let url = format!("file:{}?create=0", path.display());
+    assert_eq!(crate::open(&url).await.unwrap_err().kind(), Kind::Unavailable);
+    assert!(!path.exists());
+    crate::open(&format!("file:{}", path.display())).await.unwrap();
+    crate::open(&url).await.unwrap();
+}
