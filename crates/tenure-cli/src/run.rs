@@ -3,7 +3,6 @@
 mod lines;
 mod mock;
 mod options;
-mod program;
 mod term;
 mod ward;
 
@@ -18,14 +17,14 @@ use tenure::{CandidateId, Clock, Election, Error, Event, Kind, Name, Result, Sto
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
+use crate::guard::{Hook, Log, adopt_orphans, check_program, deaths, reap_orphans};
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 use crate::{duration, output};
 
 use lines::Lines;
 pub(crate) use options::RunArgs;
-use options::TimingArgs;
+use options::{ServiceArgs, TimingArgs};
 use term::{After, Crew, Job};
 use ward::Recipe;
 
@@ -37,6 +36,7 @@ pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
     if let Some(exit) = nothing_to_run(args, run)? {
         return Ok(exit);
     }
+    check_periods(run)?;
     let choice = Choice::of(args)?;
     if choice.url.starts_with("memory:") {
         return Err(Error::invalid(
@@ -71,12 +71,23 @@ fn nothing_to_run(args: &Args, run: &RunArgs) -> Result<Option<Exit>> {
         ([_, ..], true) => {
             Err(Error::invalid("--mock and a command are two kinds of work: give one of them"))
         }
-        ([command, ..], false) => Ok(program::check(command).err().map(|error| {
-            output::tell("invalid", &crate::guard::sentence(command, &error), args.json);
-            crate::guard::failed(&error)
+        ([command, ..], false) => Ok(check_program(command).err().map(|refusal| {
+            output::tell("invalid", &refusal.sentence, args.json);
+            refusal.exit
         })),
         ([], true) => Ok(None),
     }
+}
+
+/// What would be done over and over without a pause.
+fn check_periods(run: &RunArgs) -> Result<()> {
+    let ServiceArgs { heartbeat, health_every, .. } = &run.service;
+    for (flag, period) in [("--heartbeat", *heartbeat), ("--health-every", Some(*health_every))] {
+        if period == Some(Duration::ZERO) {
+            return Err(Error::invalid(format!("{flag} must not be zero: give a period like 2s")));
+        }
+    }
+    Ok(())
 }
 
 fn timing_options(timing: &TimingArgs) -> Options {

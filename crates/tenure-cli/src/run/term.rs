@@ -6,7 +6,7 @@ use tenure::election::Why;
 use tenure::{Clock, Election, Leadership, Moment, Store};
 
 use crate::exit::Exit;
-use crate::guard::{Ended, Hook, Order, Outcome, reserve};
+use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
 use crate::signals::Signals;
 
 use super::lines::Lines;
@@ -48,6 +48,8 @@ pub(super) enum After {
 /// How one run of the command came out.
 enum Run {
     Ended(Ended),
+    /// It can never be run.
+    Refused(Exit),
     /// Stopped, or never begun; the term may go on.
     Stopped,
 }
@@ -102,6 +104,7 @@ impl Crew<'_> {
                     }
                     return After::Ended(ended.into());
                 }
+                Run::Refused(exit) => return After::Ended(exit),
                 Run::Stopped if watch.ending => return After::Ended(Exit::Done),
                 Run::Stopped if watch.lost => return After::Lost,
                 Run::Stopped => {}
@@ -140,8 +143,14 @@ impl Crew<'_> {
     ) -> Run {
         let mut ward = match Ward::start(recipe, leadership, self.store) {
             Ok(ward) => ward,
+            // Without a guard it is the command itself that cannot be started.
+            Err(error) if !recipe.guarded => {
+                let refusal = refused(&recipe.command[0], &error);
+                self.lines.trouble(&refusal.sentence);
+                return Run::Refused(refusal.exit);
+            }
             Err(error) => {
-                self.lines.trouble(&format!("cannot start the command or its guard: {error}"));
+                self.lines.trouble(&format!("cannot start the guard: {error}"));
                 return Run::Stopped;
             }
         };
@@ -174,6 +183,7 @@ impl Crew<'_> {
         let clock = Clock::boot();
         let mut known = leadership.deadline();
         let mut stop: Option<Moment> = None;
+        let mut abandoned = false;
         // The deadline may have moved since the guard was told of it.
         ward.order(Order::Deadline(known.as_nanos()));
         loop {
@@ -207,7 +217,10 @@ impl Crew<'_> {
                     watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
-                () = until(patience) => ward.abandon(),
+                () = until(patience), if !abandoned && !ward.is_empty() => {
+                    abandoned = true;
+                    ward.abandon();
+                }
             }
         }
     }
