@@ -310,3 +310,24 @@ fn a_file_that_everybody_can_write_is_not_taken_unless_it_is_named() {
         .exits(0)
         .says("lock-name = \"x\"");
 }
+
+#[test]
+fn the_command_can_stand_in_the_file_and_what_is_typed_wins() {
+    let world = World::new();
+    let file = world.path().join("tenure.toml");
+    std::fs::write(&file, "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n")
+        .unwrap();
+    let run = |args: &[&str]| {
+        let mut command = world.command(&["run", "-q"]);
+        Ran::new(
+            command.env("TENURE_LOCK_DIR", world.path().join("l")).args(args).output().unwrap(),
+        )
+    };
+    run(&[]).exits(0).says("from the --file\n");
+    run(&["--", "echo", "typed"]).exits(0).says("typed\n");
+    run(&["--print-config"])
+        .exits(0)
+        .says("command = [\"echo\", \"from the\", \"--file\"]  # from tenure.toml line 2");
+    std::fs::write(&file, "lock-name = \"x\"\ncommand = \"echo hi\"\n").unwrap();
+    run(&[]).exits(125).complains("tenure.toml line 2: 'command' takes a list of words");
+}
