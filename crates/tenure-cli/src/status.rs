@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
+use tenure::presence::{Node, everybody};
 use tenure::{Lease, Name, Result};
 
 use crate::args::Args;
@@ -31,12 +32,18 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
     crate::runtime()?.block_on(async {
         let store = reach::open(args).await?;
         let found = reach::observe(&*store, &target.scope()).await?;
+        let everybody = reach::patiently(&store.url(), reach::PATIENCE, everybody(&*store)).await?;
         match &target {
-            Target::One(name) => one(args, name, found.into_iter().next().transpose()?.as_ref()),
+            Target::One(name) => {
+                let lease = found.into_iter().next().transpose()?;
+                let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
+                one(args, name, &row.with_candidates(&everybody))
+            }
             Target::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
-                many(args, shown.map(Row::from).collect(), &store.url())
+                let rows = shown.map(|lease| Row::from(lease).with_candidates(&everybody));
+                many(args, rows.collect(), &store.url())
             }
         }
     })
@@ -50,14 +57,16 @@ fn readable(found: Vec<Result<Lease>>, json: bool) -> Vec<Lease> {
     found.into_iter().filter_map(|lease| lease.inspect_err(tell).ok()).collect()
 }
 
-fn one(args: &Args, name: &Name, lease: Option<&Lease>) -> Result<Exit> {
-    let row = lease.map_or_else(|| Row::never_used(name), Row::from);
+fn one(args: &Args, name: &Name, row: &Row) -> Result<Exit> {
     if args.json {
         output::json(&row)?;
     } else if row.current_leader.is_some() {
-        output::line(table(&[&row]))?;
+        output::line(table(&[row]))?;
     } else {
         output::line(format!("Nobody leads '{name}'."))?;
+    }
+    if !args.json && !row.candidates.is_empty() {
+        output::line(format!("\n{}", candidates(row)))?;
     }
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
@@ -84,10 +93,20 @@ pub(crate) struct Row {
     token: Option<u64>,
     pub(crate) expires_in_ms: Option<u64>,
     since: Option<String>,
-    // Known once there are schedules and candidates that show themselves.
+    // Known once there are schedules.
     count: Option<u64>,
     last_run: Option<()>,
-    candidates: [(); 0],
+    candidates: Vec<Candidate>,
+}
+
+/// One that takes part.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    candidate_id: String,
+    url: Option<String>,
+    /// As far as it can be seen from outside: `leading` or `waiting`.
+    state: &'static str,
 }
 
 impl Row {
@@ -100,8 +119,23 @@ impl Row {
             since: None,
             count: None,
             last_run: None,
-            candidates: [],
+            candidates: Vec::new(),
         }
+    }
+
+    /// The same, with those of `everybody` that take part in it.
+    fn with_candidates(mut self, everybody: &[(Name, Node)]) -> Row {
+        let ours = everybody.iter().filter(|(of, _)| of.as_str() == self.name);
+        let candidates = ours.map(|(_, node)| Candidate {
+            candidate_id: node.id.to_string(),
+            url: Some(node.note.clone()).filter(|url| !url.is_empty()),
+            state: match self.current_leader.as_deref() == Some(node.id.as_str()) {
+                true => "leading",
+                false => "waiting",
+            },
+        });
+        self.candidates = candidates.collect();
+        self
     }
 }
 
@@ -119,9 +153,19 @@ impl From<&Lease> for Row {
     }
 }
 
+/// Who takes part in one lease, for people.
+fn candidates(row: &Row) -> String {
+    let line = |candidate: &Candidate| {
+        let mark = if candidate.state == "leading" { "👑" } else { "👥" };
+        let url = candidate.url.as_deref().map(output::printable).unwrap_or_default();
+        format!("{mark} {}  {url}", candidate.candidate_id).trim_end().to_owned()
+    };
+    row.candidates.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// The rows for people, each column as wide as its widest cell.
 fn table(rows: &[&Row]) -> String {
-    let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "SINCE"].map(str::to_owned);
+    let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "CANDIDATES", "SINCE"].map(str::to_owned);
     let none = || "-".to_owned();
     let cells = |row: &&Row| {
         let left = row.expires_in_ms.map(|ms| duration::shown(Duration::from_millis(ms)));
@@ -130,12 +174,13 @@ fn table(rows: &[&Row]) -> String {
             row.current_leader.as_deref().map_or_else(none, output::printable),
             row.token.map_or_else(none, |token| token.to_string()),
             left.unwrap_or_else(none),
+            row.candidates.len().to_string(),
             row.since.clone().unwrap_or_else(none),
         ]
     };
-    let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let lines: Vec<[String; 6]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..5).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
     let text = lines.iter().map(|line| {
         let padded = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::elector::{Builder, Election};
 use crate::error::Result;
-use crate::lease::{CandidateId, Lease, Name};
+use crate::lease::{CandidateId, Lease, Name, OWN_PREFIX};
 use crate::store::{Scope, Store};
 
 /// What is announced, before it is.
@@ -100,17 +100,33 @@ impl Present {
 /// # Errors
 /// As those of [`Store::observe`].
 pub async fn present(store: &dyn Store, name: &Name) -> Result<Vec<Node>> {
-    let leases = store.observe(&Scope::Prefix(name.nodes())).await?;
+    let everybody = below(store, &name.nodes()).await?;
+    // The nodes of `a:b` begin like those of `a`.
+    Ok(everybody.into_iter().filter(|(of, _)| of == name).map(|(_, node)| node).collect())
+}
+
+/// Who takes part in anything, with the name of what, in the order of their ids.
+///
+/// # Errors
+/// As those of [`Store::observe`].
+pub async fn everybody(store: &dyn Store) -> Result<Vec<(Name, Node)>> {
+    below(store, &format!("{OWN_PREFIX}node:")).await
+}
+
+async fn below(store: &dyn Store, prefix: &str) -> Result<Vec<(Name, Node)>> {
+    let leases = store.observe(&Scope::Prefix(prefix.to_owned())).await?;
     // What cannot be read is nobody; it does not hide the others.
-    let mut nodes: Vec<Node> =
-        leases.into_iter().flatten().filter_map(|lease| node(name, lease)).collect();
-    nodes.sort_by(|a, b| a.id.cmp(&b.id));
+    let mut nodes: Vec<(Name, Node)> = leases.into_iter().flatten().filter_map(node).collect();
+    nodes.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
     Ok(nodes)
 }
 
-/// The one that holds this lease on itself, if it is one of `name`: the nodes of `a:b` begin like those of `a`.
-fn node(name: &Name, lease: Lease) -> Option<Node> {
+/// The one that holds this lease on itself. Both the name and the id may contain colons, so it is the holder's id that
+/// says where the one ends and the other begins.
+fn node(lease: Lease) -> Option<(Name, Node)> {
     let id = CandidateId::new(&lease.holder?.id).ok()?;
-    let theirs = lease.name == name.node(&id);
-    theirs.then(|| Node { id, note: lease.note.as_str().to_owned(), since: lease.since })
+    let of = lease.name.as_str().strip_prefix(OWN_PREFIX)?.strip_prefix("node:")?;
+    let of = Name::new(of.strip_suffix(id.as_str())?.strip_suffix(':')?).ok()?;
+    let node = Node { id, note: lease.note.as_str().to_owned(), since: lease.since };
+    (lease.name == of.node(&node.id)).then_some((of, node))
 }
