@@ -132,6 +132,21 @@ fn an_interrupted_run_is_told_of_once() {
 }
 
 #[test]
+fn a_draft_that_may_have_been_kept_is_not_put_back() {
+    let ledger = left(&every(5_000), T, Outcome::Running);
+    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
+    assert!(matches!(planner.step(T + 5_000), Step::Interrupted(_)));
+    let Step::Begin(slot) = planner.step(T + 5_000) else { panic!("{planner:?}") };
+    let draft = planner.draft(slot, "a", T + 5_000);
+    assert_eq!((draft.count, planner.unsaved()), (2, None));
+    // The same again, or a newer one: the count is the same.
+    assert_eq!(planner.step(T + 9_000), Step::Begin(slot));
+    assert_eq!(planner.draft(slot, "a", T + 9_000).count, 2);
+    let Step::Begin(slot) = planner.step(T + 10_000) else { panic!("{planner:?}") };
+    assert_eq!(planner.draft(slot, "a", T + 10_000).count, 2);
+}
+
+#[test]
 fn run_again_it_is_the_same_slot_and_a_new_run() {
     let ledger = left(&every(5_000), T, Outcome::Running);
     let rerun = policy(Missed::RunOnce, Interrupted::Rerun);
@@ -158,7 +173,7 @@ fn a_changed_schedule_goes_on_where_the_old_one_was() {
             let mut planner = Planner::new(new, rerun, left(&old, T, Outcome::Running));
             assert!(matches!(planner.step(T + 1_000), Step::Interrupted(_)));
             if rerun.interrupted == Interrupted::Rerun {
-                begin(&mut planner, T + 1_000);
+                assert!(begin(&mut planner, T + 1_000).at <= T);
                 planner.ended(Outcome::Ok, None, T + 2_000);
             }
             match planner.step(T + 2_000) {
@@ -231,6 +246,8 @@ enum Happens {
     Time(u64),
     /// The leader is lost, whatever it was doing, and this node leads.
     Leads(usize),
+    /// The clock of a node is set, to so far off.
+    Set(usize, i64),
     /// The run of the leader ends.
     Ends,
     /// The leader asks what to do, and its next save goes like this.
@@ -259,6 +276,7 @@ fn happens() -> impl Strategy<Value = Vec<Happens>> {
         4 => (0..9_000_u64).prop_map(Happens::Time),
         1 => (0..200_000_u64).prop_map(Happens::Time),
         1 => (0..4_usize).prop_map(Happens::Leads),
+        1 => (0..4_usize, skew()).prop_map(|(node, skew)| Happens::Set(node, skew)),
         3 => Just(Happens::Ends),
         8 => save.prop_map(Happens::Asks),
     ];
@@ -301,6 +319,7 @@ impl World {
     fn happens(&mut self, what: &Happens) {
         match *what {
             Happens::Time(ms) => self.time += ms,
+            Happens::Set(node, skew) => self.skews[node] = skew,
             Happens::Leads(node) => {
                 let planner = Planner::new(self.schedule.clone(), self.policy, self.read());
                 self.leader = Some((node, planner));
@@ -342,12 +361,15 @@ impl World {
     }
 }
 
-fn skews() -> impl Strategy<Value = [i64; 4]> {
-    let one = prop_oneof![
+fn skew() -> impl Strategy<Value = i64> {
+    prop_oneof![
         3 => -3_000..3_000_i64,
         1 => -7_200_000..7_200_000_i64,
-    ];
-    [one.clone(), one.clone(), one.clone(), one]
+    ]
+}
+
+fn skews() -> impl Strategy<Value = [i64; 4]> {
+    [skew(), skew(), skew(), skew()]
 }
 
 fn work() -> impl Strategy<Value = Schedule> {

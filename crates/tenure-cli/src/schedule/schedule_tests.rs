@@ -108,6 +108,14 @@ fn a_time_that_is_shown_twice_is_due_the_first_time() {
 }
 
 #[test]
+fn in_the_hour_that_is_shown_again_all_of_it_has_been() {
+    let schedule = cron("*/10 2 * * *", "Europe/Berlin");
+    let now = ms("2025-10-26T01:10:00Z");
+    assert_eq!(schedule.current(now).unwrap().at, ms("2025-10-26T00:50:00Z"));
+    assert_eq!(schedule.next(now).unwrap().at, ms("2025-10-27T01:00:00Z"));
+}
+
+#[test]
 fn every_hour_means_every_hour_that_passes() {
     let day = |from, to| {
         let schedule = cron("15 * * * *", "Europe/Berlin");
@@ -200,33 +208,37 @@ const EXPRESSIONS: [&str; 16] = [
     "*/13 * * * * *",
 ];
 
-/// Around the days on which clocks are changed there is more to see.
-fn moments() -> impl Strategy<Value = u64> {
-    let day = 86_400_000_u64;
-    let changes: Vec<u64> = ZONES
-        .iter()
-        .flat_map(|zone| {
-            let zone = TimeZone::get(zone).unwrap();
-            let from: Timestamp = "2005-01-01T00:00:00Z".parse().unwrap();
-            let changes: Vec<u64> = zone
-                .following(from)
-                .take(40)
-                .map(|change| change.timestamp().as_millisecond().try_into().unwrap())
-                .collect();
-            changes
-        })
-        .collect();
+/// A time zone and a moment there. Around the hours at which clocks are changed there is more to see.
+fn moments() -> impl Strategy<Value = (&'static str, u64)> {
+    let changes = |zone: &'static str| {
+        let from: Timestamp = "2005-01-01T00:00:00Z".parse().unwrap();
+        let changes: Vec<(&str, u64)> = TimeZone::get(zone)
+            .unwrap()
+            .following(from)
+            .take(40)
+            .map(|change| (zone, change.timestamp().as_millisecond().try_into().unwrap()))
+            .collect();
+        changes
+    };
+    let changes: Vec<_> = ZONES.iter().flat_map(|zone| changes(zone)).collect();
+    let near = |around: u64| {
+        (proptest::sample::select(changes.clone()), 0..2 * around)
+            .prop_map(move |((zone, at), off)| (zone, at + off - around))
+    };
     prop_oneof![
-        1 => 0..4_000_000_000_000_u64,
-        4 => (proptest::sample::select(changes), 0..2 * day).prop_map(move |(at, off)| at + off - day),
+        1 => (proptest::sample::select(&ZONES[..]), 0..4_000_000_000_000_u64),
+        1 => near(86_400_000),
+        4 => near(2 * 3_600_000),
     ]
 }
 
-fn schedules() -> impl Strategy<Value = Schedule> {
-    let crons = (proptest::sample::select(&EXPRESSIONS[..]), proptest::sample::select(&ZONES[..]));
+/// A schedule and a moment to look at it.
+fn cases() -> impl Strategy<Value = (Schedule, u64)> {
+    let crons = (proptest::sample::select(&EXPRESSIONS[..]), moments());
     prop_oneof![
-        1 => (1..100_000_000_u64).prop_map(Schedule::Every),
-        4 => crons.prop_map(|(expression, zone)| cron(expression, zone)),
+        1 => (1..100_000_000_u64, 0..4_000_000_000_000_u64)
+            .prop_map(|(period, now)| (Schedule::Every(period), now)),
+        4 => crons.prop_map(|(expression, (zone, now))| (cron(expression, zone), now)),
     ]
 }
 
@@ -234,7 +246,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_next_slot_is_the_current_one_when_it_comes(schedule in schedules(), now in moments()) {
+    fn the_next_slot_is_the_current_one_when_it_comes((schedule, now) in cases()) {
         let next = schedule.next(now).unwrap();
         prop_assert!(next.at > now);
         prop_assert_eq!(schedule.current(next.at), Some(next));
@@ -249,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn slots_only_grow(schedule in schedules(), now in moments(), later in 0..400_000_000_u64) {
+    fn slots_only_grow((schedule, now) in cases(), later in 0..400_000_000_u64) {
         let (a, b) = (schedule.current(now), schedule.current(now + later));
         prop_assert!(a <= b, "{a:?} {b:?}");
         if let (Some(a), Some(b)) = (a, b) {
@@ -261,7 +273,7 @@ proptest! {
 
     /// Walked minute by minute: what a clock on the wall says, and nothing of our own.
     #[test]
-    fn a_clock_on_the_wall_agrees(zone in proptest::sample::select(&ZONES[..]), now in moments()) {
+    fn a_clock_on_the_wall_agrees((zone, now) in moments()) {
         let schedule = cron("*/7 * * * *", zone);
         let zone = TimeZone::get(zone).unwrap();
         let mut seen = Vec::new();
