@@ -15,6 +15,7 @@ mod pages;
 mod reach;
 mod revoke;
 mod run;
+mod schedule;
 mod settings;
 mod signals;
 mod status;

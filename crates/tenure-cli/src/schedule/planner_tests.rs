@@ -1,0 +1,495 @@
+//! Leaders come and go, clocks disagree, saves fail: no slot begins twice.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::planner::Ahead;
+use super::*;
+
+const HOUR: u64 = 3_600_000;
+/// 2025-06-18T15:00:00Z
+const T: u64 = 1_750_258_800_000;
+
+fn every(ms: u64) -> Schedule {
+    Schedule::Every(ms)
+}
+
+fn daily() -> Schedule {
+    Schedule::cron("0 2 * * *", Some("UTC")).unwrap()
+}
+
+fn policy(missed: Missed, interrupted: Interrupted) -> Policy {
+    Policy { missed, interrupted, once: None }
+}
+
+fn once(asked: u64) -> Policy {
+    Policy { once: Some(asked), ..Policy::default() }
+}
+
+/// Begins what is due at `now`.
+fn begin(planner: &mut Planner, now: u64) -> Slot {
+    let Step::Begin(slot) = planner.step(now) else { panic!("{planner:?}") };
+    let draft = planner.draft(slot, "a", now);
+    planner.begun(draft);
+    slot
+}
+
+/// What a term leaves that has run the slot of `now`.
+fn left(schedule: &Schedule, now: u64, outcome: Outcome) -> Option<Ledger> {
+    let mut planner = Planner::new(schedule.clone(), once(now), None);
+    begin(&mut planner, now);
+    if outcome != Outcome::Running {
+        planner.ended(outcome, None, now + 1);
+    }
+    Some(planner.ledger().clone())
+}
+
+fn wait(until: u64) -> Step {
+    Step::Wait { until: Some(until) }
+}
+
+#[test]
+fn the_first_leader_of_all_begins_at_once_or_as_cron_does() {
+    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+    assert_eq!(planner.step(T + 2_000), Step::Begin(Slot { at: T, number: 350_051_760 }));
+    let mut planner = Planner::new(daily(), Policy::default(), None);
+    assert_eq!(planner.step(T), wait(T + 11 * HOUR));
+    // So that its successor knows what has been waited for.
+    let known = planner.unsaved().cloned();
+    assert_eq!(known.as_ref().unwrap().count, 0);
+    let mut planner = Planner::new(daily(), Policy::default(), known);
+    assert_eq!(begin(&mut planner, T + 12 * HOUR).at, T + 11 * HOUR);
+    let mut planner = Planner::new(daily(), once(T), None);
+    assert_eq!(begin(&mut planner, T).at, T - 13 * HOUR);
+}
+
+#[test]
+fn what_mock_has_counted_is_gone_on_from() {
+    let counted = Ledger::read(Some(b"{\"count\":41}")).unwrap();
+    let mut planner = Planner::new(every(5_000), Policy::default(), counted);
+    begin(&mut planner, T);
+    assert_eq!(planner.ledger().count, 42);
+}
+
+#[test]
+fn a_run_begins_ends_and_the_next_slot_is_waited_for() {
+    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+    begin(&mut planner, T);
+    assert_eq!(planner.step(T + 1_000), wait(T + 5_000));
+    planner.ended(Outcome::Failed, Some("exit code 3".to_owned()), T + 1_500);
+    let run = planner.unsaved().unwrap().last_run.clone().unwrap();
+    assert_eq!((run.outcome, run.ended_at), (Outcome::Failed, Some(T + 1_500)));
+    planner.saved();
+    assert_eq!(planner.unsaved(), None);
+    assert_eq!(planner.step(T + 1_500), wait(T + 5_000));
+    assert_eq!(begin(&mut planner, T + 5_000).number, 350_051_761);
+    assert_eq!(planner.ledger().count, 2);
+}
+
+#[test]
+fn slots_that_come_while_a_run_goes_on_are_skipped_for_good() {
+    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+    begin(&mut planner, T);
+    let slot = Slot { at: T + 10_000, number: 350_051_762 };
+    assert_eq!(planner.step(T + 12_000), Step::Skip { slot, slots: 2 });
+    assert_eq!(planner.step(T + 12_000), wait(T + 15_000));
+    planner.ended(Outcome::Ok, None, T + 13_000);
+    assert_eq!(planner.step(T + 13_000), wait(T + 15_000));
+    assert_eq!((planner.ledger().skipped, planner.ledger().missed), (2, 0));
+    // Whoever leads next does not run them either.
+    let known = planner.ledger().clone();
+    let mut planner = Planner::new(every(5_000), Policy::default(), Some(known));
+    assert_eq!(planner.step(T + 14_000), wait(T + 15_000));
+}
+
+#[test]
+fn of_what_passed_without_a_leader_the_newest_is_run_or_none() {
+    let ledger = left(&every(5_000), T, Outcome::Ok);
+    let mut planner = Planner::new(every(5_000), Policy::default(), ledger.clone());
+    assert_eq!(begin(&mut planner, T + 21_000).at, T + 20_000);
+    assert_eq!(planner.ledger().missed, 3);
+    let skip = policy(Missed::Skip, Interrupted::Report);
+    let mut planner = Planner::new(every(5_000), skip, ledger);
+    assert_eq!(planner.step(T + 21_000), wait(T + 25_000));
+    assert_eq!(planner.unsaved().unwrap().missed, 4);
+    // What comes in its own time is run, though a little late.
+    assert_eq!(begin(&mut planner, T + 25_700).at, T + 25_000);
+    assert_eq!(planner.ledger().missed, 4);
+}
+
+#[test]
+fn an_interrupted_run_is_told_of_once() {
+    let ledger = left(&every(5_000), T, Outcome::Running);
+    let mut planner = Planner::new(every(5_000), Policy::default(), ledger.clone());
+    let run = ledger.unwrap().last_run.unwrap();
+    assert_eq!(planner.step(T + 3_000), Step::Interrupted(run));
+    let saved = planner.unsaved().unwrap().clone();
+    assert_eq!(saved.last_run.as_ref().unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(planner.step(T + 3_000), wait(T + 5_000));
+    let mut planner = Planner::new(every(5_000), Policy::default(), Some(saved));
+    assert_eq!(planner.step(T + 4_000), wait(T + 5_000));
+}
+
+#[test]
+fn a_draft_that_may_have_been_kept_is_not_put_back() {
+    let ledger = left(&every(5_000), T, Outcome::Running);
+    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
+    assert!(matches!(planner.step(T + 5_000), Step::Interrupted(_)));
+    let Step::Begin(slot) = planner.step(T + 5_000) else { panic!("{planner:?}") };
+    let draft = planner.draft(slot, "a", T + 5_000);
+    assert_eq!((draft.count, planner.unsaved()), (2, None));
+    // The same again, or a newer one: the count is the same.
+    assert_eq!(planner.step(T + 9_000), Step::Begin(slot));
+    assert_eq!(planner.draft(slot, "a", T + 9_000).count, 2);
+    let Step::Begin(slot) = planner.step(T + 10_000) else { panic!("{planner:?}") };
+    assert_eq!(planner.draft(slot, "a", T + 10_000).count, 2);
+}
+
+#[test]
+fn run_again_it_is_the_same_slot_and_a_new_run() {
+    let ledger = left(&every(5_000), T, Outcome::Running);
+    let rerun = policy(Missed::RunOnce, Interrupted::Rerun);
+    let mut planner = Planner::new(every(5_000), rerun, ledger);
+    assert!(matches!(planner.step(T + 11_000), Step::Interrupted(_)));
+    assert_eq!(begin(&mut planner, T + 11_000), Slot { at: T, number: 350_051_760 });
+    assert_eq!((planner.ledger().count, planner.ledger().missed), (2, 2));
+    planner.ended(Outcome::Ok, None, T + 12_000);
+    // One run makes up for everything.
+    assert_eq!(planner.step(T + 12_000), wait(T + 15_000));
+}
+
+#[test]
+fn a_changed_schedule_goes_on_where_the_old_one_was() {
+    for rerun in [Interrupted::Report, Interrupted::Rerun] {
+        let rerun = policy(Missed::RunOnce, rerun);
+        // Their numbers have nothing to do with each other.
+        for (old, new, next) in [
+            (every(5_000), every(60_000), T + 60_000),
+            (every(60_000), every(5_000), T + 5_000),
+            (every(1), daily(), T + 11 * HOUR),
+            (daily(), every(5_000), T),
+        ] {
+            let mut planner = Planner::new(new, rerun, left(&old, T, Outcome::Running));
+            assert!(matches!(planner.step(T + 1_000), Step::Interrupted(_)));
+            if rerun.interrupted == Interrupted::Rerun {
+                assert!(begin(&mut planner, T + 1_000).at <= T);
+                planner.ended(Outcome::Ok, None, T + 2_000);
+            }
+            match planner.step(T + 2_000) {
+                Step::Wait { until } => assert_eq!(until, Some(next.max(T + 5_000))),
+                Step::Begin(slot) => assert_eq!(slot.at, next),
+                step => panic!("{step:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_is_behind_waits_and_one_that_was_far_ahead_is_told_of() {
+    let ledger = left(&every(5_000), T + 30_000, Outcome::Ok);
+    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
+    assert_eq!(planner.step(T), wait(T + 35_000));
+    let ledger = left(&every(5_000), T + 2 * HOUR, Outcome::Ok);
+    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
+    let ahead = Ahead {
+        by: Some("a".to_owned()),
+        settled_to: T + 2 * HOUR,
+        idle_ms: Some(2 * HOUR + 5_000),
+    };
+    assert_eq!(planner.step(T), Step::Ahead(ahead));
+    assert_eq!(planner.step(T), wait(T + 2 * HOUR + 5_000));
+    begin(&mut planner, T + 2 * HOUR + 5_000);
+}
+
+#[test]
+fn once_is_the_slot_of_when_it_was_asked_for() {
+    let day = every(24 * HOUR);
+    let mut planner = Planner::new(day.clone(), once(T), None);
+    begin(&mut planner, T + HOUR);
+    assert_eq!(planner.step(T + HOUR), Step::Wait { until: None });
+    // It does not matter how long it takes.
+    assert_eq!(planner.step(T + 100 * HOUR), Step::Wait { until: None });
+    planner.ended(Outcome::Failed, None, T + 100 * HOUR);
+    assert_eq!(planner.step(T + 100 * HOUR), Step::Done);
+    let known = planner.ledger().clone();
+    // Nor how long one has waited for the other.
+    let mut planner = Planner::new(day.clone(), once(T + 3_000), Some(known.clone()));
+    assert_eq!(planner.step(T + 100 * HOUR), Step::Done);
+    let mut planner = Planner::new(day, once(T + 24 * HOUR), Some(known));
+    begin(&mut planner, T + 24 * HOUR);
+}
+
+#[test]
+fn once_runs_an_interrupted_slot_again_only_if_told_to_and_it_is_the_one() {
+    let day = every(24 * HOUR);
+    let ledger = left(&day, T, Outcome::Running);
+    for (interrupted, asked, runs) in [
+        (Interrupted::Report, T + HOUR, false),
+        (Interrupted::Rerun, T + HOUR, true),
+        (Interrupted::Report, T + 24 * HOUR, true),
+        (Interrupted::Rerun, T + 24 * HOUR, true),
+    ] {
+        let policy = Policy { once: Some(asked), interrupted, ..Policy::default() };
+        let mut planner = Planner::new(day.clone(), policy, ledger.clone());
+        assert!(matches!(planner.step(asked), Step::Interrupted(_)));
+        match planner.step(asked) {
+            Step::Begin(slot) => assert!(runs && Some(slot) == day.current(asked)),
+            step => assert!(!runs && step == Step::Done),
+        }
+    }
+}
+
+/// Everything that can happen to a group of nodes.
+#[derive(Clone, Debug)]
+enum Happens {
+    Time(u64),
+    /// The leader is lost, whatever it was doing, and this node leads.
+    Leads(usize),
+    /// The clock of a node is set, to so far off.
+    Set(usize, i64),
+    /// The run of the leader ends.
+    Ends,
+    /// The leader asks what to do, and its next save goes like this.
+    Asks(Save),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Save {
+    Kept,
+    /// Kept, and the leader is gone before it has started anything.
+    KeptAndGone,
+    /// Kept, but the answer was lost.
+    KeptUnknown,
+    /// Not kept, and that is not known either.
+    Dropped,
+}
+
+fn happens() -> impl Strategy<Value = Vec<Happens>> {
+    let save = prop_oneof![
+        12 => Just(Save::Kept),
+        1 => Just(Save::KeptAndGone),
+        1 => Just(Save::KeptUnknown),
+        1 => Just(Save::Dropped),
+    ];
+    let one = prop_oneof![
+        4 => (0..9_000_u64).prop_map(Happens::Time),
+        1 => (0..200_000_u64).prop_map(Happens::Time),
+        1 => (0..4_usize).prop_map(Happens::Leads),
+        1 => (0..4_usize, skew()).prop_map(|(node, skew)| Happens::Set(node, skew)),
+        3 => Just(Happens::Ends),
+        8 => save.prop_map(Happens::Asks),
+    ];
+    proptest::collection::vec(one, 1..200)
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let missed = prop_oneof![Just(Missed::RunOnce), Just(Missed::Skip)];
+    let interrupted = prop_oneof![Just(Interrupted::Report), Just(Interrupted::Rerun)];
+    (missed, interrupted).prop_map(|(missed, interrupted)| policy(missed, interrupted))
+}
+
+/// A lease, its checkpoint, and what was really started.
+struct World {
+    schedule: Schedule,
+    policy: Policy,
+    skews: [i64; 4],
+    time: u64,
+    stored: Option<String>,
+    leader: Option<(usize, Planner)>,
+    started: Vec<Slot>,
+    counts: Vec<u64>,
+}
+
+impl World {
+    fn new(schedule: Schedule, policy: Policy, skews: [i64; 4]) -> World {
+        let (leader, started, counts) = (None, Vec::new(), Vec::new());
+        World { schedule, policy, skews, time: T, stored: None, leader, started, counts }
+    }
+
+    fn read(&self) -> Option<Ledger> {
+        Ledger::read(self.stored.as_deref().map(str::as_bytes)).unwrap()
+    }
+
+    fn keep(stored: &mut Option<String>, ledger: &Ledger, counts: &mut Vec<u64>) {
+        *stored = Some(ledger.to_json());
+        counts.push(ledger.count);
+    }
+
+    fn happens(&mut self, what: &Happens) {
+        match *what {
+            Happens::Time(ms) => self.time += ms,
+            Happens::Set(node, skew) => self.skews[node] = skew,
+            Happens::Leads(node) => {
+                let planner = Planner::new(self.schedule.clone(), self.policy, self.read());
+                self.leader = Some((node, planner));
+            }
+            Happens::Ends => {
+                if let Some((_, planner)) = &mut self.leader {
+                    planner.ended(Outcome::Ok, None, self.time);
+                }
+            }
+            Happens::Asks(save) => self.asks(save),
+        }
+    }
+
+    fn asks(&mut self, save: Save) {
+        let Some((node, planner)) = &mut self.leader else { return };
+        let now = self.time.saturating_add_signed(self.skews[*node]);
+        let step = planner.step(now);
+        let Step::Begin(slot) = step else {
+            if let Some(ledger) = planner.unsaved()
+                && matches!(save, Save::Kept)
+            {
+                Self::keep(&mut self.stored, ledger, &mut self.counts);
+                planner.saved();
+            }
+            return;
+        };
+        let draft = planner.draft(slot, "somebody", now);
+        if !matches!(save, Save::Dropped) {
+            Self::keep(&mut self.stored, &draft, &mut self.counts);
+        }
+        match save {
+            Save::Kept => {
+                planner.begun(draft);
+                self.started.push(slot);
+            }
+            Save::KeptAndGone => self.leader = None,
+            Save::KeptUnknown | Save::Dropped => {}
+        }
+    }
+}
+
+fn skew() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        3 => -3_000..3_000_i64,
+        1 => -7_200_000..7_200_000_i64,
+    ]
+}
+
+fn skews() -> impl Strategy<Value = [i64; 4]> {
+    [skew(), skew(), skew(), skew()]
+}
+
+fn work() -> impl Strategy<Value = Schedule> {
+    prop_oneof![
+        3 => (1..60_000_u64).prop_map(Schedule::Every),
+        1 => Just(Schedule::cron("* * * * *", Some("Europe/Berlin")).unwrap()),
+        1 => Just(Schedule::cron("*/10 * * * * *", Some("UTC")).unwrap()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_slot_begins_twice_whatever_happens(
+        schedule in work(), policy in policies(), skews in skews(), all in happens(),
+    ) {
+        let mut world = World::new(schedule, policy, skews);
+        for what in &all {
+            world.happens(what);
+            prop_assert!(world.stored.as_ref().is_none_or(|text| text.len() <= 4096));
+        }
+        let distinct: BTreeSet<Slot> = world.started.iter().copied().collect();
+        if policy.interrupted == Interrupted::Report {
+            prop_assert_eq!(distinct.len(), world.started.len(), "{:?}", world.started);
+        }
+        // Again or not, never back.
+        prop_assert!(world.started.is_sorted(), "{:?}", world.started);
+        prop_assert!(world.counts.is_sorted(), "{:?}", world.counts);
+        prop_assert!(world.started.len() as u64 <= world.counts.last().copied().unwrap_or(0));
+    }
+
+    /// Begun, skipped or missed: one of them, and nothing is lost in between.
+    #[test]
+    fn every_slot_is_counted_once(
+        period in 1_000..60_000_u64, missed in policies(), skews in skews(), all in happens(),
+    ) {
+        let policy = policy(missed.missed, Interrupted::Report);
+        let mut world = World::new(every(period), policy, skews);
+        // The first slot of all is certain here: whoever had no answer about it would begin its count anew.
+        world.happens(&Happens::Leads(0));
+        world.happens(&Happens::Asks(Save::Kept));
+        let first = world.started[0].number;
+        for what in &all {
+            world.happens(what);
+            let ledger = world.read().unwrap();
+            let settled = ledger.settled_to.unwrap() / period;
+            let counted = ledger.count + ledger.skipped + ledger.missed;
+            prop_assert_eq!(counted, settled - first + 1, "{:?}", ledger);
+        }
+    }
+
+    #[test]
+    fn in_calm_times_every_slot_begins(
+        schedule in work(), seed in 0..HOUR, takes in 1..900_u64, changes in 0..5_usize,
+    ) {
+        // Shorter periods than this have no calm times in which a run of one second ends.
+        prop_assume!(!matches!(schedule, Schedule::Every(..1_000)));
+        let mut now = T + seed;
+        let mut planner = Planner::new(schedule.clone(), Policy::default(), None);
+        let mut begun = Vec::new();
+        while begun.len() < 40 {
+            match planner.step(now) {
+                Step::Begin(slot) => {
+                    let draft = planner.draft(slot, "a", now);
+                    planner.begun(draft);
+                    begun.push(slot);
+                    now += takes;
+                    planner.ended(Outcome::Ok, None, now);
+                    // Another leader takes over in between.
+                    if begun.len() % 10 < changes {
+                        let text = planner.unsaved().unwrap().to_json();
+                        let read = Ledger::read(Some(text.as_bytes())).unwrap();
+                        planner = Planner::new(schedule.clone(), Policy::default(), read);
+                    }
+                }
+                Step::Wait { until } => now = until.unwrap(),
+                step => prop_assert!(false, "{step:?}"),
+            }
+        }
+        for pair in begun.windows(2) {
+            prop_assert_eq!(schedule.next(pair[0].at), Some(pair[1]));
+        }
+        prop_assert_eq!(planner.ledger().count, 40);
+        prop_assert_eq!((planner.ledger().missed, planner.ledger().skipped), (0, 0));
+    }
+
+    /// The crontab line: cron starts it on every host when that host's own clock shows `minute`.
+    #[test]
+    fn one_crontab_line_is_one_run(
+        minute in 0..1_440_u64,
+        skews in proptest::collection::vec(-3_000..3_000_i64, 2..5),
+        delays in proptest::collection::vec(0..2_000_u64, 5),
+        takes in prop_oneof![Just(2_000_u64), Just(60_000), Just(100 * HOUR)],
+        cron in any::<bool>(),
+    ) {
+        let schedule = if cron { daily() } else { every(24 * HOUR) };
+        let shown = T / (24 * HOUR) * 24 * HOUR + minute * 60_000;
+        // In the order in which they get the lease: one waits for the other, whoever comes first.
+        let mut nodes: Vec<(u64, i64)> = skews
+            .iter()
+            .zip(&delays)
+            .map(|(skew, delay)| (shown.saturating_add_signed(-skew) + delay, *skew))
+            .collect();
+        nodes.sort_unstable();
+        let (mut free, mut runs, mut ledger) = (0, 0, None);
+        for (started, skew) in nodes {
+            let clock = |time: u64| time.saturating_add_signed(skew);
+            let leads = started.max(free);
+            let mut planner = Planner::new(schedule.clone(), once(clock(started)), ledger);
+            if let Step::Begin(slot) = planner.step(clock(leads)) {
+                let draft = planner.draft(slot, "a", clock(leads));
+                planner.begun(draft);
+                runs += 1;
+                free = leads + takes;
+                planner.ended(Outcome::Ok, None, clock(free));
+            }
+            prop_assert_eq!(planner.step(clock(free)), Step::Done);
+            ledger = Some(planner.ledger().clone());
+        }
+        prop_assert_eq!(runs, 1);
+    }
+}
