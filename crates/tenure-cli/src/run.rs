@@ -1,8 +1,10 @@
 //! `tenure run`: a command that runs only where this candidate leads.
 
+mod board;
+mod get;
 mod lines;
-mod mock;
 mod options;
+mod scheduled;
 mod term;
 mod ward;
 

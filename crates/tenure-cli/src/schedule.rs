@@ -6,9 +6,6 @@
 //! A **slot** is one time at which the work is due. It is named by a number that every node finds for
 //! itself: ⌊unix time / period⌋ with `--every`, the unix seconds of the instant with `--cron`.
 
-#![expect(unused_imports, reason = "the main session joins it to run")]
-#![cfg_attr(not(test), expect(dead_code, reason = "the main session joins it to run"))]
-
 mod cron;
 mod ledger;
 mod options;
@@ -28,7 +25,7 @@ use tenure::{Error, Result};
 use cron::Cron;
 pub(crate) use ledger::{Ledger, Outcome, Run};
 pub(crate) use options::ScheduleArgs;
-pub(crate) use planner::{Interrupted, Missed, Planner, Policy, Step};
+pub(crate) use planner::{Ahead, Interrupted, Missed, Planner, Policy, Step};
 
 /// No schedule goes beyond 4900-01-01: soon after it the calendar of `croner` ends, and it would search
 /// for long. A clock that is there is wrong.

@@ -9,6 +9,7 @@ use tenure::election::Why;
 use tenure::{CandidateId, Clock, Error, Moment, Token};
 
 use crate::logs::LINE;
+use crate::schedule::{Ahead, Run};
 
 /// Says what happens, for one candidate.
 #[derive(Clone, Debug)]
@@ -84,6 +85,52 @@ impl Lines {
     pub(super) fn poll(&self, count: u64) {
         let id = &self.id;
         say!(info, id, "poll", "[{id}] poll {count}");
+    }
+
+    /// A poll over HTTP.
+    pub(super) fn polled(&self, count: u64, well: bool, detail: Option<&str>) {
+        let id = &self.id;
+        let detail = detail.unwrap_or("no answer");
+        match well {
+            true => say!(info, id, "poll", "[{id}] poll {count}: {detail}"),
+            false => say!(warn, id, "poll", "[{id}] poll {count} failed: {detail}"),
+        }
+    }
+
+    pub(super) fn skipped(&self, slot: u64, slots: u64) {
+        let id = &self.id;
+        say!(
+            warn,
+            id,
+            "skipped",
+            "[{id}] Skipped {slots} slot(s), the last {slot}: the run before was still going on"
+        );
+    }
+
+    pub(super) fn interrupted(&self, run: &Run) {
+        let (id, by, slot) = (&self.id, &run.by, run.slot);
+        say!(
+            warn,
+            id,
+            "interrupted",
+            "[{id}] The run of slot {slot}, begun by {by}, was interrupted: nobody knows how far it came"
+        );
+    }
+
+    pub(super) fn ahead(&self, ahead: &Ahead) {
+        let id = &self.id;
+        let by = ahead.by.as_deref().unwrap_or("somebody");
+        let idle = ahead.idle_ms.map_or("ever".to_owned(), |ms| {
+            crate::duration::shown(std::time::Duration::from_millis(ms))
+        });
+        say!(
+            warn,
+            id,
+            "ahead",
+            "[{id}] Slots up to {} are done already: {by} led with a clock that is ahead, or ours is behind. \
+             Nothing runs for {idle}",
+            crate::time::rfc3339(ahead.settled_to)
+        );
     }
 
     pub(super) fn unreachable(&self, error: &Error) {

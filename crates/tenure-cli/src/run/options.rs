@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
 use tenure::{CandidateId, HealthGate, Name};
 
+use crate::schedule::ScheduleArgs;
 use crate::{duration, target};
 
 #[derive(Debug, ClapArgs)]
@@ -91,9 +92,21 @@ pub(crate) struct WorkArgs {
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 
-    /// No command: count in the log every 5 s, to see an election
+    /// No command: poll this URL; 2xx is success
+    #[arg(long, value_name = "URL", env = "TENURE_GET", hide_env_values = true)]
+    pub(crate) get: Option<String>,
+
+    /// How long an answer to --get may take
+    #[arg(long, value_name = "D", env = "TENURE_TIMEOUT", value_parser = duration::parse)]
+    #[arg(default_value = "10s")]
+    pub(crate) timeout: Duration,
+
+    /// No command: count in the log, to see an election
     #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
     pub(crate) mock: bool,
+
+    #[command(flatten)]
+    pub(crate) schedule: ScheduleArgs,
 
     /// One run at most: end when it has ended or leadership is lost
     #[arg(long, env = "TENURE_ONCE", value_parser = BoolishValueParser::new())]

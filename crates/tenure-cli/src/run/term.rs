@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use tenure::election::Why;
-use tenure::{Clock, Election, Leadership, Moment, Store};
+use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 
 use crate::exit::Exit;
 use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
 use crate::signals::Signals;
 
 use super::lines::Lines;
-use super::mock;
+use super::board::Board;
+use super::scheduled::Timetable;
 use super::ward::{Fate, Recipe, Ward};
 
 /// Asked to stop while the lease can still be renewed, a command has at least so long.
@@ -25,7 +26,7 @@ const BACK_OFF_MOST: Duration = Duration::from_secs(30);
 /// What is done while leading.
 pub(super) enum Job {
     Command(Recipe),
-    Mock { on_lose: Option<String> },
+    Scheduled(Box<Timetable>),
 }
 
 /// Everybody who takes part in a term.
@@ -34,6 +35,7 @@ pub(super) struct Crew<'a> {
     pub(super) election: &'a Election,
     pub(super) store: &'a dyn Store,
     pub(super) lines: &'a Lines,
+    pub(super) board: Board,
     pub(super) stop_within: Duration,
 }
 
@@ -43,10 +45,12 @@ pub(super) enum After {
     Ended(Exit),
     /// The term was lost, and the work has been stopped.
     Lost,
+    /// Nobody can do this work before an operator has acted.
+    Failed(Error),
 }
 
 /// How one run of the command came out.
-enum Run {
+pub(super) enum Run {
     Ended(Ended),
     /// It can never be run.
     Refused(Exit),
@@ -60,30 +64,8 @@ impl Crew<'_> {
         self.lines.became(leadership.token());
         match &self.job {
             Job::Command(recipe) => self.command(recipe, &leadership, signals).await,
-            Job::Mock { on_lose } => self.mock(on_lose.as_deref(), &leadership, signals).await,
+            Job::Scheduled(table) => self.scheduled(table, &leadership, signals).await,
         }
-    }
-
-    async fn mock(
-        &self,
-        on_lose: Option<&str>,
-        leadership: &Leadership,
-        signals: &mut Signals,
-    ) -> After {
-        let after = tokio::select! {
-            biased;
-            why = leadership.lost() => {
-                self.lines.lost(&why);
-                After::Lost
-            }
-            _ = signals.end() => After::Ended(Exit::Done),
-            () = mock::poll(leadership, self.lines) => After::Lost,
-        };
-        if let Some(on_lose) = on_lose {
-            let hold = leadership.hold();
-            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
-        }
-        after
     }
 
     async fn command(
@@ -133,8 +115,12 @@ impl Crew<'_> {
         }
     }
 
+    pub(super) fn id(&self) -> &CandidateId {
+        self.election.candidate_id()
+    }
+
     /// Starts the command and stays with it until nothing of it is left.
-    async fn one_run(
+    pub(super) async fn one_run(
         &self,
         recipe: &Recipe,
         leadership: &Leadership,
@@ -234,13 +220,13 @@ impl Crew<'_> {
 
 /// What happened while the command ran.
 #[derive(Default)]
-struct Attention {
+pub(super) struct Attention {
     /// Somebody wants us to end.
-    ending: bool,
+    pub(super) ending: bool,
     /// By Ctrl-C.
     interrupted: bool,
     /// The term is over.
-    lost: bool,
+    pub(super) lost: bool,
     told_at: Moment,
 }
 

@@ -1,0 +1,57 @@
+//! What the work last did, put up where the status is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::http::{LastRun, Work};
+use crate::schedule::{Ledger, Outcome, Run};
+
+/// Written by whoever works.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Board(pub(super) Arc<Work>);
+
+impl Board {
+    /// This instance begins a poll, at so many Unix milliseconds.
+    pub(super) fn began(&self, unix_ms: u64) {
+        self.0.began(unix_ms);
+    }
+
+    /// What is known of the name, whoever has noted it down.
+    pub(super) fn show(&self, ledger: Option<&Ledger>) {
+        let count = ledger.map(|ledger| ledger.count);
+        let last_run = ledger.and_then(|ledger| ledger.last_run.as_ref()).map(last_run);
+        self.0.known(count, last_run);
+    }
+
+    /// A run of this instance has ended.
+    pub(super) fn ended(&self, outcome: &Outcome, took: Duration) {
+        self.0.ended(word(outcome), took);
+    }
+
+    /// A slot went by without a run of ours.
+    pub(super) fn passed(&self, outcome: &'static str) {
+        self.0.passed(outcome);
+    }
+}
+
+fn last_run(run: &Run) -> LastRun {
+    let running = run.outcome == Outcome::Running;
+    LastRun {
+        slot: run.slot,
+        by: run.by.clone(),
+        started_at: run.started_at.unwrap_or_default(),
+        ended_at: run.ended_at,
+        outcome: (!running).then(|| word(&run.outcome).to_owned()),
+    }
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Running => "running",
+        Outcome::Ok => "ok",
+        Outcome::Failed => "failed",
+        Outcome::Interrupted => "interrupted",
+        Outcome::Stopped => "stopped",
+        Outcome::Other(_) => "other",
+    }
+}

@@ -1,0 +1,271 @@
+//! Work on a schedule: each slot begins once, whoever leads.
+
+use std::time::Duration;
+
+use tenure::{Clock, Leadership, Saved};
+
+use super::get::Get;
+use super::term::{After, Attention, Crew, Run};
+use super::ward::Recipe;
+use crate::exit::Exit;
+use crate::guard::{Ended, Hook};
+use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Step};
+use crate::signals::Signals;
+
+/// A wall clock can be set, so nobody sleeps longer than this without a look at it.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// What could not be noted down is tried again after this.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What is done, and when.
+pub(super) struct Timetable {
+    pub(super) schedule: Schedule,
+    pub(super) policy: Policy,
+    pub(super) task: Task,
+    pub(super) on_lose: Option<String>,
+}
+
+/// What is done in one slot.
+pub(super) enum Task {
+    Command(Recipe),
+    Get(Get),
+    Mock,
+}
+
+/// How one slot's run came out.
+struct Report {
+    outcome: Outcome,
+    detail: Option<String>,
+    exit: Exit,
+    /// There is no next slot in this term.
+    over: bool,
+}
+
+impl Crew<'_> {
+    /// Works through the slots of one term.
+    pub(super) async fn scheduled(
+        &self,
+        table: &Timetable,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> After {
+        let after = self.slots(table, leadership, signals).await;
+        // A command's guard has run it after each run; here it belongs to the end of the term.
+        if let Some(on_lose) = &table.on_lose {
+            let hold = leadership.hold();
+            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+        }
+        after
+    }
+
+    async fn slots(
+        &self,
+        table: &Timetable,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> After {
+        let left = leadership.checkpoint().map(|checkpoint| checkpoint.as_bytes());
+        let left = match Ledger::read(left) {
+            Ok(left) => left,
+            Err(error) => return After::Failed(error),
+        };
+        self.board.show(left.as_ref());
+        let mut planner = Planner::new(table.schedule.clone(), table.policy, left);
+        let mut watch = Attention::default();
+        let mut exit = Exit::Done;
+        loop {
+            let pause = match planner.step(unix_ms()) {
+                Step::Begin(slot) => {
+                    let draft = planner.draft(slot, self.id().as_str(), unix_ms());
+                    match self.note_down(leadership, &draft).await {
+                        Noted::Kept => {
+                            planner.begun(draft);
+                            let report =
+                                self.one_slot(table, leadership, signals, &mut watch, &planner).await;
+                            exit = report.exit;
+                            self.came_meanwhile(&mut planner);
+                            planner.ended(report.outcome, report.detail, unix_ms());
+                            self.note_down_end(leadership, &mut planner).await;
+                            if report.over {
+                                break;
+                            }
+                            Duration::ZERO
+                        }
+                        Noted::Lost => Duration::MAX,
+                        Noted::Unknown => AGAIN,
+                    }
+                }
+                Step::Wait { until } => {
+                    let left = until.map(|until| until.saturating_sub(unix_ms()));
+                    left.map_or(LOOK_EVERY, Duration::from_millis).min(LOOK_EVERY)
+                }
+                Step::Skip { .. } => Duration::ZERO,
+                Step::Interrupted(run) => {
+                    self.lines.interrupted(&run);
+                    self.board.passed("interrupted");
+                    self.note_down_end(leadership, &mut planner).await;
+                    Duration::ZERO
+                }
+                Step::Ahead(ahead) => {
+                    self.lines.ahead(&ahead);
+                    Duration::ZERO
+                }
+                Step::Done => return After::Ended(exit),
+            };
+            if pause.is_zero() {
+                continue;
+            }
+            if let Some(after) = self.rest(pause, leadership, signals).await {
+                return after;
+            }
+        }
+        match watch.ending {
+            true => After::Ended(exit),
+            false => After::Lost,
+        }
+    }
+
+    /// Between two slots.
+    async fn rest(
+        &self,
+        pause: Duration,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> Option<After> {
+        let clock = Clock::boot();
+        tokio::select! {
+            biased;
+            why = leadership.lost() => {
+                self.lines.lost(&why);
+                Some(After::Lost)
+            }
+            _ = signals.end() => Some(After::Ended(Exit::Done)),
+            () = clock.sleep(pause) => None,
+        }
+    }
+
+    async fn one_slot(
+        &self,
+        table: &Timetable,
+        leadership: &Leadership,
+        signals: &mut Signals,
+        watch: &mut Attention,
+        planner: &Planner,
+    ) -> Report {
+        let (clock, began) = (Clock::boot(), Clock::boot().now());
+        self.board.began(unix_ms());
+        self.board.show(Some(planner.ledger()));
+        let report = match &table.task {
+            Task::Mock => {
+                self.lines.poll(planner.ledger().count);
+                Report { outcome: Outcome::Ok, detail: None, exit: Exit::Done, over: false }
+            }
+            Task::Get(get) => self.poll(get, leadership, signals, watch, planner).await,
+            Task::Command(recipe) => {
+                match self.one_run(recipe, leadership, signals, watch).await {
+                    Run::Ended(ended) => of_command(ended, watch.ending),
+                    Run::Refused(exit) => {
+                        watch.ending = true;
+                        Report { outcome: Outcome::Failed, detail: None, exit, over: true }
+                    }
+                    Run::Stopped => {
+                        let over = watch.lost || watch.ending;
+                        Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over }
+                    }
+                }
+            }
+        };
+        self.board.ended(&report.outcome, clock.now().since(began));
+        report
+    }
+
+    async fn poll(
+        &self,
+        get: &Get,
+        leadership: &Leadership,
+        signals: &mut Signals,
+        watch: &mut Attention,
+        planner: &Planner,
+    ) -> Report {
+        let stopped = |over| Report {
+            outcome: Outcome::Stopped,
+            detail: None,
+            exit: Exit::Done,
+            over,
+        };
+        let (outcome, detail) = tokio::select! {
+            biased;
+            why = leadership.lost() => {
+                self.lines.lost(&why);
+                watch.lost = true;
+                return stopped(true);
+            }
+            _ = signals.end() => {
+                watch.ending = true;
+                return stopped(true);
+            }
+            answer = get.poll(leadership.token()) => answer,
+        };
+        self.lines.polled(planner.ledger().count, outcome == Outcome::Ok, detail.as_deref());
+        Report { outcome, detail, exit: Exit::Done, over: false }
+    }
+
+    /// Slots that came while the run went on are counted, and not run.
+    fn came_meanwhile(&self, planner: &mut Planner) {
+        while let Step::Skip { slot, slots } = planner.step(unix_ms()) {
+            self.lines.skipped(slot.number, slots);
+            self.board.passed("skipped");
+        }
+    }
+
+    async fn note_down(&self, leadership: &Leadership, ledger: &Ledger) -> Noted {
+        match leadership.save(ledger.to_json()).await {
+            Ok(Saved::Kept) => {
+                self.board.show(Some(ledger));
+                Noted::Kept
+            }
+            // The loss itself is told where it is declared.
+            Ok(Saved::Lost) => Noted::Lost,
+            Err(error) => {
+                self.lines.trouble(&format!("cannot note down what is run: {error}"));
+                Noted::Unknown
+            }
+        }
+    }
+
+    /// What has ended is noted down if it can be; the next one to begin says it too.
+    async fn note_down_end(&self, leadership: &Leadership, planner: &mut Planner) {
+        let Some(ledger) = planner.unsaved().cloned() else { return };
+        let clock = Clock::boot();
+        let noted = tokio::select! {
+            noted = self.note_down(leadership, &ledger) => noted,
+            () = clock.sleep(AGAIN) => Noted::Unknown,
+        };
+        if let Noted::Kept = noted {
+            planner.saved();
+        }
+        self.board.show(Some(&ledger));
+    }
+}
+
+/// Whether something was noted down.
+enum Noted {
+    Kept,
+    /// The term is over.
+    Lost,
+    Unknown,
+}
+
+fn of_command(ended: Ended, over: bool) -> Report {
+    let (outcome, detail) = match ended {
+        Ended::Code(0) => (Outcome::Ok, None),
+        Ended::Code(code) => (Outcome::Failed, Some(format!("exit code {code}"))),
+        Ended::Signal(signal) => (Outcome::Failed, Some(format!("signal {signal}"))),
+    };
+    Report { outcome, detail, exit: ended.into(), over }
+}
+
+/// Now, by the wall clock: slots are named by it.
+fn unix_ms() -> u64 {
+    Clock::boot().minting_micros() / 1_000
+}
