@@ -24,12 +24,17 @@ use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 use crate::{duration, output};
 
+use board::Board;
+use get::Get;
 use lines::Lines;
 pub(crate) use options::RunArgs;
-use options::{ServiceArgs, TimingArgs};
+use options::{ServiceArgs, TimingArgs, WorkArgs};
+use scheduled::{Task, Timetable};
 use term::{After, Crew, Job};
 use ward::Recipe;
 
+/// How often work that is not a command is done, unless told otherwise.
+const POLL_EVERY: Duration = Duration::from_secs(5);
 /// The first line waits so long for the store to say what it promises.
 const FIRST_LINE: Duration = Duration::from_millis(300);
 
@@ -65,20 +70,19 @@ fn name(run: &RunArgs) -> Result<Name> {
 
 /// Refuses what can never run, before anybody campaigns for it.
 fn nothing_to_run(args: &Args, run: &RunArgs) -> Result<Option<Exit>> {
-    match (&*run.work.command, run.work.mock) {
-        ([], false) => Err(Error::invalid(
+    let WorkArgs { command, mock, get, .. } = &run.work;
+    match (&**command, get, mock) {
+        ([], None, false) => Err(Error::invalid(
             "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
-             or give --mock to see an election without one",
+             or give --get URL, or --mock to see an election without any work",
         )),
-        ([_, ..], true) => {
-            Err(Error::invalid("--mock and a command are two kinds of work: give one of them"))
-        }
-        ([command, ..], false) => Ok(check_program(command).err().map(|refusal| {
+        ([command, ..], None, false) => Ok(check_program(command).err().map(|refusal| {
             let prefix = if args.json { "" } else { logs::prefix(args) };
             output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
             refusal.exit
         })),
-        ([], true) => Ok(None),
+        ([], Some(_), false) | ([], None, true) => Ok(None),
+        _ => Err(Error::invalid("a command, --get and --mock are kinds of work: give one of them")),
     }
 }
 
@@ -114,6 +118,8 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
     let timing = Timing::new(&timing_options(&run.timing), &store.limits())?;
     let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
     let lines = Lines::new(&id);
+    let job = job(args, run, choice, &*store, &timing)?;
+    let board = Board::default();
     first_line(name, &id, choice, &*store, &timing).await;
     if run.work.no_guard && !run.work.command.is_empty() {
         lines.trouble(
@@ -134,7 +140,8 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
         .heartbeat
         .map(|every| tokio::spawn(beat(Arc::clone(&election), lines.clone(), every)));
     let crew = Crew {
-        job: job(args, run, choice, &*store, &timing),
+        job,
+        board: board.clone(),
         election: &election,
         store: &*store,
         lines: &lines,
@@ -180,12 +187,17 @@ fn guards_url(choice: &Choice, store: &dyn Store) -> String {
     format!("{url}{and}create=0")
 }
 
-fn job(args: &Args, run: &RunArgs, choice: &Choice, store: &dyn Store, timing: &Timing) -> Job {
-    if run.work.mock {
-        return Job::Mock { on_lose: run.service.on_lose.clone() };
-    }
-    Job::Command(Recipe {
-        command: run.work.command.clone(),
+fn job(
+    args: &Args,
+    run: &RunArgs,
+    choice: &Choice,
+    store: &dyn Store,
+    timing: &Timing,
+) -> Result<Job> {
+    let WorkArgs { command, get, schedule, once, .. } = &run.work;
+    let every = command.is_empty().then_some(POLL_EVERY);
+    let recipe = Recipe {
+        command: command.clone(),
         store_url: guards_url(choice, store),
         stop_within: timing.stop_within,
         on_lose: run.service.on_lose.clone(),
@@ -195,7 +207,17 @@ fn job(args: &Args, run: &RunArgs, choice: &Choice, store: &dyn Store, timing: &
             (_, logs::Format::Json) => Log::Json,
         },
         guarded: !run.work.no_guard,
-    })
+    };
+    let Some(times) = schedule.schedule(every)? else { return Ok(Job::Command(recipe)) };
+    let (task, on_lose) = match get {
+        // The guard runs its hook after each run.
+        _ if !command.is_empty() => (Task::Command(recipe), None),
+        Some(url) => (Task::Get(Get::new(url, run.work.timeout)?), run.service.on_lose.clone()),
+        None => (Task::Mock, run.service.on_lose.clone()),
+    };
+    let started = Clock::boot().minting_micros() / 1_000;
+    let policy = schedule.policy(once.then_some(started));
+    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task, on_lose })))
 }
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.
@@ -210,6 +232,7 @@ async fn take_turns(run: &RunArgs, crew: &Crew<'_>, signals: &mut Signals) -> Re
         let Some(leadership) = leadership else { return Ok(Exit::Done) };
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
+            After::Failed(error) => return Err(error),
             After::Lost if run.work.once => return Ok(Exit::LeadershipLost),
             After::Lost => {}
         }
