@@ -13,6 +13,7 @@
 //! work      what the work last did             news        /events: what happened, for those who listen
 //! status    the body of /status                leases      /leases: one reading for all
 //! tally     what only adds up                  metrics     /metrics
+//! limits    how much of us anybody may have    reply       how answers and refusals look
 //! ```
 #![expect(dead_code, unused_imports, reason = "the main session joins it to run and serve")]
 

@@ -61,6 +61,13 @@ impl Instance {
         self.answers.until()
     }
 
+    /// Returns when nobody may act on a yes of ours any more. That is before the deadline of the lease, always.
+    ///
+    /// To be awaited after [`Instance::answer_no`], or after the election has lost; else there may be another yes.
+    pub(crate) async fn answers_run_out(&self) {
+        self.clock.sleep_until(self.given_out_until()).await;
+    }
+
     /// So many candidates are there.
     pub(crate) fn set_candidates(&self, candidates: u64) {
         self.candidates.store(candidates, Ordering::Relaxed);

@@ -70,7 +70,8 @@ impl Listen {
     /// The host that was typed, or `default`, or this machine only.
     pub(crate) fn host<'a>(&'a self, default: Option<&'a str>) -> &'a str {
         let default = default.filter(|host| !host.is_empty());
-        self.host.as_deref().or(default).unwrap_or(LOOPBACK)
+        let host = self.host.as_deref().or(default).unwrap_or(LOOPBACK);
+        bare(host).unwrap_or(host)
     }
 }
 
@@ -149,6 +150,8 @@ mod tests {
         assert_eq!(Listen::port(1).host(Some("0.0.0.0")), "0.0.0.0");
         let typed: Listen = "a:1".parse().unwrap();
         assert_eq!(typed.host(Some("0.0.0.0")), "a");
+        assert_eq!(Listen::port(1).host(Some("[::]")), "::");
+        assert_eq!(Listen::port(1).host(Some("::1")), "::1");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tenure::{Clock, Error, Result, Store};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
@@ -133,6 +133,7 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
     // Often enough that nobody stays much longer than allowed.
     let look_every = limits.stall / 4;
     let mut look = Box::pin(clock.sleep(look_every));
+    let mut can_accept = true;
     loop {
         let accepted = tokio::select! {
             biased;
@@ -144,9 +145,17 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            // Too many: closed at once, so that those who are here are served.
             Ok((stream, peer)) => {
+                can_accept = true;
+                // A task that has ended takes up room until it is let go.
+                let here = limits.connections - places.available_permits();
+                if open.len() > 2 * here + 64 {
+                    open.retain(|(task, _)| !task.is_finished());
+                }
+                // Too many: closed at once, so that those who are here are served.
                 if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                    // Events are small, and waited for.
+                    let _ = stream.set_nodelay(true);
                     let stuck = Stuck::default();
                     let connection = Connection::new(stream, clock.clone(), stuck.clone());
                     let task = converse(connection, peer, router.clone(), limits, place);
@@ -156,7 +165,10 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
             // Of one that was gone before we came to it.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                // Told once, until it goes on.
+                if std::mem::take(&mut can_accept) {
+                    tracing::warn!(%error, "cannot accept connections over HTTP");
+                }
                 clock.sleep(BREATH).await;
             }
         }

@@ -1,7 +1,7 @@
 //! What everybody may ask.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::support::{Rig, Setup};
@@ -135,6 +135,30 @@ fn who_is_drained_or_stopping_does_not_say_yes() {
     assert!(status["token"].is_null());
     assert_eq!(rig.instance.given_out_until(), until, "nothing more was given out");
     assert!(rig.election.is_leader(), "the lease is kept meanwhile");
+    rig.runtime.block_on(rig.instance.answers_run_out());
+    assert!(rig.clock.now() >= until && rig.election.is_leader());
+}
+
+#[test]
+fn no_yes_slips_out_behind_the_no() {
+    let rig = Rig::new(Setup::default());
+    rig.until(|| rig.election.is_leader());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    rig.instance.status();
+                }
+            });
+        }
+        rig.sleep(Duration::from_millis(50));
+        rig.instance.answer_no();
+        let until = rig.instance.given_out_until();
+        rig.sleep(Duration::from_millis(50));
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(rig.instance.given_out_until(), until);
+    });
 }
 
 #[test]
