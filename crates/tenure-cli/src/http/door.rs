@@ -9,6 +9,9 @@ use super::gate::Gate;
 use super::options::{HttpArgs, Listen};
 use super::secret::Secret;
 
+/// So many clients may come at the same moment.
+const WAITING: i32 = 1024;
+
 /// A port that is ours, and not answered on yet.
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -33,6 +36,9 @@ impl Door {
         let host = listen.host(host);
         let bound = TcpListener::bind((host, listen.port)).and_then(|listener| {
             listener.set_nonblocking(true)?;
+            // Saying it again changes how many may wait to be let in; by itself it is 128, and whoever comes when
+            // all places are taken tries again after a whole second.
+            rustix::net::listen(&listener, WAITING)?;
             let address = listener.local_addr()?;
             Ok((listener, address))
         });
