@@ -8,6 +8,7 @@ mod duration;
 mod environment;
 mod exit;
 mod guard;
+mod http;
 mod interruption;
 mod logs;
 mod output;

@@ -8,6 +8,8 @@ mod builder;
 mod event;
 mod handle;
 mod leadership;
+mod pulse;
+mod renewals;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +22,15 @@ use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
 use crate::election::{Action, Ending, Event as MachineEvent, Lead, Machine, Phase};
 use crate::error::{Error, Result};
-use crate::lease::{Claim, Hold, Lease, Name, Release, Token};
+use crate::lease::{Answer, Claim, Hold, Lease, Name, Release, Token};
 use crate::store::{Change, Scope, Store};
 
 pub use builder::Builder;
 pub use event::Event;
 pub use handle::{Election, Status};
 pub use leadership::{Leadership, Saved};
+pub use pulse::Pulse;
+pub use renewals::Renewals;
 
 /// Who sits at a machine: is told what concerns the application. Called on the driver's thread, so it never waits.
 pub(crate) trait Seat: Send + Sync {
@@ -47,6 +51,17 @@ pub(crate) trait Seat: Send + Sync {
     fn stands(&self, phase: Phase, drained: bool);
     /// The driver has ended; nothing is renewed any more.
     fn over(&self);
+
+    // What follows is for those who look on only: nothing depends on it.
+
+    /// The store has shown this lease.
+    fn saw(&self, _lease: &Lease) {}
+    /// A renewal has come to this, after so long.
+    fn renewal(&self, _took: Duration, _answer: &Result<Answer>) {}
+    /// Whether the candidate is fit to lead has changed.
+    fn fit(&self, _healthy: bool) {}
+    /// All is done for now; the machine has to be woken then.
+    fn sleeps_until(&self, _at: Option<Moment>) {}
 }
 
 /// What the application tells the driver.
@@ -71,7 +86,8 @@ pub(crate) struct Place {
 /// What a call to the store came to.
 #[allow(clippy::large_enum_variant)] // Nearly all are the large one.
 enum Done {
-    Machine(usize, MachineEvent),
+    /// The answer for a machine, and when the question was sent.
+    Machine(usize, Moment, MachineEvent),
     Asks(Result<Vec<Result<Lease>>>),
 }
 
@@ -131,6 +147,9 @@ impl Driver {
             self.flush();
             if self.places.iter().all(|place| place.machine.phase() == Phase::Stopped) {
                 break;
+            }
+            for place in &self.places {
+                place.seat.sleeps_until(place.machine.wake_at());
             }
             let timer = sleep_until(&self.clock, self.wake_at());
             tokio::select! {
@@ -216,11 +235,30 @@ impl Driver {
     fn done(&mut self, done: Vec<Done>) {
         for done in done {
             match done {
-                Done::Machine(place, event) => self.step(place, event),
+                Done::Machine(place, sent, event) => {
+                    self.show(place, sent, &event);
+                    self.step(place, event);
+                }
                 Done::Asks(Ok(leases)) => self.asked(leases),
                 // Seen again with the next change, and the asker reports that nobody answered.
                 Done::Asks(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
             }
+        }
+    }
+
+    /// Tells those who look on what the store has answered, also where that comes too late for the machine.
+    fn show(&self, place: usize, sent: Moment, event: &MachineEvent) {
+        let seat = &self.places[place].seat;
+        match event {
+            MachineEvent::Acquired(_, Ok(Answer::Taken(lease))) => seat.saw(lease),
+            MachineEvent::Observed(_, Ok(Some(lease))) => seat.saw(lease),
+            MachineEvent::Renewed(_, answer) => {
+                seat.renewal(self.clock.now().since(sent), answer);
+                if let Ok(Answer::Taken(lease)) = answer {
+                    seat.saw(lease);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -249,6 +287,9 @@ impl Driver {
             let mut actions = Vec::new();
             let this = &mut self.places[place];
             let definite = next.is_definite();
+            if let MachineEvent::Health(healthy) = &next {
+                this.seat.fit(*healthy);
+            }
             this.machine.step(self.clock.now(), next, &mut actions);
             for action in actions {
                 if self.act(place, action) {
@@ -330,6 +371,7 @@ impl Driver {
         verb: impl AsyncFnOnce(Arc<dyn Store>, Vec<I>) -> Result<Vec<Result<O>>> + 'static,
     ) {
         let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
+        let sent = clock.now();
         let call = async move {
             let (whose, items): (Vec<_>, Vec<_>) =
                 items.into_iter().map(|(place, request, item)| ((place, request), item)).unzip();
@@ -339,18 +381,21 @@ impl Driver {
                 Err(error) => whose.iter().map(|_| Err(error.clone())).collect(),
             };
             let done = whose.into_iter().zip(answers);
-            done.map(|((place, request), answer)| Done::Machine(place, event(request, answer)))
-                .collect()
+            let done = done.map(|((place, request), answer)| {
+                Done::Machine(place, sent, event(request, answer))
+            });
+            done.collect()
         };
         self.calls.push(call.boxed_local());
     }
 
     fn observe(&mut self, place: usize, request: u64, name: Name) {
         let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
+        let sent = clock.now();
         let call = async move {
             let seen = timed(&clock, try_for, store.observe(&Scope::name(&name))).await;
             let lease = seen.and_then(|mut leases| leases.pop().transpose());
-            vec![Done::Machine(place, MachineEvent::Observed(request, lease))]
+            vec![Done::Machine(place, sent, MachineEvent::Observed(request, lease))]
         };
         self.calls.push(call.boxed_local());
     }

@@ -77,7 +77,7 @@
 //! |---|---|
 //! | elect | [`open`], [`Election`], [`Builder`], [`HealthGate`] |
 //! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
-//! | look on | [`Status`], [`Event`], [`election::Why`], [`election::Phase`] |
+//! | look on | [`Status`], [`Event`], [`Renewals`], [`Pulse`], [`election::Why`], [`election::Phase`] |
 //! | fence | [`Token`], [`Fence`], and the chapter on [fencing](guide::fencing) |
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](guide::testing) |
 //! | ask something of a leader elsewhere | [`ask`] |
@@ -110,7 +110,7 @@ pub mod store;
 pub mod timing;
 
 pub use clock::{Clock, Moment};
-pub use elector::{Builder, Election, Event, Leadership, Saved, Status};
+pub use elector::{Builder, Election, Event, Leadership, Pulse, Renewals, Saved, Status};
 pub use error::{Error, Kind, Result};
 pub use fence::{Fence, StaleToken};
 pub use health::HealthGate;

@@ -13,12 +13,14 @@ use tokio::sync::{broadcast, mpsc, watch};
 use super::builder::Builder;
 use super::event::Event;
 use super::leadership::{Context, Leadership, Term};
+use super::pulse::Pulse;
+use super::renewals::Renewals;
 use super::{Command, Seat};
 use crate::clock::{Clock, Moment};
 use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
 use crate::error::{Error, Kind, Result};
 use crate::fork::Process;
-use crate::lease::{CandidateId, Checkpoint, Claim, Name, Token};
+use crate::lease::{Answer, CandidateId, Checkpoint, Claim, Lease, Name, Token};
 use crate::store::{Grade, Store};
 
 /// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
@@ -65,12 +67,16 @@ pub struct Status {
     pub current_leader: Option<String>,
     /// The token of the term it leads.
     pub token: Option<Token>,
+    /// When the current term began, whoever leads it: Unix milliseconds, for people to read.
+    pub since: Option<u64>,
     /// How long that is certain; zero unless it leads.
     pub valid_for: Duration,
     /// How often the leader changed while we looked.
     pub transitions: u64,
     /// Told not to campaign.
     pub drained: bool,
+    /// Fit to lead, as far as a [health check](Builder::health) says.
+    pub healthy: bool,
     /// The store's URL, without passwords.
     pub store: String,
     /// What the store promises, as far as it is known by now.
@@ -88,6 +94,8 @@ pub(super) struct Shared {
     context: Context,
     /// Until when "am I leader" is answered with yes. The clock is compared with it at every question.
     leader_until: AtomicU64,
+    /// When the driver has something to do again; the greatest number for never.
+    sleeps_until: AtomicU64,
     state: Mutex<State>,
     term: watch::Sender<Option<Arc<Term>>>,
     /// Changes whenever the machine or the store's reachability does.
@@ -97,8 +105,11 @@ pub(super) struct Shared {
 
 struct State {
     leader: Option<String>,
+    since: Option<u64>,
     transitions: u64,
     drained: bool,
+    healthy: bool,
+    renewals: Renewals,
     /// The term that is led, for listeners that come later.
     leading: Option<(Token, Option<Checkpoint>)>,
     reachable: Option<bool>,
@@ -117,10 +128,14 @@ impl Shared {
             candidate: claim.candidate.clone(),
             context: Context { clock, store, commands, process: Process::current() },
             leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
+            sleeps_until: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 leader: None,
+                since: None,
                 transitions: 0,
                 drained: false,
+                healthy: true,
+                renewals: Renewals::default(),
                 leading: None,
                 reachable: None,
                 last_error: None,
@@ -175,7 +190,9 @@ impl Seat for Shared {
         self.leader_until(lead.deadline);
         self.term.send_replace(Some(Term::begin(lead, self.context.clone())));
         tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, "became leader");
+        let now = self.context.clock.minting_micros() / 1_000;
         self.report(|state| {
+            state.since = Some(now);
             state.leading = Some((token, checkpoint.clone()));
             Event::BecameLeader { token, checkpoint }
         });
@@ -206,6 +223,7 @@ impl Seat for Shared {
     fn leader_changed(&self, leader: Option<String>) {
         self.report(|state| {
             state.transitions += u64::from(leader.is_some());
+            state.since = state.since.filter(|_| leader.is_some());
             let from = std::mem::replace(&mut state.leader, leader.clone());
             Event::LeaderChanged { from, to: leader }
         });
@@ -251,6 +269,22 @@ impl Seat for Shared {
             term.end(Ending { why: Why::Shutdown, deadline: Moment::NEVER });
         }
         self.moved.send_replace(Phase::Stopped);
+    }
+
+    fn saw(&self, lease: &Lease) {
+        self.state().since = lease.since.filter(|_| lease.holder.is_some());
+    }
+
+    fn renewal(&self, took: Duration, answer: &Result<Answer>) {
+        self.state().renewals.note(took, answer);
+    }
+
+    fn fit(&self, healthy: bool) {
+        self.state().healthy = healthy;
+    }
+
+    fn sleeps_until(&self, at: Option<Moment>) {
+        self.sleeps_until.store(at.map_or(u64::MAX, Moment::as_nanos), Ordering::Release);
     }
 }
 
@@ -330,13 +364,32 @@ impl Election {
             state: *shared.moved.borrow(),
             current_leader: state.leader.clone(),
             token,
+            since: state.since,
             valid_for,
             transitions: state.transitions,
             drained: state.drained,
+            healthy: state.healthy,
             store: shared.context.store.url(),
             store_grade: shared.context.store.limits().grade,
             store_reachable: state.reachable,
             last_error: state.last_error.clone(),
+        }
+    }
+
+    /// How long renewals took, and how often they failed, since the start.
+    pub fn renewals(&self) -> Renewals {
+        self.shared.state().renewals.clone()
+    }
+
+    /// Whether this candidate does its part in time: for a probe that restarts what has got stuck.
+    pub fn pulse(&self) -> Pulse {
+        let shared = &self.shared;
+        let now = shared.context.clock.now();
+        let due = Moment::from_nanos(shared.sleeps_until.load(Ordering::Acquire));
+        Pulse {
+            late: now.since(due),
+            overrun: shared.current_term().map(|term| term.overrun(now)).unwrap_or_default(),
+            ended: *shared.moved.borrow() == Phase::Stopped,
         }
     }
 

@@ -70,6 +70,7 @@ pub(super) struct Context {
 #[derive(Default)]
 struct Life {
     ended: bool,
+    ended_at: Moment,
     handles: usize,
 }
 
@@ -96,6 +97,9 @@ impl Term {
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.extend(ending.deadline);
         let mut life = self.life();
+        if !life.ended {
+            life.ended_at = self.context.clock.now();
+        }
         life.ended = true;
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
@@ -115,6 +119,15 @@ impl Term {
         }
         life.handles += 1;
         Some(Leadership { term: self.clone() })
+    }
+
+    /// How long the work has gone on after its time was over. A refusal sets the deadline far into the past, and is heard of
+    /// only when it comes.
+    pub(super) fn overrun(&self, now: Moment) -> Duration {
+        let life = self.life();
+        let deadline = Moment::from_nanos(self.deadline.load(Ordering::Acquire));
+        let over = deadline.max(life.ended_at);
+        if life.handles == 0 { Duration::ZERO } else { now.since(over) }
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
@@ -246,9 +259,7 @@ mod tests {
     use super::*;
     use crate::lease::{CandidateId, Name, Nonce};
 
-    #[tokio::test]
-    async fn a_term_whose_time_is_over_is_handed_to_nobody_although_nobody_has_ended_it() {
-        let clock = Clock::manual();
+    async fn term(clock: &Clock, length: Duration) -> Arc<Term> {
         let store = crate::open("memory:").await.unwrap();
         let (commands, _inbox) = mpsc::unbounded_channel();
         let process = Process::current();
@@ -259,12 +270,37 @@ mod tests {
             nonce: Nonce::random(),
             token: Token::new(1).unwrap(),
         };
+        let deadline = clock.now() + length;
+        Term::begin(Lead { hold, checkpoint: None, deadline }, context)
+    }
+
+    #[tokio::test]
+    async fn a_term_whose_time_is_over_is_handed_to_nobody_although_nobody_has_ended_it() {
+        let clock = Clock::manual();
         let deadline = clock.now() + Duration::from_secs(1);
-        let term = Term::begin(Lead { hold, checkpoint: None, deadline }, context);
+        let term = term(&clock, Duration::from_secs(1)).await;
         assert!(term.handle().is_some());
         clock.advance(Duration::from_secs(1));
         assert!(term.handle().is_none());
         term.extend(deadline + Duration::from_secs(1));
         assert!(term.handle().is_some(), "renewed after all");
+    }
+
+    #[tokio::test]
+    async fn work_that_goes_on_after_its_time_is_noticed() {
+        let clock = Clock::manual();
+        let term = term(&clock, Duration::from_secs(1)).await;
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(term.overrun(clock.now()), Duration::ZERO, "nobody works");
+        term.extend(clock.now() + Duration::from_secs(1));
+        let work = term.handle().unwrap();
+        clock.advance(Duration::from_secs(3));
+        assert_eq!(term.overrun(clock.now()), Duration::from_secs(2));
+        term.end(Ending { why: Why::Refused(None), deadline: Moment::NEVER });
+        assert_eq!(term.overrun(clock.now()), Duration::ZERO, "it has heard of it just now");
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(term.overrun(clock.now()), Duration::from_secs(1));
+        drop(work);
+        assert_eq!(term.overrun(clock.now()), Duration::ZERO);
     }
 }

@@ -302,12 +302,54 @@ async fn an_unfit_candidate_gives_up_and_comes_back() {
     let leadership = a.leadership().await.unwrap();
     fit.store(false, Ordering::SeqCst);
     assert_eq!(leadership.lost().await, Why::Unhealthy);
+    assert!(!a.status().healthy);
     drop(leadership);
     let b = candidate(&store, "b", TTL).await;
     drop(b.leadership().await.unwrap());
     b.stop().await;
     fit.store(true, Ordering::SeqCst);
     until("a leads again", || a.is_leader()).await;
+    assert!(a.status().healthy);
+}
+
+#[tokio::test]
+async fn those_who_look_on_see_since_when_and_how_renewals_go() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    until("a renews", || a.renewals().count > 0).await;
+    let renewals = a.renewals();
+    assert_eq!(renewals.within.iter().sum::<u64>(), renewals.count);
+    assert_eq!((renewals.unavailable, renewals.refused), (0, 0));
+    let b = candidate(&store, "b", SHORT).await;
+    until("b knows", || b.current_leader().as_deref() == Some("a")).await;
+    let since = a.status().since.unwrap();
+    assert!(since.abs_diff(b.status().since.unwrap()) < 1_000, "both mean the same term");
+    assert_eq!(b.renewals().count, 0);
+    store.cut(true);
+    until("a fails to renew", || a.renewals().unavailable > 0).await;
+    until("a does not lead", || !a.is_leader()).await;
+    store.cut(false);
+    b.stop().await;
+    until("a leads", || a.is_leader()).await;
+    assert!(a.status().since.unwrap() > since, "of this term");
+    assert!(!a.pulse().ended);
+    a.stop().await;
+    let pulse = a.pulse();
+    assert!(pulse.ended && pulse.overrun.is_zero());
+    assert_eq!(a.status().since, None);
+}
+
+#[tokio::test]
+async fn work_that_goes_on_too_long_shows_in_the_pulse() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    let work = a.leadership().await.unwrap();
+    assert!(a.pulse().overrun.is_zero());
+    store.cut(true);
+    until("it is over its time", || !a.pulse().overrun.is_zero()).await;
+    assert!(!work.is_valid());
+    drop(work);
+    assert!(a.pulse().overrun.is_zero());
 }
 
 #[tokio::test]

@@ -1,0 +1,117 @@
+//! What the handlers know of this candidate. Reading it costs a lock or two and never waits for the store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::{Clock, Election, Event, Moment};
+
+use super::answers::Answers;
+use super::status::Body;
+use super::tally::Tally;
+use super::work::Work;
+
+/// As long may anything of ours be behind before a probe hears of it. A process that was stopped for a moment and goes on is
+/// no reason to kill it.
+const TOLERANCE: Duration = Duration::from_secs(1);
+
+/// The number of candidates when nobody has counted them.
+const UNKNOWN: u64 = u64::MAX;
+
+/// One candidate and its work, as they are shown.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(super) election: Arc<Election>,
+    pub(super) clock: Clock,
+    work: Arc<Work>,
+    answers: Answers,
+    tally: Mutex<Tally>,
+    candidates: AtomicU64,
+}
+
+impl Instance {
+    /// `answer_for`: the longest for which others may rely on a yes; `None`: as long as the lease is certainly ours.
+    ///
+    /// It keeps the election: its last event comes when this and the server are dropped too.
+    pub(crate) fn new(
+        election: Arc<Election>,
+        work: Arc<Work>,
+        answer_for: Option<Duration>,
+    ) -> Arc<Instance> {
+        let clock = Clock::boot();
+        Arc::new(Instance {
+            election,
+            work,
+            answers: Answers::new(clock.clone(), answer_for),
+            tally: Mutex::new(Tally::new(clock.now())),
+            candidates: AtomicU64::new(UNKNOWN),
+            clock,
+        })
+    }
+
+    /// From now on nobody is told that we lead.
+    pub(crate) fn answer_no(&self) {
+        self.answers.no();
+    }
+
+    /// Until then somebody may act on a `validForMs` that was given out; the lease must not be given back before.
+    ///
+    /// To be read after [`Instance::answer_no`], or after the election has lost: then it grows no more.
+    pub(crate) fn given_out_until(&self) -> Moment {
+        self.answers.until()
+    }
+
+    /// Returns when nobody may act on a yes of ours any more. That is before the deadline of the lease, always.
+    ///
+    /// To be awaited after [`Instance::answer_no`], or after the election has lost; else there may be another yes.
+    pub(crate) async fn answers_run_out(&self) {
+        self.clock.sleep_until(self.given_out_until()).await;
+    }
+
+    /// So many candidates are there.
+    pub(crate) fn set_candidates(&self, candidates: u64) {
+        self.candidates.store(candidates, Ordering::Relaxed);
+    }
+
+    pub(super) fn candidates(&self) -> Option<u64> {
+        Some(self.candidates.load(Ordering::Relaxed)).filter(|known| *known != UNKNOWN)
+    }
+
+    /// The body of `/status`. Giving it out commits us to its `validForMs`.
+    pub(super) fn status(&self) -> Body {
+        Body::new(self.answers.give(&self.election), &self.work.read())
+    }
+
+    /// Why a probe should have this process ended, if it should.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let pulse = self.election.pulse();
+        let late = crate::duration::shown(pulse.late);
+        let overrun = crate::duration::shown(pulse.overrun);
+        match () {
+            () if pulse.ended => Some("the election has ended, nothing is renewed any more".into()),
+            () if pulse.overrun > TOLERANCE => {
+                Some(format!("the work has gone on for {overrun} after its time was over"))
+            }
+            () if pulse.late > TOLERANCE => {
+                Some(format!("the loop that renews should have done something {late} ago"))
+            }
+            () => None,
+        }
+    }
+
+    pub(super) fn note(&self, event: &Event) {
+        self.tally_mut().note(event, self.clock.now());
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally_mut().clone()
+    }
+
+    pub(super) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    fn tally_mut(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

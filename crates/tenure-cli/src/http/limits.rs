@@ -1,0 +1,71 @@
+//! How much of us anybody may have.
+
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+
+/// What is left of the open files when all connections are there: for the store, the work and its timers.
+const FILES_FOR_OTHERS: u64 = 256;
+
+/// Limits on everything a client can make us keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// More connections at a time are closed at once.
+    pub(crate) connections: usize,
+    /// More listeners to `/events` are refused.
+    pub(crate) listeners: usize,
+    /// A request must have arrived within this; so long may a connection say nothing between two.
+    pub(crate) header_time: Duration,
+    /// And its body within this.
+    pub(crate) body_time: Duration,
+    /// Who has not read for so long is gone.
+    pub(crate) stall: Duration,
+    /// How often those who listen hear that we are there.
+    pub(crate) beat: Duration,
+    /// How long `/leases` waits for the store.
+    pub(crate) store_time: Duration,
+}
+
+/// The longest body we read; the longest wish is a candidate's id.
+pub(crate) const BODY: usize = 4 * 1024;
+/// The longest head of a request.
+pub(crate) const HEAD: usize = 16 * 1024;
+/// The most lines in it.
+pub(crate) const HEADERS: usize = 64;
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: connections(getrlimit(Resource::Nofile).current),
+            listeners: 1024,
+            header_time: Duration::from_secs(5),
+            body_time: Duration::from_secs(5),
+            stall: Duration::from_secs(10),
+            beat: Duration::from_secs(15),
+            store_time: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A client must not be able to use up the open files of this process: the store's next connection needs one.
+fn connections(files: Option<u64>) -> usize {
+    let most = 2048;
+    files.map_or(most, |files| {
+        let ours = files.saturating_sub(FILES_FOR_OTHERS).max(files / 4);
+        usize::try_from(ours).map_or(most, |ours| ours.clamp(1, most))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections;
+
+    #[test]
+    fn open_files_are_left_for_the_store() {
+        for (files, left) in
+            [(None, 2048), (Some(1 << 20), 2048), (Some(1024), 768), (Some(256), 64), (Some(0), 1)]
+        {
+            assert_eq!(connections(files), left);
+        }
+    }
+}

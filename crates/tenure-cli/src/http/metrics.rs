@@ -1,0 +1,138 @@
+//! `/metrics`: the text that Prometheus reads. Names are fixed in `docs/CLI.md`.
+//!
+//! Written by hand: everything is counted elsewhere already, and a registry would be a second place for it.
+
+use std::fmt::{Display, Write};
+use std::time::Duration;
+
+use tenure::Renewals;
+
+use super::instance::Instance;
+
+pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Everything, as it stands now.
+pub(super) fn page(instance: &Instance) -> String {
+    let (election, now) = (&instance.election, instance.clock.now());
+    // Not an answer that anybody acts on, so it commits us to nothing.
+    let status = election.status();
+    let (renewals, book, tally) = (election.renewals(), instance.work().read(), instance.tally());
+    let led = if status.is_leader { tally.led(now) } else { Duration::ZERO };
+    let mut page = Page::default();
+    page.gauge("tenure_is_leader", "Whether this candidate leads.", u8::from(status.is_leader));
+    let token = status.token.map_or(0, |token| token.get());
+    page.gauge("tenure_token", "The token of the term it leads, 0 if none.", token);
+    let left = status.valid_for.as_secs_f64();
+    page.gauge("tenure_deadline_seconds", "Until it stops believing that it leads.", left);
+    page.renewals(&renewals);
+    let help = "How often the leader changed while this candidate looked.";
+    page.counter("tenure_transitions_total", help, status.transitions);
+    let leaderless = tally.leaderless(now).as_secs_f64();
+    let help = "How long this candidate knew of nobody who leads.";
+    page.counter("tenure_leaderless_seconds_total", help, leaderless);
+    let help = "How long it has led in this term, 0 if it does not.";
+    page.gauge("tenure_leadership_seconds", help, led.as_secs_f64());
+    page.head("tenure_runs_total", "counter", "Runs of the work on this candidate.");
+    for (outcome, count) in &book.runs {
+        page.line("tenure_runs_total", &[("outcome", outcome)], count);
+    }
+    let help = "How long those runs took.";
+    page.histogram("tenure_run_seconds", help, book.took.classes(), book.took.count, book.took.sum);
+    if let Some(candidates) = instance.candidates() {
+        page.gauge("tenure_candidates", "Candidates that show themselves.", candidates);
+    }
+    page.head("tenure_build_info", "gauge", "What this is; always 1.");
+    let (name, id) = (status.name.as_str(), status.candidate_id.as_str());
+    let version = env!("CARGO_PKG_VERSION");
+    page.line("tenure_build_info", &[("version", version), ("name", name), ("candidate", id)], 1);
+    page.0
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a text cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let quoted = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
+        let quoted: Vec<String> = quoted.collect();
+        let labels =
+            if quoted.is_empty() { String::new() } else { format!("{{{}}}", quoted.join(",")) };
+        let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "gauge", help);
+        self.line(name, &[], value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.head(name, "counter", help);
+        self.line(name, &[], value);
+    }
+
+    /// Prometheus counts in each class all that are below it too.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        classes: impl Iterator<Item = (Duration, u64)>,
+        count: u64,
+        sum: Duration,
+    ) {
+        self.head(name, "histogram", help);
+        let (bucket, mut up_to) = (format!("{name}_bucket"), 0);
+        for (bound, within) in classes {
+            up_to += within;
+            self.line(&bucket, &[("le", &bound.as_secs_f64().to_string())], up_to);
+        }
+        self.line(&bucket, &[("le", "+Inf")], count);
+        self.line(&format!("{name}_sum"), &[], sum.as_secs_f64());
+        self.line(&format!("{name}_count"), &[], count);
+    }
+
+    fn renewals(&mut self, renewals: &Renewals) {
+        let classes = Renewals::BOUNDS.into_iter().zip(renewals.within);
+        let help = "How long renewals took that the store granted.";
+        self.histogram("tenure_renew_seconds", help, classes, renewals.count, renewals.sum);
+        let name = "tenure_renew_failures_total";
+        self.head(name, "counter", "Renewals that the store did not grant.");
+        // Also those that never happened: a curve that begins at its first failure hides it.
+        for (cause, count) in [
+            ("unavailable", renewals.unavailable),
+            ("refused", renewals.refused),
+            ("denied", renewals.denied),
+            ("corrupt", renewals.corrupt),
+            ("other", renewals.other),
+        ] {
+            self.line(name, &[("cause", cause)], count);
+        }
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_add_up_and_labels_are_escaped() {
+        let mut page = Page::default();
+        let classes = [(Duration::from_millis(500), 2), (Duration::from_secs(1), 3)];
+        page.histogram("x", "X.", classes.into_iter(), 6, Duration::from_millis(9_500));
+        page.line("y", &[("a", "\"\\\n")], 1);
+        assert_eq!(
+            page.0,
+            "# HELP x X.\n# TYPE x histogram\n\
+             x_bucket{le=\"0.5\"} 2\nx_bucket{le=\"1\"} 5\nx_bucket{le=\"+Inf\"} 6\n\
+             x_sum 9.5\nx_count 6\ny{a=\"\\\"\\\\\\n\"} 1\n"
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! The control secret: who knows it may steer. Read once, from a file that only its owner can read.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use subtle::ConstantTimeEq;
+use tenure::{Error, Result};
+
+/// More than anybody types, and little to compare.
+const LONGEST: u64 = 1024;
+
+/// What a client has to know.
+pub(crate) struct Secret(Vec<u8>);
+
+impl Secret {
+    /// # Errors
+    /// Invalid: it cannot be read, is empty, or others could read it.
+    pub(crate) fn read(path: &Path) -> Result<Secret> {
+        let wrong = |why: String| {
+            Error::invalid(format!("cannot use the control secret in {}: {why}", path.display()))
+        };
+        // A pipe that nobody writes to must not hold us up.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = opened.map_err(|error| wrong(error.to_string()))?;
+        // Of the very file that is read, whatever its name stands for by now.
+        let about = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        if !about.is_file() {
+            return Err(wrong("it is no file".to_owned()));
+        }
+        if about.mode() & 0o077 != 0 {
+            return Err(wrong(format!(
+                "others may read or change it (mode {:03o}): run 'chmod 600 {}'",
+                about.mode() & 0o777,
+                path.display()
+            )));
+        }
+        let owner = about.uid();
+        if owner != geteuid().as_raw() && owner != 0 {
+            return Err(wrong("it belongs to somebody else".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
+        read.map_err(|error| wrong(error.to_string()))?;
+        Secret::new(bytes).map_err(|why| wrong(why.to_owned()))
+    }
+
+    fn new(mut bytes: Vec<u8>) -> Result<Secret, &'static str> {
+        // An editor puts it there, and nobody types it.
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+        }
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+        if bytes.is_empty() {
+            return Err("it is empty");
+        }
+        if bytes.len() as u64 > LONGEST {
+            return Err("it is longer than 1024 bytes");
+        }
+        if !bytes.iter().all(u8::is_ascii_graphic) {
+            return Err(
+                "it must be one line of letters, digits and signs, which a header can carry",
+            );
+        }
+        Ok(Secret(bytes))
+    }
+
+    /// Whether `authorization`, the header, carries it. Takes as long for a near miss as for any other.
+    pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
+        let Some((scheme, said)) = authorization.split_at_checked(7) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(said.ct_eq(&self.0))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::http::tests::Folder;
+
+    #[test]
+    fn only_the_whole_secret_opens() {
+        let secret = Secret::new(b"sesame\n".to_vec()).unwrap();
+        assert!(secret.is_in(b"Bearer sesame"));
+        assert!(secret.is_in(b"bearer sesame"));
+        for wrong in
+            ["", "Bearer", "Bearer ", "Bearer sesam", "Bearer sesames", "Basic sesame", "sesame"]
+        {
+            assert!(!secret.is_in(wrong.as_bytes()), "{wrong}");
+        }
+        assert_eq!(format!("{secret:?}"), "Secret(***)");
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let folder = Folder::new();
+        let path = folder.path().join("secret");
+        let read = |mode, text: &str| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            Secret::read(&path).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(0o600, "sesame\r\n"), Ok(()));
+        for (mode, text, says) in [
+            (0o640, "sesame", "mode 640"),
+            (0o604, "sesame", "chmod 600"),
+            (0o620, "sesame", "others may read or change it"),
+            (0o600, "", "empty"),
+            (0o600, "\n", "empty"),
+            (0o600, "two\nlines", "one line"),
+            (0o600, &"x".repeat(2000), "longer than 1024"),
+        ] {
+            let said = read(mode, text).unwrap_err();
+            assert!(said.contains(says) && !said.contains("sesame"), "{said}");
+        }
+        let said = Secret::read(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("no file"), "{said}");
+        let said = Secret::read(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(said.contains("No such file"), "{said}");
+    }
+}

@@ -1,0 +1,208 @@
+//! The thread that answers, the connections, and their limits.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use futures_util::StreamExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tenure::{Clock, Error, Result, Store};
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
+
+use super::connection::{Connection, Stuck};
+use super::control::{Peer, Refused};
+use super::door::Door;
+use super::instance::Instance;
+use super::leases::Leases;
+use super::limits::{HEAD, HEADERS, Limits};
+use super::news::News;
+use super::routes::{App, router};
+
+/// How long to wait when no connection can be accepted, for want of memory or open files.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// A server at work. Dropped, it ends by itself, soon.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    news: Arc<News>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers at `door` for `instance`, on a thread of its own. `store` is read by `/leases` alone, over a connection of
+    /// its own.
+    pub(crate) fn start(
+        door: Door,
+        instance: Arc<Instance>,
+        store: &Arc<dyn Store>,
+        limits: Limits,
+    ) -> Result<Server> {
+        let failed = |error| Error::denied(format!("cannot start the HTTP server: {error}"));
+        let address = door.address();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let (end, ended) = oneshot::channel();
+        let news = Arc::new(News::new());
+        let (told, store) = (Arc::clone(&news), Arc::clone(store));
+        let thread = std::thread::Builder::new().name("tenure-http".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = ended => {}
+                    () = serve(door, instance, &*store, told, limits) => {}
+                }
+            });
+            // What hangs in a file system or a name server must not keep us here.
+            runtime.shutdown_background();
+        });
+        let thread = Some(thread.map_err(failed)?);
+        Ok(Server { address, news, end: Some(end), thread })
+    }
+
+    /// Where it answers.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes every connection, and returns when nothing of the instance is held any more.
+    pub(crate) fn stop(mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the HTTP server had panicked");
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn news(&self) -> &News {
+        &self.news
+    }
+}
+
+async fn serve(
+    door: Door,
+    instance: Arc<Instance>,
+    store: &dyn Store,
+    news: Arc<News>,
+    limits: Limits,
+) {
+    let Door { listener, gate, secret, .. } = door;
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot answer over HTTP"),
+    };
+    let clock = instance.clock.clone();
+    let leases = Leases::start(store.detached(), &clock, limits.store_time);
+    tokio::spawn(follow(Arc::clone(&instance), Arc::clone(&news)));
+    tokio::spawn(beat(clock.clone(), Arc::clone(&news), limits.beat));
+    let listeners = Arc::new(Semaphore::new(limits.listeners));
+    let refused = Refused::default();
+    let app = App { instance, gate, secret, limits, leases, news, listeners, refused };
+    accept(&listener, &router(Arc::new(app)), &clock, limits).await;
+}
+
+/// Passes on what happens in the election.
+async fn follow(instance: Arc<Instance>, news: Arc<News>) {
+    let mut events = instance.election.events();
+    while let Some(event) = events.next().await {
+        instance.note(&event);
+        news.tell(&instance, &event);
+    }
+}
+
+async fn beat(clock: Clock, news: Arc<News>, every: Duration) {
+    loop {
+        clock.sleep(every).await;
+        news.beat();
+    }
+}
+
+async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: Limits) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let mut open: Vec<(AbortHandle, Stuck)> = Vec::new();
+    // Often enough that nobody stays much longer than allowed.
+    let look_every = limits.stall / 4;
+    let mut look = Box::pin(clock.sleep(look_every));
+    let mut can_accept = true;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut look => {
+                open.retain(|connection| !is_over(connection, clock, limits.stall));
+                look.set(clock.sleep(look_every));
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                can_accept = true;
+                // A task that has ended takes up room until it is let go.
+                let here = limits.connections - places.available_permits();
+                if open.len() > 2 * here + 64 {
+                    open.retain(|(task, _)| !task.is_finished());
+                }
+                // Too many: closed at once, so that those who are here are served.
+                if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                    // Events are small, and waited for.
+                    let _ = stream.set_nodelay(true);
+                    let stuck = Stuck::default();
+                    let connection = Connection::new(stream, clock.clone(), stuck.clone());
+                    let task = converse(connection, peer, router.clone(), limits, place);
+                    open.push((tokio::spawn(task).abort_handle(), stuck));
+                }
+            }
+            // Of one that was gone before we came to it.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                // Told once, until it goes on.
+                if std::mem::take(&mut can_accept) {
+                    tracing::warn!(%error, "cannot accept connections over HTTP");
+                }
+                clock.sleep(BREATH).await;
+            }
+        }
+    }
+}
+
+/// Whether a connection has ended; ends it if its client has not read for too long.
+fn is_over((task, stuck): &(AbortHandle, Stuck), clock: &Clock, limit: Duration) -> bool {
+    if stuck.longer_than(limit, clock.now()) {
+        task.abort();
+    }
+    task.is_finished()
+}
+
+async fn converse(
+    connection: Connection,
+    peer: SocketAddr,
+    router: Router,
+    limits: Limits,
+    _place: OwnedSemaphorePermit,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        router.call(request)
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // Counted anew for every request, so it is also how long a connection may be idle.
+        .header_read_timeout(limits.header_time)
+        .max_buf_size(HEAD)
+        .max_headers(HEADERS)
+        .serve_connection(TokioIo::new(connection), service);
+    if let Err(error) = served.await {
+        tracing::trace!(%peer, %error, "a connection broke off");
+    }
+}

@@ -1,0 +1,58 @@
+//! The body of `/status` and `/leader`: spelled in `docs/CLI.md`, fields are only ever added.
+
+use serde::Serialize;
+
+use super::answers::Answer;
+use super::work::{Book, LastRunBody};
+use crate::time;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Body {
+    pub(super) is_leader: bool,
+    last_polled: Option<String>,
+    name: String,
+    candidate_id: String,
+    current_leader: Option<String>,
+    state: &'static str,
+    /// Of the term that we lead. Nobody else is told it: it is what effects are let through with.
+    token: Option<u64>,
+    /// Of the current term, whoever leads it.
+    since: Option<String>,
+    valid_for_ms: u64,
+    transitions: u64,
+    count: Option<u64>,
+    last_run: Option<LastRunBody>,
+    drained: bool,
+    healthy: bool,
+    store: String,
+    store_grade: String,
+    store_reachable: Option<bool>,
+    last_error: Option<String>,
+}
+
+impl Body {
+    pub(super) fn new(answer: Answer, book: &Book) -> Body {
+        let Answer { status, state, valid_for_ms } = answer;
+        Body {
+            is_leader: status.is_leader,
+            last_polled: book.last_polled.map(time::rfc3339),
+            name: status.name.to_string(),
+            candidate_id: status.candidate_id.to_string(),
+            current_leader: status.current_leader,
+            state,
+            token: status.token.map(|token| token.get()),
+            since: status.since.map(time::rfc3339),
+            valid_for_ms,
+            transitions: status.transitions,
+            count: book.count,
+            last_run: book.last_run.as_ref().map(LastRunBody::from),
+            drained: status.drained,
+            healthy: status.healthy,
+            store: status.store,
+            store_grade: status.store_grade.to_string(),
+            store_reachable: status.store_reachable,
+            last_error: status.last_error.map(|error| error.to_string()),
+        }
+    }
+}

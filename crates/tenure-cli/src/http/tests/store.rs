@@ -1,0 +1,94 @@
+//! A store that counts how often it is read, and fails or blocks when it is told to.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use tenure::store::{Change, Limits, Report, Revoke, Scope};
+use tenure::{Answer, Checkpoint, Claim, Error, Grant, Hold, Lease, Name, Release, Result, Store};
+
+/// Shared by all handles of one store.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    /// How often it was read.
+    pub(super) reads: AtomicU64,
+    /// Reads never come back.
+    pub(super) mute: AtomicBool,
+    /// Renewals fail.
+    pub(super) no_renewal: AtomicBool,
+    /// Whoever holds it blocks the thread that renews.
+    pub(super) block: Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Switched {
+    inner: Arc<dyn Store>,
+    switches: Arc<Switches>,
+}
+
+impl Switched {
+    pub(super) fn around(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Switches>) {
+        let switches = Arc::<Switches>::default();
+        (Arc::new(Switched { inner, switches: Arc::clone(&switches) }), switches)
+    }
+}
+
+#[async_trait]
+impl Store for Switched {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn url(&self) -> String {
+        self.inner.url()
+    }
+
+    fn detached(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
+        self.inner.acquire(claims).await
+    }
+
+    async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
+        drop(self.switches.block.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.switches.no_renewal.load(Ordering::Relaxed) {
+            return Err(Error::unavailable("switched off"));
+        }
+        self.inner.renew(holds, ttl).await
+    }
+
+    async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
+        self.inner.release(releases).await
+    }
+
+    async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
+        self.inner.save(hold, number, checkpoint).await
+    }
+
+    async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
+        self.inner.revoke(name, when).await
+    }
+
+    async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
+        // The election looks at names, `/leases` at all.
+        if matches!(scope, Scope::Prefix(_)) {
+            self.switches.reads.fetch_add(1, Ordering::Relaxed);
+            if self.switches.mute.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        }
+        self.inner.observe(scope).await
+    }
+
+    fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {
+        self.inner.watch(scope)
+    }
+
+    async fn examine(&self) -> Result<Report> {
+        self.inner.examine().await
+    }
+}

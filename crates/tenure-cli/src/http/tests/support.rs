@@ -1,0 +1,241 @@
+//! One instance behind a port, and a client that sends what it is told.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tenure::{Clock, Election, Nonce, Store};
+use tokio::runtime::Runtime;
+
+use super::store::{Switched, Switches};
+use crate::http::{Door, HttpArgs, Instance, Limits, Server, Work};
+
+/// What opens the door for control.
+pub(super) const SECRET: &str = "open-sesame";
+/// Long, so that a slow machine loses no lease by itself.
+const TTL: Duration = Duration::from_secs(10);
+
+/// A directory of this test alone.
+pub(in crate::http) struct Folder(PathBuf);
+
+impl Folder {
+    pub(in crate::http) fn new() -> Folder {
+        let path = std::env::temp_dir().join(format!("tenure-http-{}", Nonce::random()));
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(in crate::http) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How an instance is to be.
+pub(super) struct Setup {
+    pub(super) http: &'static str,
+    pub(super) secret: bool,
+    pub(super) allow: Vec<String>,
+    pub(super) limits: Limits,
+    pub(super) ttl: Duration,
+    pub(super) answer_for: Option<Duration>,
+    /// Somebody else leads first.
+    pub(super) follower: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            http: "0",
+            secret: true,
+            allow: Vec::new(),
+            limits: Limits::default(),
+            ttl: TTL,
+            answer_for: None,
+            follower: false,
+        }
+    }
+}
+
+/// An instance at work. Its lease lives in a directory of its own.
+pub(super) struct Rig {
+    pub(super) runtime: Runtime,
+    pub(super) election: Arc<Election>,
+    pub(super) other: Option<Election>,
+    pub(super) instance: Arc<Instance>,
+    pub(super) work: Arc<Work>,
+    pub(super) switches: Arc<Switches>,
+    pub(super) clock: Clock,
+    server: Option<Server>,
+    _folder: Folder,
+}
+
+impl Rig {
+    pub(super) fn new(setup: Setup) -> Rig {
+        let folder = Folder::new();
+        let path = folder.path().join("secret");
+        fs::write(&path, format!("{SECRET}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let args = HttpArgs {
+            http: Some(setup.http.parse().unwrap()),
+            control_secret_file: setup.secret.then_some(path),
+            allow_host: setup.allow,
+        };
+        let door = Door::open(&args, None, None).unwrap().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let url = format!("file:{}", folder.path().join("leases").display());
+        let (store, switches) = Switched::around(runtime.block_on(tenure::open(&url)).unwrap());
+        let start = |id: &str| {
+            let builder = Election::builder("poll:leader").id(id).ttl(setup.ttl);
+            runtime.block_on(builder.start(Arc::clone(&store))).unwrap()
+        };
+        let clock = Clock::boot();
+        let other = setup.follower.then(|| {
+            let other = start("other");
+            runtime.block_on(until(&clock, || other.is_leader()));
+            other
+        });
+        let election = Arc::new(start("node-1"));
+        let leader = if setup.follower { "other" } else { "node-1" };
+        runtime.block_on(until(&clock, || election.current_leader().as_deref() == Some(leader)));
+        let work = Arc::<Work>::default();
+        let instance = Instance::new(Arc::clone(&election), Arc::clone(&work), setup.answer_for);
+        let server = Server::start(door, Arc::clone(&instance), &store, setup.limits).unwrap();
+        let server = Some(server);
+        let _folder = folder;
+        Rig { runtime, election, other, instance, work, switches, clock, server, _folder }
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        let mut address = self.server().address();
+        if address.ip().is_unspecified() {
+            address.set_ip("127.0.0.1".parse().unwrap());
+        }
+        address
+    }
+
+    pub(super) fn until(&self, holds: impl FnMut() -> bool) {
+        self.runtime.block_on(until(&self.clock, holds));
+    }
+
+    pub(super) fn sleep(&self, time: Duration) {
+        self.runtime.block_on(self.clock.sleep(time));
+    }
+
+    pub(super) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+
+    /// A request with these lines in its head; Host and the end of the connection are added.
+    pub(super) fn ask(&self, first: &str, lines: &[&str], body: &str) -> Reply {
+        let mut text = format!("{first} HTTP/1.1\r\nConnection: close\r\n");
+        if !lines.iter().any(|line| line.to_lowercase().starts_with("host:")) {
+            text += "Host: localhost\r\n";
+        }
+        for line in lines {
+            text += &format!("{line}\r\n");
+        }
+        if !body.is_empty() {
+            text += &format!("Content-Length: {}\r\n", body.len());
+        }
+        let mut stream = self.connect();
+        stream.write_all(format!("{text}\r\n{body}").as_bytes()).unwrap();
+        Reply::read(&mut stream)
+    }
+
+    pub(super) fn get(&self, path: &str) -> Reply {
+        self.ask(&format!("GET {path}"), &[], "")
+    }
+
+    /// A request for control, with the secret.
+    pub(super) fn post(&self, path: &str, body: &str) -> Reply {
+        let secret = format!("Authorization: Bearer {SECRET}");
+        let lines = [secret.as_str(), "Content-Type: application/json"];
+        self.ask(&format!("POST {path}"), &lines, body)
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+        if !std::thread::panicking() {
+            let held = Arc::strong_count(&self.instance);
+            assert_eq!(held, 1, "a server that was stopped keeps nothing");
+        }
+    }
+}
+
+pub(super) async fn until(clock: &Clock, mut holds: impl FnMut() -> bool) {
+    let limit = clock.now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(clock.now() < limit, "waited in vain");
+        clock.sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) code: u16,
+    pub(super) head: BTreeMap<String, String>,
+    pub(super) body: String,
+}
+
+impl Reply {
+    pub(super) fn read(stream: &mut TcpStream) -> Reply {
+        let text = read_all(stream);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let mut lines = head.lines();
+        let first = lines.next().unwrap_or_default();
+        let code = first.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        let head = lines.filter_map(|line| line.split_once(": "));
+        let head = head.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+        Reply { code, head, body: body.to_owned() }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The kind and the sentence of a refusal.
+    pub(super) fn refusal(&self) -> (String, String) {
+        let error = &self.json()["error"];
+        let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+        assert_eq!(error.as_object().map(|error| error.len()), Some(2), "{self:?}");
+        (text("kind"), text("message"))
+    }
+}
+
+/// Until the other side closes; that may be rude.
+pub(super) fn read_all(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => bytes.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&bytes)),
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
