@@ -15,7 +15,7 @@ use crate::logs::{Format, Level};
 use crate::output;
 use crate::pages::{ManArgs, Shell};
 use crate::revoke::RevokeArgs;
-use crate::run::RunArgs;
+use crate::run::{RunArgs, ServeArgs};
 use crate::settings::{self, Refused, Settings};
 use crate::status::StatusArgs;
 use crate::steer::{DrainArgs, ResignArgs};
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     /// Runs a command only where this candidate leads
     // The largest of the commands, and there is one of it.
     Run(Box<RunArgs>),
+    /// Answers over HTTP who leads, for programs that ask
+    Serve(Box<ServeArgs>),
     /// One process of the demo; its orders come on stdin
     #[command(hide = true)]
     DemoNode,

@@ -37,6 +37,15 @@ impl Choice {
         Ok(choice)
     }
 
+    /// One that was found under a name which is not ours.
+    pub(crate) fn from_origin(url: &str, from: Origin) -> Choice {
+        let choice = Choice { url: url.to_owned(), from: Some(from) };
+        if shown(&choice.url) != choice.url {
+            choice.warn();
+        }
+        choice
+    }
+
     /// Of a password where others can read it.
     fn warn(&self) {
         let Some(from) = &self.from else { return };

@@ -15,7 +15,6 @@
 //! tally     what only adds up                  metrics     /metrics
 //! limits    how much of us anybody may have    reply       how answers and refusals look
 //! ```
-#![expect(dead_code, unused_imports, reason = "the main session joins it to run and serve")]
 
 mod answers;
 mod connection;

@@ -86,7 +86,7 @@ pub(crate) fn start(args: &Args) -> Queue {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    let shows_events = matches!(args.command, Command::Run(_));
+    let shows_events = matches!(args.command, Command::Run(_) | Command::Serve(_));
     let twice = shows_events && level < LevelFilter::DEBUG;
     let filter = filter_fn(move |event| !twice || event.target() != EVENT);
     let (queue, writer) = queue::start();

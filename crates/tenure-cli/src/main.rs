@@ -51,6 +51,7 @@ fn run(args: &Args) -> Exit {
         Command::Demo(demo) => demo::run(args, demo),
         Command::DemoNode => demo::node::run(),
         Command::Run(run) => run::run(args, run),
+        Command::Serve(serve) => run::serve(args, serve),
         Command::Doctor(doctor) => doctor::run(args, doctor),
         Command::Status(status) => status::run(args, status),
         Command::Resign(resign) => steer::resign(args, resign),

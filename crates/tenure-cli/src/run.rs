@@ -1,10 +1,13 @@
-//! `tenure run`: a command that runs only where this candidate leads.
+//! `tenure run`: a command that runs only where this candidate leads. `tenure serve`: the same with nothing but answers.
 
 mod board;
 mod get;
 mod lines;
+mod names;
 mod options;
+mod plan;
 mod scheduled;
+mod service;
 mod term;
 mod ward;
 
@@ -13,163 +16,108 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::election::Phase;
-use tenure::timing::{Options, Timing};
-use tenure::{CandidateId, Clock, Election, Error, Event, Kind, Name, Result, Store};
+use tenure::timing::Timing;
+use tenure::{Clock, Election, Error, Event, Kind as ErrorKind, Result, Store};
 
 use crate::args::Args;
 use crate::choice::Choice;
+use crate::duration;
 use crate::exit::Exit;
-use crate::guard::{Hook, Log, adopt_orphans, check_program, deaths, reap_orphans};
+use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
+use crate::http::Door;
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
-use crate::{duration, output};
 
 use board::Board;
 use get::Get;
 use lines::Lines;
-pub(crate) use options::RunArgs;
-use options::{ServiceArgs, TimingArgs, WorkArgs};
+use options::WorkArgs;
+pub(crate) use options::{RunArgs, ServeArgs};
+use plan::{Kind, Plan};
 use scheduled::{Task, Timetable};
+use service::Service;
 use term::{After, Crew, Job};
 use ward::Recipe;
 
-/// How often work that is not a command is done, unless told otherwise.
-const POLL_EVERY: Duration = Duration::from_secs(5);
 /// The first line waits so long for the store to say what it promises.
 const FIRST_LINE: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
-    let name = name(run)?;
-    if let Some(exit) = nothing_to_run(args, run)? {
-        return Ok(exit);
+    match Plan::run(args, run)? {
+        Ok(plan) => carry_out(&plan),
+        Err(exit) => Ok(exit),
     }
-    check_periods(run)?;
-    let choice = Choice::of(args)?;
-    if choice.url.starts_with("memory:") {
-        return Err(Error::invalid(
-            "'memory:' is seen by one process only, so everybody would lead: give another store",
-        ));
-    }
+}
+
+pub(crate) fn serve(args: &Args, serve: &ServeArgs) -> Result<Exit> {
+    carry_out(&Plan::serve(args, serve)?)
+}
+
+fn carry_out(plan: &Plan<'_>) -> Result<Exit> {
+    let door = service::door(plan)?;
     let runtime = crate::runtime()?;
-    let exit = runtime.block_on(campaign(args, run, &name, &choice));
+    let exit = runtime.block_on(campaign(plan, door));
     // What still hangs in a file system or a name server must not keep us here.
     runtime.shutdown_background();
     exit
 }
 
-fn name(run: &RunArgs) -> Result<Name> {
-    if run.name.is_some() && run.lock_name.is_some() {
-        return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
-    }
-    run.name.clone().or_else(|| run.lock_name.clone()).ok_or_else(|| {
-        Error::invalid(
-            "a lease needs a name: type 'tenure run NAME -- CMD', or give --lock-name or TENURE_LOCK_NAME",
-        )
-    })
-}
-
-/// Refuses what can never run, before anybody campaigns for it.
-fn nothing_to_run(args: &Args, run: &RunArgs) -> Result<Option<Exit>> {
-    let WorkArgs { command, mock, get, .. } = &run.work;
-    match (&**command, get, mock) {
-        ([], None, false) => Err(Error::invalid(
-            "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
-             or give --get URL, or --mock to see an election without any work",
-        )),
-        ([command, ..], None, false) => Ok(check_program(command).err().map(|refusal| {
-            let prefix = if args.json { "" } else { logs::prefix(args) };
-            output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
-            refusal.exit
-        })),
-        ([], Some(_), false) | ([], None, true) => Ok(None),
-        _ => Err(Error::invalid("a command, --get and --mock are kinds of work: give one of them")),
-    }
-}
-
-/// What would be done over and over without a pause.
-fn check_periods(run: &RunArgs) -> Result<()> {
-    let ServiceArgs { heartbeat, health_every, .. } = &run.service;
-    for (flag, period) in [("--heartbeat", *heartbeat), ("--health-every", Some(*health_every))] {
-        if period == Some(Duration::ZERO) {
-            return Err(Error::invalid(format!("{flag} must not be zero: give a period like 2s")));
-        }
-    }
-    Ok(())
-}
-
-fn timing_options(timing: &TimingArgs) -> Options {
-    Options {
-        ttl: timing.lease_duration,
-        renew_every: timing.renew_interval,
-        retry: timing.retry_period,
-        grace: timing.grace_period,
-        margin: timing.margin,
-        stop_within: timing.stop_within,
-        drift_ppm: timing.drift,
-    }
-}
-
-async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> Result<Exit> {
+async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     // Before anything is started that a signal would leave behind.
     let mut signals = Signals::catch()?;
     adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
     tokio::spawn(reap_as_they_come()?);
-    let store = tenure::open(&choice.url).await?;
-    let timing = Timing::new(&timing_options(&run.timing), &store.limits())?;
-    let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
-    let lines = Lines::new(&id);
-    let job = job(args, run, choice, &*store, &timing)?;
+    let store = tenure::open(&plan.choice.url).await?;
+    let timing = Timing::new(&plan.options, &store.limits())?;
+    let lines = Lines::new(&plan.id);
     let board = Board::default();
-    first_line(name, &id, choice, &*store, &timing).await;
-    if run.work.no_guard && !run.work.command.is_empty() {
+    let job = job(plan, &*store, &timing)?;
+    first_line(plan, &*store, &timing, door.as_ref()).await;
+    if plan.unguarded() {
         lines.trouble(
             "--no-guard: if this process is killed or frozen, the command runs on beside the next leader",
         );
     }
-    let builder = builder(run, name, &id);
+    let builder = builder(plan);
     // Told to try once, it does not wait for a store that is down.
-    let election = match run.work.wait {
+    let election = match plan.wait() {
         Some(Duration::ZERO) => builder.try_start(store.clone()).await?,
         _ => builder.launch(store.clone())?,
     };
     lines.started();
     let chatter = tokio::spawn(chat(election.events(), lines.clone()));
     let election = Arc::new(election);
-    let heart = run
-        .service
-        .heartbeat
-        .map(|every| tokio::spawn(beat(Arc::clone(&election), lines.clone(), every)));
+    let beside = (&board, &lines);
+    let mut service = Service::start(plan, door, &election, &store, &timing, beside)?;
     let crew = Crew {
         job,
         board: board.clone(),
+        instance: service.instance().cloned(),
         election: &election,
         store: &*store,
         lines: &lines,
         stop_within: timing.stop_within,
+        on_lead: plan.service.on_lead.clone(),
     };
-    let ended = take_turns(run, &crew, &mut signals).await;
-    if let Some(heart) = heart {
-        heart.abort();
-    }
-    election.stop().await;
-    // It ends with the election, when the last event has been told.
+    let ended = take_turns(plan, &crew, &mut signals).await;
     drop(crew);
+    service.hush();
+    tokio::join!(election.stop(), service.leave());
+    // It ends with the election, when the last event has been told.
     drop(election);
     let _ = chatter.await;
     ended
 }
 
-fn builder(run: &RunArgs, name: &Name, id: &CandidateId) -> tenure::Builder {
-    let options = timing_options(&run.timing);
-    let mut builder = Election::builder(name.as_str())
-        .id(id.as_str())
-        .options(options)
-        .priority(run.timing.priority)
-        // The command ends with the guard, and mock polls with us. What is started without a guard ends with nobody.
-        .ends_with_process(!run.work.no_guard || run.work.mock);
-    if let Some(health) = &run.service.health {
-        let gate = run.service.gate();
-        let (health, name, id) = (health.clone(), name.clone(), id.clone());
+fn builder(plan: &Plan<'_>) -> tenure::Builder {
+    let mut builder = Election::builder(plan.name.as_str())
+        .id(plan.id.as_str())
+        .options(plan.options.clone())
+        .priority(plan.priority)
+        .ends_with_process(plan.ends_with_process());
+    if let Some(health) = &plan.service.health {
+        let gate = plan.service.gate();
+        let (health, name, id) = (health.clone(), plan.name.clone(), plan.id.clone());
         builder = builder.health(gate, move || {
             Hook::new(&health, &name, &id, None).quiet_within(gate.every).run()
         });
@@ -187,33 +135,28 @@ fn guards_url(choice: &Choice, store: &dyn Store) -> String {
     format!("{url}{and}create=0")
 }
 
-fn job(
-    args: &Args,
-    run: &RunArgs,
-    choice: &Choice,
-    store: &dyn Store,
-    timing: &Timing,
-) -> Result<Job> {
-    let WorkArgs { command, get, schedule, once, .. } = &run.work;
-    let every = command.is_empty().then_some(POLL_EVERY);
+fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
+    let on_lose = plan.service.on_lose.clone();
+    let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve { on_lose }) };
+    let WorkArgs { command, get, schedule, once, .. } = work;
     let recipe = Recipe {
         command: command.clone(),
-        store_url: guards_url(choice, store),
+        store_url: guards_url(&plan.choice, store),
         stop_within: timing.stop_within,
-        on_lose: run.service.on_lose.clone(),
-        log: match (logs::level(args), args.log_format) {
+        on_lose: on_lose.clone(),
+        log: match (logs::level(plan.args), plan.args.log_format) {
             (Level::Error, _) => Log::Silent,
             (_, logs::Format::Text) => Log::Text,
             (_, logs::Format::Json) => Log::Json,
         },
-        guarded: !run.work.no_guard,
+        guarded: !work.no_guard,
     };
-    let Some(times) = schedule.schedule(every)? else { return Ok(Job::Command(recipe)) };
+    let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
     let (task, on_lose) = match get {
         // The guard runs its hook after each run.
         _ if !command.is_empty() => (Task::Command(recipe), None),
-        Some(url) => (Task::Get(Get::new(url, run.work.timeout)?), run.service.on_lose.clone()),
-        None => (Task::Mock, run.service.on_lose.clone()),
+        Some(url) => (Task::Get(Get::new(url, work.timeout)?), on_lose),
+        None => (Task::Mock, on_lose),
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));
@@ -221,19 +164,19 @@ fn job(
 }
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.
-async fn take_turns(run: &RunArgs, crew: &Crew<'_>, signals: &mut Signals) -> Result<Exit> {
+async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> Result<Exit> {
     loop {
         let leadership = tokio::select! {
             biased;
             _ = signals.end() => return Ok(Exit::Done),
             leadership = crew.election.leadership() => leadership,
-            given_up = give_up(run.work.wait, crew) => return given_up,
+            given_up = give_up(plan.wait(), crew) => return given_up,
         };
         let Some(leadership) = leadership else { return Ok(Exit::Done) };
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
             After::Failed(error) => return Err(error),
-            After::Lost if run.work.once => return Ok(Exit::LeadershipLost),
+            After::Lost if plan.once() => return Ok(Exit::LeadershipLost),
             After::Lost => {}
         }
     }
@@ -270,28 +213,22 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
 }
 
 /// `tenure 0.1.0: poll:leader as node-1 on redis://127.0.0.1:6379/0 (from TENURE_STORE), TTL 4s, grade B`
-async fn first_line(
-    name: &Name,
-    id: &CandidateId,
-    choice: &Choice,
-    store: &dyn Store,
-    timing: &Timing,
-) {
-    let limits = store.limits();
+async fn first_line(plan: &Plan<'_>, store: &dyn Store, timing: &Timing, door: Option<&Door>) {
     let clock = Clock::boot();
     let grade = tokio::select! {
         report = store.examine() => report.map(|report| report.grade.to_string()).ok(),
         () = clock.sleep(FIRST_LINE) => None,
     };
     let grade = grade.unwrap_or_else(|| "not known yet".to_owned());
-    let only = if limits.shared { "" } else { ", this machine only" };
-    let (url, origin, ttl) = (store.url(), choice.origin(), duration::shown(timing.ttl));
-    let version = env!("CARGO_PKG_VERSION");
+    let only = if store.limits().shared { "" } else { ", this machine only" };
+    let http = door.map(|door| format!(", http {}", door.address())).unwrap_or_default();
+    let (url, origin, ttl) = (store.url(), plan.choice.origin(), duration::shown(timing.ttl));
+    let (version, name, id) = (env!("CARGO_PKG_VERSION"), &plan.name, &plan.id);
     tracing::info!(
         target: LINE,
         candidate = %id,
         event = "first",
-        "tenure {version}: {name} as {id} on {url} {origin}, TTL {ttl}, grade {grade}{only}"
+        "tenure {version}: {name} as {id} on {url} {origin}, TTL {ttl}, grade {grade}{only}{http}"
     );
 }
 
@@ -302,7 +239,8 @@ async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines
     while let Some(event) = events.next().await {
         match event {
             // A store that refuses us from the first is the end, and told there.
-            Event::StoreUnreachable(error) if error.kind() != Kind::Unavailable && !answered => {}
+            Event::StoreUnreachable(error)
+                if error.kind() != ErrorKind::Unavailable && !answered => {}
             Event::LostLeadership { why: lost, .. } => why = Some(lost),
             // What was held without leading is nobody's concern.
             Event::Released { .. } => {
@@ -318,16 +256,6 @@ async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines
             }
             _ => answered = true,
         }
-    }
-}
-
-async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
-    let clock = Clock::boot();
-    let mut next = clock.now() + every;
-    loop {
-        clock.sleep_until(next).await;
-        lines.beat(election.is_leader());
-        next = next.max(clock.now().before(every)) + every;
     }
 }
 

@@ -21,7 +21,7 @@ use crate::args::Args;
 use crate::exit::Exit;
 use crate::output;
 use catalogue::Chosen;
-use env_file::EnvFile;
+pub(crate) use env_file::EnvFile;
 use file::File;
 use level::Level;
 pub(crate) use nearest::nearest;
@@ -32,7 +32,6 @@ use resolve::{Origins, Resolved};
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     origins: Origins,
-    #[expect(dead_code, reason = "instance mode will read names in it that are not ours")]
     pub(crate) env_file: EnvFile,
 }
 

@@ -49,6 +49,11 @@ impl Instance {
         })
     }
 
+    /// Whether this candidate leads, computed now.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.election.is_leader()
+    }
+
     /// From now on nobody is told that we lead.
     pub(crate) fn answer_no(&self) {
         self.answers.no();

@@ -20,7 +20,9 @@ impl Get {
     pub(super) fn new(url: &str, timeout: Duration) -> Result<Get> {
         let wrong = |why: &str| {
             let shown = output::printable(&tenure::store::shown(url));
-            Error::invalid(format!("--get {shown}: {why}: give a URL like http://127.0.0.1:8080/poll"))
+            Error::invalid(format!(
+                "--get {shown}: {why}: give a URL like http://127.0.0.1:8080/poll"
+            ))
         };
         let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {

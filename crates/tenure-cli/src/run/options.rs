@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
 use tenure::{CandidateId, HealthGate, Name};
 
+use crate::http::{AnswerArgs, HttpArgs};
 use crate::schedule::ScheduleArgs;
 use crate::{duration, target};
 
@@ -142,9 +143,20 @@ pub(crate) struct ServiceArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) health_passes: u32,
 
+    /// Shell command to run when this candidate has become leader, before its work begins
+    #[arg(long, value_name = "CMD", env = "TENURE_ON_LEAD")]
+    pub(crate) on_lead: Option<String>,
+
     /// Shell command to run when it leads no more and its work has ended
     #[arg(long, value_name = "CMD", env = "TENURE_ON_LOSE")]
     pub(crate) on_lose: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) http: HttpArgs,
+
+    /// Do not show others that this candidate is there
+    #[arg(long, env = "TENURE_NO_PRESENCE", value_parser = BoolishValueParser::new())]
+    pub(crate) no_presence: bool,
 
     /// A line about where this candidate stands, this often
     #[arg(long, value_name = "D", env = "TENURE_HEARTBEAT", value_parser = duration::parse)]
@@ -159,4 +171,34 @@ impl ServiceArgs {
             passes: self.health_passes,
         }
     }
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure serve billing                                 GET http://127.0.0.1:3000/leader: 200 or 503
+  tenure serve billing --http 0.0.0.0:8080 --on-lead 'systemctl start billing' --on-lose 'systemctl stop billing'
+
+An answer says for how long it may be relied on (validForMs); the lease is given back only when the last
+one has run out. What others do with an answer cannot be seen from here, so our death does not free the
+lease early: the TTL does.
+
+Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage.")]
+pub(crate) struct ServeArgs {
+    /// The lease
+    #[arg(value_parser = target::name)]
+    pub(crate) name: Option<Name>,
+
+    /// Another way to give NAME
+    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
+    pub(crate) lock_name: Option<Name>,
+
+    #[command(flatten, next_help_heading = "Timing")]
+    pub(crate) timing: TimingArgs,
+
+    #[command(flatten, next_help_heading = "Service")]
+    pub(crate) service: ServiceArgs,
+
+    #[command(flatten, next_help_heading = "Service")]
+    pub(crate) answers: AnswerArgs,
 }

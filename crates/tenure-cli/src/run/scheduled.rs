@@ -8,7 +8,7 @@ use super::get::Get;
 use super::term::{After, Attention, Crew, Run};
 use super::ward::Recipe;
 use crate::exit::Exit;
-use crate::guard::{Ended, Hook};
+use crate::guard::Ended;
 use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Step};
 use crate::signals::Signals;
 
@@ -52,8 +52,7 @@ impl Crew<'_> {
         let after = self.slots(table, leadership, signals).await;
         // A command's guard has run it after each run; here it belongs to the end of the term.
         if let Some(on_lose) = &table.on_lose {
-            let hold = leadership.hold();
-            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+            self.hook("--on-lose", on_lose, leadership).await;
         }
         after
     }
@@ -80,8 +79,9 @@ impl Crew<'_> {
                     match self.note_down(leadership, &draft).await {
                         Noted::Kept => {
                             planner.begun(draft);
-                            let report =
-                                self.one_slot(table, leadership, signals, &mut watch, &planner).await;
+                            let report = self
+                                .one_slot(table, leadership, signals, &mut watch, &planner)
+                                .await;
                             exit = report.exit;
                             self.came_meanwhile(&mut planner);
                             planner.ended(report.outcome, report.detail, unix_ms());
@@ -161,19 +161,17 @@ impl Crew<'_> {
                 Report { outcome: Outcome::Ok, detail: None, exit: Exit::Done, over: false }
             }
             Task::Get(get) => self.poll(get, leadership, signals, watch, planner).await,
-            Task::Command(recipe) => {
-                match self.one_run(recipe, leadership, signals, watch).await {
-                    Run::Ended(ended) => of_command(ended, watch.ending),
-                    Run::Refused(exit) => {
-                        watch.ending = true;
-                        Report { outcome: Outcome::Failed, detail: None, exit, over: true }
-                    }
-                    Run::Stopped => {
-                        let over = watch.lost || watch.ending;
-                        Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over }
-                    }
+            Task::Command(recipe) => match self.one_run(recipe, leadership, signals, watch).await {
+                Run::Ended(ended) => of_command(ended, watch.ending),
+                Run::Refused(exit) => {
+                    watch.ending = true;
+                    Report { outcome: Outcome::Failed, detail: None, exit, over: true }
                 }
-            }
+                Run::Stopped => {
+                    let over = watch.lost || watch.ending;
+                    Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over }
+                }
+            },
         };
         self.board.ended(&report.outcome, clock.now().since(began));
         report
@@ -187,12 +185,8 @@ impl Crew<'_> {
         watch: &mut Attention,
         planner: &Planner,
     ) -> Report {
-        let stopped = |over| Report {
-            outcome: Outcome::Stopped,
-            detail: None,
-            exit: Exit::Done,
-            over,
-        };
+        let stopped =
+            |over| Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over };
         let (outcome, detail) = tokio::select! {
             biased;
             why = leadership.lost() => {

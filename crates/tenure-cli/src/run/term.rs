@@ -1,5 +1,6 @@
 //! One term: the work begins, is kept informed, ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::election::Why;
@@ -7,10 +8,11 @@ use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 
 use crate::exit::Exit;
 use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
+use crate::http::Instance;
 use crate::signals::Signals;
 
-use super::lines::Lines;
 use super::board::Board;
+use super::lines::Lines;
 use super::scheduled::Timetable;
 use super::ward::{Fate, Recipe, Ward};
 
@@ -27,6 +29,10 @@ const BACK_OFF_MOST: Duration = Duration::from_secs(30);
 pub(super) enum Job {
     Command(Recipe),
     Scheduled(Box<Timetable>),
+    /// Others act on what we answer.
+    Serve {
+        on_lose: Option<String>,
+    },
 }
 
 /// Everybody who takes part in a term.
@@ -36,6 +42,8 @@ pub(super) struct Crew<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) lines: &'a Lines,
     pub(super) board: Board,
+    pub(super) instance: Option<Arc<Instance>>,
+    pub(super) on_lead: Option<String>,
     pub(super) stop_within: Duration,
 }
 
@@ -62,9 +70,49 @@ impl Crew<'_> {
     /// Leads for one term. The leadership is dropped, and so the lease given back, when the work has ended.
     pub(super) async fn term(&self, leadership: Leadership, signals: &mut Signals) -> After {
         self.lines.became(leadership.token());
+        if let Some(on_lead) = &self.on_lead {
+            self.hook("--on-lead", on_lead, &leadership).await;
+        }
         match &self.job {
+            Job::Serve { on_lose } => self.serve(on_lose.as_deref(), &leadership, signals).await,
             Job::Command(recipe) => self.command(recipe, &leadership, signals).await,
             Job::Scheduled(table) => self.scheduled(table, &leadership, signals).await,
+        }
+    }
+
+    /// Leads until it is told otherwise. The lease is given back when nobody may rely on an answer of ours any more.
+    async fn serve(
+        &self,
+        on_lose: Option<&str>,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> After {
+        let after = tokio::select! {
+            biased;
+            why = leadership.lost() => {
+                self.lines.lost(&why);
+                After::Lost
+            }
+            _ = signals.end() => After::Ended(Exit::Done),
+        };
+        if let (After::Ended(_), Some(instance)) = (&after, &self.instance) {
+            instance.answer_no();
+        }
+        if let Some(on_lose) = on_lose {
+            self.hook("--on-lose", on_lose, leadership).await;
+        }
+        if let Some(instance) = &self.instance {
+            instance.answers_run_out().await;
+        }
+        after
+    }
+
+    /// Runs a hook; a term that is lost does not wait for it to end.
+    pub(super) async fn hook(&self, flag: &str, hook: &str, leadership: &Leadership) {
+        let hold = leadership.hold();
+        let hook = Hook::new(hook, &hold.name, &hold.candidate, Some(hold.token));
+        if !hook.run().await {
+            self.lines.trouble(&format!("the hook {flag} has failed, or was ended after 2 s"));
         }
     }
 
@@ -145,8 +193,7 @@ impl Crew<'_> {
         if !recipe.guarded
             && let Some(on_lose) = &recipe.on_lose
         {
-            let hold = leadership.hold();
-            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+            self.hook("--on-lose", on_lose, leadership).await;
         }
         match fate {
             Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),

@@ -1,0 +1,99 @@
+//! The five names by which a whole instance is set up: REDIS_URL, PORT, REDIS_LOCK_KEY, REDIS_LOCK_TTL, POLL_INTERVAL.
+//!
+//! Read only where `tenure run` is given neither a name nor a command, from the environment and from a `.env` in the working
+//! directory. Elsewhere they belong to whoever is wrapped.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tenure::{Error, Name, Result};
+
+use crate::args::Args;
+use crate::choice::Choice;
+use crate::settings::{EnvFile, Origin};
+
+const DOT_ENV: &str = ".env";
+const DEFAULT_NAME: &str = "leader-election-demo";
+
+/// What was found under those names.
+#[derive(Default)]
+pub(super) struct Names(Vec<(&'static str, String, Origin)>);
+
+impl Names {
+    /// The environment first, then `--env-file`, then `.env`.
+    pub(super) fn read(args: &Args) -> Result<Names> {
+        let dot_env = match Path::new(DOT_ENV).exists() {
+            true => EnvFile::read(Path::new(DOT_ENV))?,
+            false => EnvFile::default(),
+        };
+        let mut found = Vec::new();
+        for name in ["REDIS_URL", "PORT", "REDIS_LOCK_KEY", "REDIS_LOCK_TTL", "POLL_INTERVAL"] {
+            let own =
+                std::env::var(name).ok().map(|value| (value, Origin::Variable(name.to_owned())));
+            let in_files = [&args.settings.env_file, &dot_env].into_iter().find_map(|file| {
+                let variable = file.get(name)?;
+                let (path, line) = (file.path().to_owned(), variable.line);
+                let origin = Origin::EnvFile { path, line, variable: name.to_owned() };
+                Some((variable.value.clone(), origin))
+            });
+            // Set to nothing is how people unset a variable.
+            if let Some((value, origin)) = own.or(in_files).filter(|(value, _)| !value.is_empty()) {
+                found.push((name, value, origin));
+            }
+        }
+        Ok(Names(found))
+    }
+
+    fn get(&self, name: &str) -> Option<(&str, &Origin)> {
+        let found = self.0.iter().find(|(known, ..)| *known == name);
+        found.map(|(_, value, origin)| (value.as_str(), origin))
+    }
+
+    pub(super) fn name(&self) -> Result<Name> {
+        match self.get("REDIS_LOCK_KEY") {
+            Some((key, origin)) => {
+                Name::new(key).map_err(|error| Error::invalid(format!("{origin}: {error}")))
+            }
+            None => Name::new(DEFAULT_NAME),
+        }
+    }
+
+    /// The store, where nothing of our own names one.
+    pub(super) fn choice(&self, args: &Args) -> Result<Choice> {
+        match (Choice::of(args)?, self.get("REDIS_URL")) {
+            (Choice { from: None, .. }, Some((url, origin))) => {
+                Ok(Choice::from_origin(url, origin.clone()))
+            }
+            (choice, _) => Ok(choice),
+        }
+    }
+
+    pub(super) fn ttl(&self) -> Result<Option<Duration>> {
+        self.millis("REDIS_LOCK_TTL")
+    }
+
+    pub(super) fn every(&self) -> Result<Option<Duration>> {
+        self.millis("POLL_INTERVAL")
+    }
+
+    pub(super) fn port(&self) -> Result<Option<u16>> {
+        self.number("PORT", "a port, like 3000")
+    }
+
+    /// The two names whose bare numbers are milliseconds.
+    fn millis(&self, name: &str) -> Result<Option<Duration>> {
+        let what = "a number of milliseconds, like 4000";
+        match self.number::<u64>(name, what)? {
+            Some(0) => Err(Error::invalid(format!("{name} must not be zero: give {what}"))),
+            ms => Ok(ms.map(Duration::from_millis)),
+        }
+    }
+
+    fn number<N: std::str::FromStr>(&self, name: &str, what: &str) -> Result<Option<N>> {
+        let Some((value, origin)) = self.get(name) else { return Ok(None) };
+        value.trim().parse().map(Some).map_err(|_| {
+            let value = value.escape_debug();
+            Error::invalid(format!("{origin}: '{value}' is not {what}"))
+        })
+    }
+}

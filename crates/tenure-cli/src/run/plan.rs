@@ -1,0 +1,192 @@
+//! What is to be done, read off the command line: for `run`, for a whole instance, for `serve`.
+
+use std::time::Duration;
+
+use tenure::timing::Options;
+use tenure::{CandidateId, Error, Name, Result};
+
+use super::names::Names;
+use super::options::{RunArgs, ServeArgs, ServiceArgs, TimingArgs, WorkArgs};
+use crate::args::Args;
+use crate::choice::Choice;
+use crate::exit::Exit;
+use crate::guard::check_program;
+use crate::http::Listen;
+use crate::{logs, output};
+
+/// How often work that is not a command is done, unless told otherwise.
+const POLL_EVERY: Duration = Duration::from_secs(5);
+/// How often a whole instance tells where it stands.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+const PORT: u16 = 3000;
+
+/// What is to be done.
+pub(super) struct Plan<'a> {
+    pub(super) args: &'a Args,
+    pub(super) name: Name,
+    pub(super) id: CandidateId,
+    pub(super) choice: Choice,
+    pub(super) options: Options,
+    pub(super) priority: i32,
+    pub(super) service: &'a ServiceArgs,
+    pub(super) kind: Kind<'a>,
+    /// Where HTTP is answered if nobody says so.
+    pub(super) listen: Option<Listen>,
+    pub(super) heartbeat: Option<Duration>,
+}
+
+/// What is done while leading.
+pub(super) enum Kind<'a> {
+    Work {
+        work: &'a WorkArgs,
+        every: Option<Duration>,
+    },
+    /// Nothing but answers.
+    Serve {
+        answer_for: Option<Duration>,
+    },
+}
+
+impl Plan<'_> {
+    /// `tenure run`; or an exit code, where what is to be run cannot be.
+    pub(super) fn run<'a>(args: &'a Args, run: &'a RunArgs) -> Result<Result<Plan<'a>, Exit>> {
+        let RunArgs { name, lock_name, timing, work, service } = run;
+        let named = one_name(name.as_ref(), lock_name.as_ref())?;
+        let whole = named.is_none() && work.command.is_empty();
+        if let Some(exit) = nothing_to_run(args, work, whole)? {
+            return Ok(Err(exit));
+        }
+        let names = if whole { Names::read(args)? } else { Names::default() };
+        let name = match named {
+            Some(name) => name.clone(),
+            None if whole => names.name()?,
+            None => return Err(nameless()),
+        };
+        let mut plan = Plan::of(args, name, timing, service, names.choice(args)?)?;
+        plan.options.ttl = match plan.options.ttl {
+            None => names.ttl()?,
+            given => given,
+        };
+        let mut every = work.command.is_empty().then_some(POLL_EVERY);
+        if whole {
+            every = Some(names.every()?.unwrap_or(POLL_EVERY));
+            plan.listen = Some(Listen::port(names.port()?.unwrap_or(PORT)));
+            plan.heartbeat = plan.heartbeat.or(Some(HEARTBEAT));
+        }
+        plan.kind = Kind::Work { work, every };
+        Ok(Ok(plan))
+    }
+
+    /// `tenure serve`.
+    pub(super) fn serve<'a>(args: &'a Args, serve: &'a ServeArgs) -> Result<Plan<'a>> {
+        let ServeArgs { name, lock_name, timing, service, answers } = serve;
+        let name = one_name(name.as_ref(), lock_name.as_ref())?.ok_or_else(nameless)?.clone();
+        let mut plan = Plan::of(args, name, timing, service, Choice::of(args)?)?;
+        plan.listen = Some(Listen::port(PORT));
+        plan.kind = Kind::Serve { answer_for: answers.answer_for };
+        Ok(plan)
+    }
+
+    fn of<'a>(
+        args: &'a Args,
+        name: Name,
+        timing: &TimingArgs,
+        service: &'a ServiceArgs,
+        choice: Choice,
+    ) -> Result<Plan<'a>> {
+        check_periods(service)?;
+        if choice.url.starts_with("memory:") {
+            return Err(Error::invalid(
+                "'memory:' is seen by one process only, so everybody would lead: give another store",
+            ));
+        }
+        Ok(Plan {
+            args,
+            name,
+            id: timing.node_id.clone().unwrap_or_else(CandidateId::generate),
+            choice,
+            options: Options {
+                ttl: timing.lease_duration,
+                renew_every: timing.renew_interval,
+                retry: timing.retry_period,
+                grace: timing.grace_period,
+                margin: timing.margin,
+                stop_within: timing.stop_within,
+                drift_ppm: timing.drift,
+            },
+            priority: timing.priority,
+            service,
+            kind: Kind::Serve { answer_for: None },
+            listen: None,
+            heartbeat: service.heartbeat,
+        })
+    }
+
+    /// How long to wait for leadership, if not for ever.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        match &self.kind {
+            Kind::Work { work, .. } => work.wait,
+            Kind::Serve { .. } => None,
+        }
+    }
+
+    pub(super) fn once(&self) -> bool {
+        matches!(&self.kind, Kind::Work { work, .. } if work.once)
+    }
+
+    /// A command runs on when we die, and nobody ends it.
+    pub(super) fn unguarded(&self) -> bool {
+        match &self.kind {
+            Kind::Work { work, .. } => work.no_guard && !work.command.is_empty(),
+            Kind::Serve { .. } => false,
+        }
+    }
+
+    /// The work is over when this process is: so its death may free the lease where it is seen. What others do with
+    /// an answer of `serve` is not.
+    pub(super) fn ends_with_process(&self) -> bool {
+        matches!(self.kind, Kind::Work { .. }) && !self.unguarded()
+    }
+}
+
+fn one_name<'a>(name: Option<&'a Name>, lock_name: Option<&'a Name>) -> Result<Option<&'a Name>> {
+    if name.is_some() && lock_name.is_some() {
+        return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
+    }
+    Ok(name.or(lock_name))
+}
+
+fn nameless() -> Error {
+    Error::invalid(
+        "a lease needs a name: type 'tenure run NAME -- CMD', or give --lock-name or TENURE_LOCK_NAME",
+    )
+}
+
+/// Refuses what can never run, before anybody campaigns for it.
+fn nothing_to_run(args: &Args, work: &WorkArgs, whole: bool) -> Result<Option<Exit>> {
+    let WorkArgs { command, mock, get, .. } = work;
+    match (&**command, get, mock) {
+        ([], None, false) if !whole => Err(Error::invalid(
+            "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
+             or give --get URL, or --mock to see an election without any work",
+        )),
+        ([command, ..], None, false) => Ok(check_program(command).err().map(|refusal| {
+            let prefix = if args.json { "" } else { logs::prefix(args) };
+            output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
+            refusal.exit
+        })),
+        ([], Some(_), false) | ([], None, _) => Ok(None),
+        _ => Err(Error::invalid("a command, --get and --mock are kinds of work: give one of them")),
+    }
+}
+
+/// What would be done over and over without a pause.
+fn check_periods(service: &ServiceArgs) -> Result<()> {
+    let ServiceArgs { heartbeat, health_every, .. } = service;
+    for (flag, period) in [("--heartbeat", *heartbeat), ("--health-every", Some(*health_every))] {
+        if period == Some(Duration::ZERO) {
+            return Err(Error::invalid(format!("{flag} must not be zero: give a period like 2s")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! What goes on beside the work: HTTP, presence, heartbeats, and what is shown there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::presence::{Presence, Present, present};
+use tenure::store::Scope;
+use tenure::timing::Timing;
+use tenure::{Clock, Election, Name, Result, Store};
+use tokio::task::JoinHandle;
+
+use super::board::Board;
+use super::lines::Lines;
+use super::plan::{Kind, Plan};
+use crate::http::{AnswerArgs, Door, Instance, Limits, Server};
+use crate::schedule::Ledger;
+
+/// A presence outlives its process by so many leases at most.
+const PRESENCE_LEASES: u32 = 3;
+
+/// Opens the port before anything begins: one that is taken is a mistake to hear of at once.
+pub(super) fn door(plan: &Plan<'_>) -> Result<Option<Door>> {
+    let name = "TENURE_HTTP_HOST";
+    let in_file = plan.args.settings.env_file.get(name).map(|host| host.value.clone());
+    let host = std::env::var(name).ok().or(in_file);
+    Door::open(&plan.service.http, plan.listen.clone(), host.as_deref())
+}
+
+/// All of it, until it is ended.
+pub(super) struct Service {
+    server: Option<Server>,
+    instance: Option<Arc<Instance>>,
+    presence: Option<Present>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Service {
+    pub(super) fn start(
+        plan: &Plan<'_>,
+        door: Option<Door>,
+        election: &Arc<Election>,
+        store: &Arc<dyn Store>,
+        timing: &Timing,
+        (board, lines): (&Board, &Lines),
+    ) -> Result<Service> {
+        let url = door.as_ref().map(|door| url(door)).unwrap_or_default();
+        let mut service =
+            Service { server: None, instance: None, presence: None, tasks: Vec::new() };
+        if !plan.service.no_presence {
+            let ttl = timing.ttl.saturating_mul(PRESENCE_LEASES).min(store.limits().max_ttl);
+            let presence = Presence::new(&plan.name, &plan.id, ttl).note(&url);
+            service.presence = Some(presence.launch(Arc::clone(store))?);
+        }
+        if let Some(door) = door {
+            let answer_for = match plan.kind {
+                Kind::Work { .. } => None,
+                Kind::Serve { answer_for } => {
+                    Some(AnswerArgs { answer_for }.answer_for(timing.ttl)?)
+                }
+            };
+            let instance = Instance::new(Arc::clone(election), Arc::clone(&board.0), answer_for);
+            let server = Server::start(door, Arc::clone(&instance), store, Limits::default())?;
+            let look = look_around(
+                instance.clone(),
+                plan.name.clone(),
+                store.detached(),
+                board.clone(),
+                timing.ttl,
+            );
+            service.tasks.push(tokio::spawn(look));
+            service.server = Some(server);
+            service.instance = Some(instance);
+        }
+        if let Some(every) = plan.heartbeat {
+            service.tasks.push(tokio::spawn(beat(Arc::clone(election), lines.clone(), every)));
+        }
+        Ok(service)
+    }
+
+    pub(super) fn instance(&self) -> Option<&Arc<Instance>> {
+        self.instance.as_ref()
+    }
+
+    /// Ends everything but the presence, which is seen until the lease is given back.
+    pub(super) fn hush(&mut self) {
+        self.tasks.drain(..).for_each(|task| task.abort());
+        self.instance = None;
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+    }
+
+    pub(super) async fn leave(self) {
+        if let Some(presence) = self.presence {
+            presence.leave().await;
+        }
+    }
+}
+
+/// Where others reach us, as far as we know it.
+fn url(door: &Door) -> String {
+    let address = door.address();
+    match address.ip().is_unspecified() {
+        false => format!("http://{address}"),
+        true => {
+            let system = rustix::system::uname();
+            format!("http://{}:{}", system.nodename().to_string_lossy(), address.port())
+        }
+    }
+}
+
+/// Reads now and then what the status shows of others: who is there, and what the leader has noted down.
+async fn look_around(
+    instance: Arc<Instance>,
+    name: Name,
+    store: Arc<dyn Store>,
+    board: Board,
+    every: Duration,
+) {
+    let clock = Clock::boot();
+    loop {
+        if let Ok(nodes) = present(&*store, &name).await {
+            instance.set_candidates(u64::try_from(nodes.len()).unwrap_or(u64::MAX));
+        }
+        // Whoever leads knows it better.
+        if !instance.is_leader()
+            && let Ok(mut leases) = store.observe(&Scope::name(&name)).await
+            && let Some(Ok(lease)) = leases.pop()
+            && let Some(checkpoint) = lease.checkpoint
+            && let Ok(ledger) = Ledger::read(Some(checkpoint.as_bytes()))
+            && !instance.is_leader()
+        {
+            board.show(ledger.as_ref());
+        }
+        clock.sleep(every).await;
+    }
+}
+
+async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
+    let clock = Clock::boot();
+    let mut next = clock.now() + every;
+    loop {
+        clock.sleep_until(next).await;
+        lines.beat(election.is_leader());
+        next = next.max(clock.now().before(every)) + every;
+    }
+}
