@@ -9,6 +9,7 @@ use tenure::{Lease, Name, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
+use crate::schedule::{Ledger, Run};
 use crate::target::{Target, target};
 use crate::{duration, output, reach, time};
 
@@ -93,9 +94,9 @@ pub(crate) struct Row {
     token: Option<u64>,
     pub(crate) expires_in_ms: Option<u64>,
     since: Option<String>,
-    // Known once there are schedules.
+    /// Of work on a schedule: how many runs there were, and the last of them.
     count: Option<u64>,
-    last_run: Option<()>,
+    last_run: Option<Run>,
     candidates: Vec<Candidate>,
 }
 
@@ -143,11 +144,16 @@ impl From<&Lease> for Row {
     fn from(lease: &Lease) -> Row {
         let held = lease.holder.is_some();
         let left = u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
+        // A checkpoint that is something else is its owner's affair.
+        let left_behind = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
+        let ledger = Ledger::read(left_behind).ok().flatten();
         Row {
             current_leader: lease.holder.as_ref().map(|holder| holder.id.clone()),
             token: lease.token.map(|token| token.get()),
             expires_in_ms: held.then_some(left),
             since: lease.since.filter(|_| held).map(time::rfc3339),
+            count: ledger.as_ref().map(|ledger| ledger.count),
+            last_run: ledger.and_then(|ledger| ledger.last_run),
             ..Row::never_used(&lease.name)
         }
     }

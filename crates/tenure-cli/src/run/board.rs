@@ -35,13 +35,12 @@ impl Board {
 }
 
 fn last_run(run: &Run) -> LastRun {
-    let running = run.outcome == Outcome::Running;
     LastRun {
         slot: run.slot,
         by: run.by.clone(),
         started_at: run.started_at.unwrap_or_default(),
         ended_at: run.ended_at,
-        outcome: (!running).then(|| word(&run.outcome).to_owned()),
+        outcome: Some(word(&run.outcome).to_owned()),
     }
 }
 
