@@ -1,0 +1,118 @@
+//! Commands that do not do as they are told, under each way in which a term can end.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::faults::{LONG, SOON, TTL, called, deadline};
+use crate::rig::cycle::cycle;
+use crate::rig::fault::Fault;
+use crate::rig::place::Kind;
+use crate::rig::processes;
+use crate::rig::stage::Stage;
+use crate::rig::time::{look, now, pause_until};
+use crate::rig::worker::{CODE, Mode};
+use crate::trial;
+
+const CYCLES: usize = 2;
+
+const MODES: [Mode; 7] = [
+    Mode::Stubborn,
+    Mode::Forks,
+    Mode::Hops,
+    Mode::Daemon,
+    Mode::Closes,
+    Mode::Session,
+    Mode::Group,
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for mode in MODES {
+        for place in [Kind::File, Kind::Cabled] {
+            for fault in [Fault::Kill, Fault::Term, Fault::Freeze] {
+                let name = format!("child::{}::{}::{}", mode.name(), fault.name(), called(place));
+                trials.push(trial(name, place, move || suffer(place, mode, fault)));
+            }
+            let name = format!("child::{}::lost::{}", mode.name(), called(place));
+            trials.push(trial(name, place, move || lose(place, mode)));
+        }
+    }
+    for place in [Kind::File, Kind::Redis] {
+        for mode in [Mode::Exits, Mode::Orphan] {
+            let name = format!("child::{}::{}", mode.name(), called(place));
+            trials.push(trial(name, place, move || end_in_turn(place, mode)));
+        }
+    }
+    trials
+}
+
+fn suffer(place: Kind, mode: Mode, fault: Fault) {
+    // One that does not heed SIGTERM has until the deadline: nothing to wait for at length.
+    let ttl = if fault == Fault::Kill { LONG } else { TTL };
+    let mut stage = Stage::new(place, ttl, mode);
+    for _ in 0..CYCLES {
+        let outcome = cycle(&mut stage, fault);
+        let gap = outcome.gap();
+        let limit = if fault == Fault::Kill { SOON } else { ttl + SOON };
+        if gap > limit {
+            stage.fail(&format!("nobody led for {gap:?}"));
+        }
+        let late = outcome.last.since(deadline(outcome.struck, ttl));
+        if fault == Fault::Freeze && late > Duration::ZERO {
+            stage.fail(&format!("it worked {late:?} past its deadline"));
+        }
+    }
+    stage.finish();
+}
+
+/// The leader itself learns that it can renew no more, and stops its work in time.
+fn lose(place: Kind, mode: Mode) {
+    let mut stage = Stage::new(place, TTL, mode);
+    for _ in 0..CYCLES {
+        let term = stage.settled();
+        let begun = now();
+        if place.is_server() {
+            stage.place.cable(term.who).cut();
+        } else {
+            stage.place.carry(true);
+        }
+        pause_until(begun + TTL);
+        stage.gone(&term.work);
+        let late = stage.last_of(term.token).at.since(deadline(begun, TTL));
+        if late > Duration::ZERO {
+            stage.fail(&format!("it worked {late:?} past its deadline"));
+        }
+        if place.is_server() {
+            stage.next_after(term.token, TTL + SOON);
+            stage.place.cable(term.who).mend();
+        } else {
+            stage.place.carry(false);
+            stage.next_after(term.token, TTL + SOON);
+        }
+        stage.steady();
+    }
+    stage.finish();
+}
+
+/// A command that ends gives the lease back: the next one has its turn, until all have had theirs.
+fn end_in_turn(place: Kind, mode: Mode) {
+    let mut stage = Stage::new(place, LONG, mode);
+    let begun = now();
+    let code = if mode == Mode::Exits { i32::from(CODE) } else { 0 };
+    for who in 0..stage.contenders.len() {
+        assert_eq!(stage.ended(who).code(), Some(code), "it ends as its command did");
+    }
+    let took = now().since(begun);
+    if took > LONG {
+        stage.fail(&format!("three turns took {took:?}"));
+    }
+    let left = look(SOON, || processes::marked(stage.mark()).is_empty().then_some(()));
+    if left.is_none() {
+        stage.fail(&processes::described(&processes::marked(stage.mark())));
+    }
+    let (verdict, _) = stage.finish();
+    if mode == Mode::Exits {
+        assert_eq!((verdict.stamps, verdict.terms), (3, 3), "one effect and one term each");
+    }
+}

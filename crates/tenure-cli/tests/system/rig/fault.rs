@@ -1,0 +1,84 @@
+//! What befalls a leader.
+
+use rustix::process::Signal;
+use tenure::Moment;
+
+use super::freezer::Frozen;
+use super::processes::{below, signal};
+use super::stage::{Stage, Term};
+use super::time::now;
+
+/// The names are those of the command line, and `guard`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// SIGKILL to the leader process.
+    Kill,
+    /// SIGKILL to leader, guard, child and what is below.
+    KillTree,
+    /// SIGTERM to the leader process.
+    Term,
+    /// SIGSTOP to the leader process.
+    Freeze,
+    /// Leader, guard, child and what is below stand still.
+    FreezeTree,
+    /// Nothing passes between the leader's processes and the store.
+    Cut,
+    /// SIGKILL to the guard.
+    Guard,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 7] = [
+        Fault::Kill,
+        Fault::KillTree,
+        Fault::Term,
+        Fault::Freeze,
+        Fault::FreezeTree,
+        Fault::Cut,
+        Fault::Guard,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::KillTree => "kill-tree",
+            Fault::Term => "term",
+            Fault::Freeze => "freeze",
+            Fault::FreezeTree => "freeze-tree",
+            Fault::Cut => "cut",
+            Fault::Guard => "guard",
+        }
+    }
+
+    /// Lets it happen. The moment is just before.
+    pub(crate) fn strike(self, stage: &Stage, term: &Term) -> (Moment, Option<Frozen>) {
+        let sent = |pid, which| {
+            let at = now();
+            signal(pid, which);
+            (at, None)
+        };
+        match self {
+            Fault::Kill => sent(term.leader, Signal::KILL),
+            Fault::Term => sent(term.leader, Signal::TERM),
+            Fault::Freeze => sent(term.leader, Signal::STOP),
+            Fault::Guard => sent(term.guard, Signal::KILL),
+            Fault::FreezeTree => {
+                let (frozen, at) = Frozen::new(term.leader, stage.mark());
+                (at, Some(frozen))
+            }
+            Fault::KillTree => {
+                // Frozen first, so that none of them sees another die.
+                let (frozen, at) = Frozen::new(term.leader, stage.mark());
+                let all = std::iter::once(term.leader).chain(below(term.leader));
+                all.for_each(|pid| signal(pid, Signal::KILL));
+                frozen.thaw();
+                (at, None)
+            }
+            Fault::Cut => {
+                let at = now();
+                stage.place.cable(term.who).cut();
+                (at, None)
+            }
+        }
+    }
+}
