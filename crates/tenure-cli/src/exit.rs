@@ -7,7 +7,6 @@ use tenure::Kind;
 /// The exit codes of `docs/CLI.md`. 1 is an answer, 120 and up are ours, everything else is left to
 /// the command that `run` wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "the table is whole; some codes belong to subcommands still to come")]
 pub(crate) enum Exit {
     /// Done; or stopped by SIGINT or SIGTERM with no command running.
     Done,

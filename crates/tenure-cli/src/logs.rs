@@ -1,9 +1,16 @@
 //! Logs: on stderr, so that data on stdout stays data.
 
+mod queue;
+mod text;
+
 use clap::ValueEnum;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
+pub(crate) use queue::Queue;
+use text::Text;
 
 /// `--log-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,8 +62,15 @@ pub(crate) fn level(args: &Args) -> Level {
     args.log_level.unwrap_or(if args.quiet { Level::Error } else { default })
 }
 
-/// Starts logging, the same on a terminal and in a pipe.
-pub(crate) fn start(args: &Args) {
+/// The target of lines that are spelled in `docs/CLI.md`: they say everything themselves.
+pub(crate) const LINE: &str = "line";
+
+/// The target of what the library says of its own events; where we show those, it is for those who debug.
+const EVENT: &str = "tenure::event";
+
+/// Starts logging, the same on a terminal and in a pipe. What is logged is written when this is dropped.
+#[must_use]
+pub(crate) fn start(args: &Args) -> Queue {
     let level = match level(args) {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -64,13 +78,24 @@ pub(crate) fn start(args: &Args) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    let logs = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(false);
+    let (beside_a_command, shows_events) = match &args.command {
+        Command::Run(run) => (!run.work.command.is_empty(), true),
+        _ => (false, false),
+    };
+    let twice = shows_events && level < LevelFilter::DEBUG;
+    let filter = filter_fn(move |event| !twice || event.target() != EVENT);
+    let (queue, writer) = queue::start();
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    let registry = tracing_subscriber::registry().with(level);
     match args.log_format {
-        Format::Text => logs.init(),
-        Format::Json => logs.json().flatten_event(true).init(),
+        Format::Text => {
+            let text = Text { prefix: if beside_a_command { "tenure: " } else { "" } };
+            registry.with(layer.event_format(text).with_filter(filter)).init();
+        }
+        Format::Json => {
+            let json = layer.with_target(false).json().flatten_event(true);
+            registry.with(json.with_filter(filter)).init();
+        }
     }
+    queue
 }

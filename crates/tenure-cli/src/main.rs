@@ -5,7 +5,9 @@ mod choice;
 mod demo;
 mod doctor;
 mod duration;
+mod environment;
 mod exit;
+mod guard;
 mod interruption;
 mod logs;
 mod output;
@@ -13,18 +15,27 @@ mod pages;
 mod reach;
 mod revoke;
 mod run;
+mod signals;
 mod status;
 mod steer;
 mod target;
 mod time;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Args, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
+    // What we start ourselves as is dealt with first: a guard stays small, and a command is not kept waiting.
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match words.split_first() {
+        Some((word, rest)) if word == guard::GUARD => return guard::run(rest).into(),
+        Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
+        _ => {}
+    }
     match Args::read(std::env::args_os()) {
         Ok(args) => run(&args).into(),
         Err(exit) => exit.into(),
@@ -32,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Exit {
-    logs::start(args);
+    let _written_at_the_end = logs::start(args);
     let done = match &args.command {
         Command::Demo(demo) => demo::run(args, demo),
         Command::DemoNode => demo::node::run(),

@@ -549,15 +549,17 @@ impl Machine {
         answer: Result<()>,
         out: &mut Vec<Action>,
     ) {
-        let State::Releasing { request: ours, .. } = self.state else {
+        let State::Releasing { request: ours, hold, .. } = &self.state else {
             return;
         };
-        if request != ours {
+        if request != *ours {
             return;
         }
+        let token = hold.token;
         match answer {
             Ok(()) => {
                 self.answered(out);
+                out.push(Action::Released(token));
                 self.back_to_waiting(now);
             }
             Err(_) => self.release_failed(now),

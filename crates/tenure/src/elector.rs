@@ -40,6 +40,8 @@ pub(crate) trait Seat: Send + Sync {
     fn back(&self);
     /// The store has given a definite answer.
     fn answered(&self);
+    /// The store has taken back the lease of this term.
+    fn released(&self, token: Token);
     fn warn(&self, warning: &str);
     /// Where the machine stands now.
     fn stands(&self, phase: Phase, drained: bool);
@@ -280,6 +282,7 @@ impl Driver {
             Action::LeaderChanged(leader) => this.seat.leader_changed(leader),
             Action::Unreachable(error) => this.seat.unreachable(error),
             Action::Back => this.seat.back(),
+            Action::Released(token) => this.seat.released(token),
             Action::Warn(warning) => this.seat.warn(&warning),
         }
         false

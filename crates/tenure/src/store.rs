@@ -4,6 +4,7 @@
 //! above it. [`memory`] is the reference; its meaning is the meaning.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,12 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// The same store over connections of its own, so that renewals share theirs with nobody.
     fn detached(&self) -> Arc<dyn Store>;
+
+    /// Where the death of this process frees what ends with it: the file whose lock says that it lives, once such a term was
+    /// claimed. Let whatever does the work inherit it, and the lease is free early only when that is gone too.
+    fn liveness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Claims leases.
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>>;

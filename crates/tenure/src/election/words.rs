@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::error::{Error, Result};
-use crate::lease::{Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Nonce, Release};
+use crate::lease::{Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Nonce, Release, Token};
 use crate::store::Change;
 
 /// The number of a request; its answer carries it back. Answers to any but the last request are not looked at.
@@ -80,6 +80,8 @@ pub enum Action {
     Extend(Moment),
     /// The term is over: end the work, and say [`Event::WorkEnded`] when it has ended.
     End(Ending),
+    /// The store has taken back the lease of this term.
+    Released(Token),
     /// Somebody else leads now, or nobody that we know of.
     LeaderChanged(Option<String>),
     /// The store does not answer; why.

@@ -117,6 +117,12 @@ impl Builder {
         self
     }
 
+    /// All of the durations at once.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
     /// Below the default of 0, each step lets others come 50 ms earlier on a free lease, at most 250 ms. It never
     /// takes a live lease from anybody.
     pub fn priority(mut self, priority: i32) -> Self {
@@ -152,19 +158,24 @@ impl Builder {
     /// # Errors
     /// Invalid: something set here cannot work. Denied, Corrupt: the store answered, and an operator must act.
     pub async fn start(self, store: Arc<dyn Store>) -> Result<Election> {
-        let election = self.begin(store)?;
-        election.first_answer(true).await?;
+        let election = self.launch(store)?;
+        election.answered().await?;
         Ok(election)
     }
 
     /// [`Builder::start`] that fails when the store does not answer at once.
     pub async fn try_start(self, store: Arc<dyn Store>) -> Result<Election> {
-        let election = self.begin(store)?;
+        let election = self.launch(store)?;
         election.first_answer(false).await?;
         Ok(election)
     }
 
-    fn begin(self, store: Arc<dyn Store>) -> Result<Election> {
+    /// Begins to campaign, and returns at once: for those who want to hear of a store that is down. Must be called inside a
+    /// tokio runtime if a [health check](Builder::health) is set.
+    ///
+    /// # Errors
+    /// Invalid: something set here cannot work.
+    pub fn launch(self, store: Arc<dyn Store>) -> Result<Election> {
         let name = Name::new(&self.name)?;
         let candidate = match &self.id {
             Some(id) => CandidateId::new(id)?,

@@ -25,6 +25,11 @@ pub enum Event {
         /// Why it ended.
         why: Why,
     },
+    /// The store has confirmed that the lease of this term was given back.
+    Released {
+        /// The term that ended.
+        token: Token,
+    },
     /// Somebody else leads now, or nobody that we know of.
     LeaderChanged {
         /// Who led before.

@@ -21,6 +21,9 @@ use crate::fork::Process;
 use crate::lease::{CandidateId, Checkpoint, Claim, Name, Token};
 use crate::store::{Grade, Store};
 
+/// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
+const EVENT: &str = "tenure::event";
+
 /// How many events a listener may be behind before it misses some.
 const EVENT_BUFFER: usize = 256;
 
@@ -169,7 +172,7 @@ impl Seat for Shared {
         let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
         self.leader_until(lead.deadline);
         self.term.send_replace(Some(Term::begin(lead, self.context.clone())));
-        tracing::info!(name = %self.name, candidate = %self.candidate, %token, "became leader");
+        tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, "became leader");
         self.report(|state| {
             state.leading = Some((token, checkpoint.clone()));
             Event::BecameLeader { token, checkpoint }
@@ -190,7 +193,7 @@ impl Seat for Shared {
         let Some(term) = self.current_term() else { return true };
         let (token, why) = (term.hold.token, ending.why.clone());
         let idle = term.end(ending);
-        tracing::info!(name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
+        tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
         self.report(|state| {
             state.leading = None;
             Event::LostLeadership { token, why }
@@ -207,7 +210,7 @@ impl Seat for Shared {
     }
 
     fn unreachable(&self, error: Error) {
-        tracing::warn!(name = %self.name, %error, "the store gives no answer");
+        tracing::warn!(target: EVENT, name = %self.name, %error, "the store gives no answer");
         self.report(|state| {
             state.reachable = Some(false);
             state.last_error = Some(error.clone());
@@ -216,11 +219,15 @@ impl Seat for Shared {
     }
 
     fn back(&self) {
-        tracing::info!(name = %self.name, "the store answers again");
+        tracing::info!(target: EVENT, name = %self.name, "the store answers again");
         self.report(|state| {
             state.reachable = Some(true);
             Event::StoreBack
         });
+    }
+
+    fn released(&self, token: Token) {
+        self.report(|_| Event::Released { token });
     }
 
     fn warn(&self, warning: &str) {
@@ -273,6 +280,14 @@ impl Election {
                 return Err(Error::unavailable("the election has ended before it began"));
             }
         }
+    }
+
+    /// Returns when the store has answered for the first time. Waits for a store that is down.
+    ///
+    /// # Errors
+    /// Denied, Corrupt: the store answered, and an operator must act.
+    pub async fn answered(&self) -> Result<()> {
+        self.first_answer(true).await
     }
 
     /// What is elected.

@@ -47,6 +47,8 @@ pub(super) struct Term {
     pub(super) hold: Hold,
     checkpoint: Option<Checkpoint>,
     deadline: AtomicU64,
+    /// Changes with the deadline, for whoever hands it on; the deadline itself is read without a lock.
+    extended: watch::Sender<()>,
     life: Mutex<Life>,
     lost: watch::Sender<Option<Why>>,
     /// The number of the last save; held while one is under way, so that they arrive in order.
@@ -77,6 +79,7 @@ impl Term {
             hold: lead.hold,
             checkpoint: lead.checkpoint,
             deadline: AtomicU64::new(lead.deadline.as_nanos()),
+            extended: watch::channel(()).0,
             life: Mutex::default(),
             lost: watch::channel(None).0,
             saves: tokio::sync::Mutex::new(0),
@@ -86,6 +89,7 @@ impl Term {
 
     pub(super) fn extend(&self, deadline: Moment) {
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
+        self.extended.send_replace(());
     }
 
     /// Returns whether no handle is left: then the work has ended.
@@ -122,9 +126,32 @@ impl Leadership {
         self.term.hold.token
     }
 
+    /// The proof of this term: what a store compares before it changes anything. For a process that watches over this one
+    /// and gives the lease back when it has died; whoever works needs the [token](Leadership::token) only.
+    pub fn hold(&self) -> &Hold {
+        &self.term.hold
+    }
+
     /// When this candidate stops believing, if nothing extends it.
     pub fn deadline(&self) -> Moment {
         Moment::from_nanos(self.term.deadline.load(Ordering::Acquire))
+    }
+
+    /// Returns when the deadline is another one than `known`: later after a renewal, [`Moment::NEVER`] when the store has
+    /// refused us. For work in another process, which has to be told.
+    pub async fn extended(&self, known: Moment) -> Moment {
+        let mut extended = self.term.extended.subscribe();
+        loop {
+            extended.mark_unchanged();
+            let deadline = self.deadline();
+            if deadline != known {
+                return deadline;
+            }
+            if extended.changed().await.is_err() {
+                // The sender is part of the term, which this handle keeps alive.
+                return deadline;
+            }
+        }
     }
 
     /// Whether the term is certainly still ours, computed now: there is no flag a paused thread could leave standing.

@@ -156,13 +156,6 @@ impl FileStore {
         self.0.directory.path()
     }
 
-    /// The file whose lock says that this process lives, once a term that ends with it was claimed.
-    ///
-    /// Let whatever does the work inherit it, and the lease is free early only when that is gone too.
-    pub fn liveness(&self) -> Option<BorrowedFd<'_>> {
-        self.0.live.get().map(|live| live.as_fd())
-    }
-
     /// Does `verbs` in one pass on a thread where waiting for a disk or a lock holds up nobody.
     async fn pass<V>(&self, verbs: Vec<V>, lives: bool) -> Result<Vec<Result<V::Answer>>>
     where
@@ -252,6 +245,10 @@ impl Store for FileStore {
     fn detached(&self) -> Arc<dyn Store> {
         // Nothing is waited for on anything two handles share.
         Arc::new(self.clone())
+    }
+
+    fn liveness(&self) -> Option<BorrowedFd<'_>> {
+        self.0.live.get().map(|live| live.as_fd())
     }
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {

@@ -447,9 +447,11 @@ impl World {
                 self.see(Fact::Told { node, until, wanted })?;
                 self.stop_work(node)
             }
-            Action::LeaderChanged(_) | Action::Unreachable(_) | Action::Back | Action::Warn(_) => {
-                Ok(())
-            }
+            Action::Released(_)
+            | Action::LeaderChanged(_)
+            | Action::Unreachable(_)
+            | Action::Back
+            | Action::Warn(_) => Ok(()),
         }
     }
 

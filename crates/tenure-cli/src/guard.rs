@@ -1,0 +1,234 @@
+//! The guard: the small process between the leader and its command.
+//!
+//! ```text
+//! leader ──► guard ──► command, and whatever that starts
+//! ```
+//!
+//! It ends the command when the leader is dead or out of time, sees that nothing of it is left, and gives the lease back:
+//! so another leads in milliseconds instead of a TTL, and never beside a command that runs on. It is the leader's own
+//! program, started again, so that both are of one version; what it must know comes over a line of their own, never by
+//! argument or environment.
+
+mod child;
+mod fuse;
+mod giving_back;
+mod hook;
+mod oversee;
+mod tree;
+mod wire;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
+use tenure::{Clock, Error, Hold, Result};
+use tokio::io::unix::AsyncFd;
+
+pub(crate) use child::{failed, run as run_child, sentence};
+pub(crate) use fuse::{Fuse, reserve};
+pub(crate) use hook::Hook;
+pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
+pub(crate) use tree::{Ended, Spared, Tree, adopt_orphans, end_orphans, reap_orphans};
+pub(crate) use wire::{Line, Log, Order, Report, Setup, line};
+
+use giving_back::GivingBack;
+
+use crate::exit::Exit;
+use crate::signals;
+
+/// The words by which we start ourselves as something else.
+pub(crate) const GUARD: &str = "guard";
+pub(crate) const CHILD: &str = "guard-child";
+
+/// Our own program, also when the file it came from has been replaced meanwhile.
+pub(crate) const OURSELVES: &str = "/proc/self/exe";
+
+/// The end of the line is seen a moment before the death that caused it.
+const DEATH_FOLLOWS: Duration = Duration::from_secs(1);
+
+/// `tenure guard CMD ARG…`, started by `tenure run`.
+pub(crate) fn run(command: &[OsString]) -> Exit {
+    match crate::runtime().and_then(|runtime| {
+        let done = runtime.block_on(stand(command));
+        // A release that hangs in a file system must not keep us here.
+        runtime.shutdown_background();
+        done
+    }) {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            eprintln!("tenure: the guard cannot work: {error}");
+            Exit::Operator
+        }
+    }
+}
+
+async fn stand(command: &[OsString]) -> Result<()> {
+    // Out of reach of the terminal: Ctrl-Z would stop us beside a command that runs on.
+    let _ = setsid();
+    let _ = rustix::thread::set_name(c"tenure-guard");
+    // Whoever ends a whole control group means the command; we see it end and report.
+    signals::be_deaf()?;
+    let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
+    let line = inherited_line()?;
+    let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
+        return Err(Error::invalid("it is started by 'tenure run', and by nobody else"));
+    };
+    adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
+    let leader = Leader::of(&setup)?;
+    let hold = setup.hold()?;
+    let mut files = files.into_iter();
+    let (stdin, live) = (files.next(), files.next());
+    let main = match start(command, stdin, live.as_ref(), &hold) {
+        Ok(main) => main,
+        Err(error) => {
+            let _ = line.send(&Report::Failed(error.to_string()), &[]);
+            return Ok(());
+        }
+    };
+    // Only now: the command does not wait for the store.
+    let giving_back = GivingBack::prepare(setup.store.clone(), hold);
+    let done = Watch { line, leader, setup, giving_back, deaths }.keep(main).await;
+    // Until now the lease is not free by the leader's death alone.
+    drop(live);
+    done
+}
+
+struct Watch {
+    line: Line,
+    leader: Leader,
+    setup: Setup,
+    giving_back: GivingBack,
+    deaths: tokio::signal::unix::Signal,
+}
+
+impl Watch {
+    async fn keep(mut self, main: Pid) -> Result<()> {
+        let clock = Clock::boot();
+        let stop_within = Duration::from_millis(self.setup.stop_within_ms);
+        let mut fuse = Fuse::new(self.setup.deadline(), stop_within);
+        let mut tree = Tree::alone(main);
+        let mut orders = OverTheLine(&self.line);
+        let death = self.leader.death();
+        let Outcome { ended, told } =
+            oversee(&mut tree, &mut fuse, &mut self.deaths, &mut orders, death).await;
+        // Nothing of the command is left from here on.
+        if let Some(on_lose) = &self.setup.on_lose {
+            let hold = self.giving_back.hold();
+            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+        }
+        let _ = self.line.send(&Report::Gone { ended, told }, &[]);
+        // A leader that lives gives its lease back itself, and hangs up.
+        let dead = tokio::select! {
+            biased;
+            () = self.leader.death() => true,
+            () = hung_up(&self.line) => {
+                let followed = tokio::select! {
+                    () = self.leader.death() => true,
+                    () = clock.sleep(DEATH_FOLLOWS) => false,
+                };
+                if !followed {
+                    return Ok(());
+                }
+                true
+            }
+            // Frozen: it does not believe in its term any more, and its command is gone.
+            () = clock.sleep_until(fuse.deadline()) => false,
+        };
+        let given = self.giving_back.give().await;
+        self.say(dead, given.as_ref().err());
+        Ok(())
+    }
+
+    fn say(&self, dead: bool, failed: Option<&Error>) {
+        let candidate = &self.giving_back.hold().candidate;
+        let what = if dead { "the leader's process died" } else { "the leader's process is frozen" };
+        let then = match failed {
+            None => "released the lease".to_owned(),
+            Some(error) => format!("could not release the lease, which runs out by itself: {error}"),
+        };
+        let text = format!("[{candidate}] {what}: ended the command and {then}");
+        match self.setup.log {
+            Log::Silent => {}
+            Log::Text => eprintln!("tenure: {text}"),
+            Log::Json => {
+                let line = serde_json::json!({"level": "WARN", "candidate": candidate.as_str(), "message": text});
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// Starts the command in a group of its own, by way of [`child`].
+fn start(
+    command: &[OsString],
+    stdin: Option<OwnedFd>,
+    live: Option<&OwnedFd>,
+    hold: &Hold,
+) -> io::Result<Pid> {
+    if let Some(live) = live {
+        // The lease is not free by our death as long as anything of the command has this open.
+        fcntl_setfd(live.as_fd(), FdFlags::empty())?;
+    }
+    let mut start = Command::new(OURSELVES);
+    start.arg0("tenure").arg(CHILD).arg(std::process::id().to_string()).args(command);
+    crate::environment::of(&mut start, &hold.name, &hold.candidate, Some(hold.token));
+    let child =
+        start.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).process_group(0).spawn()?;
+    if let Some(live) = live {
+        fcntl_setfd(live.as_fd(), FdFlags::CLOEXEC)?;
+    }
+    i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::other("the command has no process number"))
+}
+
+/// The process that leads.
+struct Leader(AsyncFd<OwnedFd>);
+
+impl Leader {
+    fn of(setup: &Setup) -> Result<Leader> {
+        let gone = || Error::unavailable("the leader died before the guard could see it");
+        let pid = Pid::from_raw(setup.leader).ok_or_else(gone)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
+        // Asked after: as long as it is our parent, nobody else has its number.
+        if getppid() != Some(pid) {
+            return Err(gone());
+        }
+        let watched = wire::watched(pidfd).map_err(|error| cannot("watch the leader", &error))?;
+        Ok(Leader(watched))
+    }
+
+    async fn death(&self) {
+        if self.0.readable().await.is_err() {
+            // The runtime is going away; nothing else can make this fail.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+struct OverTheLine<'a>(&'a Line);
+
+impl Orders for OverTheLine<'_> {
+    async fn next(&mut self) -> Option<Order> {
+        self.0.receive().await
+    }
+}
+
+async fn hung_up(line: &Line) {
+    while line.receive::<Order>().await.is_some() {}
+}
+
+fn inherited_line() -> Result<Line> {
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))
+}
+
+fn cannot(what: &str, error: &io::Error) -> Error {
+    Error::denied(format!("cannot {what}: {error}"))
+}

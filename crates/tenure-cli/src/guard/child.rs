@@ -1,0 +1,54 @@
+//! The last step before the command: ties it to the guard's life, and becomes it.
+//!
+//! A process of its own because a tie to the parent's life can only be made from inside, and between fork and exec there is
+//! no safe way to do it. It also keeps a slow exec (a program on a network file system) from holding up the guard.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use crate::exit::Exit;
+
+/// `tenure guard-child PID CMD ARG…`
+pub(crate) fn run(args: &[OsString]) -> Exit {
+    let [guard, command, rest @ ..] = args else {
+        eprintln!("tenure: {} is started by 'tenure run', and by nobody else", super::CHILD);
+        return Exit::Usage;
+    };
+    // Without the guard nobody would end the command in time. Somebody who kills both, and not the command, does this.
+    let tied = set_parent_process_death_signal(Some(Signal::KILL));
+    let guard = guard.to_str().and_then(|pid| pid.parse().ok());
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
+    if tied.is_err() || parent != guard {
+        return Exit::CannotRun;
+    }
+    // Returns only if it fails.
+    let error = Command::new(command).args(rest).exec();
+    eprintln!("tenure: {}", sentence(command, &error));
+    failed(&error)
+}
+
+/// What to say of a command that cannot be run.
+pub(crate) fn sentence(command: &OsString, error: &io::Error) -> String {
+    let command = command.to_string_lossy();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("the command '{command}' is not found: check its spelling and PATH")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("the command '{command}' cannot be run: it is not an executable file (chmod +x?)")
+        }
+        _ => format!("the command '{command}' cannot be run: {error}"),
+    }
+}
+
+/// The exit code for it.
+pub(crate) fn failed(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::NotFound => Exit::NotFound,
+        _ => Exit::CannotRun,
+    }
+}

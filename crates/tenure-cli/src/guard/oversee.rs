@@ -1,0 +1,102 @@
+//! Watches over a running command until nothing of it is left: in the guard, or without one in the leader itself.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::{Clock, Moment};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+
+use super::fuse::{Due, Fuse};
+use super::tree::{Ended, Tree};
+use super::wire::Order;
+
+/// Deaths are told by SIGCHLD, but not all at once: how long until a killed tree is looked at again.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// Where orders come from.
+pub(crate) trait Orders {
+    /// The next one; `None` when no more can come, and then for ever.
+    async fn next(&mut self) -> Option<Order>;
+}
+
+/// What came of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) ended: Ended,
+    /// It was told to stop, and has not ended by itself.
+    pub(crate) told: bool,
+}
+
+/// Deaths of children, from the moment this is made.
+pub(crate) fn deaths() -> std::io::Result<Signals> {
+    signal(SignalKind::child())
+}
+
+/// Returns when nothing of `tree` is left. It is ended when its fuse has burnt down, when an order says so, when no order
+/// can come any more, and when `fate` is sealed.
+pub(crate) async fn oversee(
+    tree: &mut Tree,
+    fuse: &mut Fuse,
+    deaths: &mut Signals,
+    orders: &mut impl Orders,
+    fate: impl Future<Output = ()>,
+) -> Outcome {
+    let clock = Clock::boot();
+    let mut fate = std::pin::pin!(fate);
+    let (mut sealed, mut deaf, mut killing) = (false, false, false);
+    // Whether the command was told to stop before it ended.
+    let mut told = None;
+    loop {
+        if let Some(ended) = tree.ended() {
+            let told = *told.get_or_insert(fuse.burnt());
+            if !fuse.burnt() {
+                // It ended by itself; what it has left behind has the usual time to follow.
+                fuse.stop(clock.now() + fuse.stop_within());
+            }
+            if tree.is_gone() {
+                return Outcome { ended, told };
+            }
+        }
+        match fuse.due(clock.now()) {
+            Some(Due::Ask) => {
+                tree.ask();
+                continue;
+            }
+            Some(Due::Kill) => {
+                tree.kill();
+                killing = true;
+                if tree.is_gone() {
+                    continue;
+                }
+            }
+            None => {}
+        }
+        let wake_at = if killing { clock.now() + AGAIN } else { fuse.burns_until() };
+        tokio::select! {
+            // Orders first: one that extends the deadline has been true since it was sent.
+            biased;
+            order = orders.next(), if !deaf => match order {
+                Some(Order::Deadline(nanos)) => fuse.extend(Moment::from_nanos(nanos)),
+                Some(Order::Stop(kill_at)) => fuse.stop(Moment::from_nanos(kill_at)),
+                Some(Order::Signal(number)) => {
+                    if let Some(signal) = Signal::from_named_raw(number) {
+                        tree.signal(signal);
+                    }
+                }
+                None => {
+                    deaf = true;
+                    fuse.cut();
+                }
+            },
+            () = &mut fate, if !sealed => {
+                sealed = true;
+                fuse.cut();
+            }
+            _ = deaths.recv() => {
+                // Reaped as they come, also while the command runs.
+                tree.reap_strays();
+            }
+            () = clock.sleep_until(wake_at) => {}
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The command and everything it has started, however they are related by now.
+//!
+//! Whoever has a [`Tree`] is a subreaper: a process of it whose parent dies becomes our own child. So what is left can be
+//! listed, ended layer by layer, and is known to be gone when we have no child any more. Only process numbers that cannot
+//! have been given to a stranger are ever signalled: those of our own children, which nobody reaps but us, and the group of
+//! the command, whose number is taken for as long as it has a member or we do not reap the command itself.
+
+use std::fs;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getpid, kill_process,
+    kill_process_group, set_child_subreaper, wait, waitid, waitpid,
+};
+
+use crate::exit::Exit;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Ended {
+    Code(i32),
+    Signal(i32),
+}
+
+impl From<Ended> for Exit {
+    fn from(ended: Ended) -> Exit {
+        let code = match ended {
+            Ended::Code(code) => code,
+            Ended::Signal(signal) => 128 + signal,
+        };
+        Exit::Passed(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
+    }
+}
+
+/// Children of this process that do not belong to the command: the guard itself, a health check.
+static SPARED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn spared() -> MutexGuard<'static, Vec<Pid>> {
+    SPARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Spares a child of ours for as long as it lives. Its owner reaps it, and then drops this.
+#[derive(Debug)]
+pub(crate) struct Spared(Pid);
+
+impl Spared {
+    /// To be called before anything else gets its turn on this thread.
+    pub(crate) fn new(pid: Pid) -> Spared {
+        spared().push(pid);
+        Spared(pid)
+    }
+}
+
+impl Drop for Spared {
+    fn drop(&mut self) {
+        spared().retain(|pid| *pid != self.0);
+    }
+}
+
+/// From now on whatever is orphaned below us is ours.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// The command and what came of it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The leader of its own group.
+    main: Pid,
+    /// We have no other children than these.
+    alone: bool,
+    ended: Option<Ended>,
+    reaped: bool,
+}
+
+impl Tree {
+    /// The tree of the child `main`, which leads its own process group, in a process that has no other children.
+    pub(crate) fn alone(main: Pid) -> Tree {
+        Tree { main, alone: true, ended: None, reaped: false }
+    }
+
+    /// The same where others are spared.
+    pub(crate) fn among_others(main: Pid) -> Tree {
+        Tree { main, alone: false, ended: None, reaped: false }
+    }
+
+    /// How the command itself has ended, if it has. Does not reap it, so that its group can still be reached.
+    pub(crate) fn ended(&mut self) -> Option<Ended> {
+        if self.ended.is_none() {
+            self.ended = peek(self.main);
+        }
+        self.ended
+    }
+
+    /// To the command's group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if !self.reaped {
+            // One that has ended already wants no signal.
+            let _ = kill_process_group(self.main, signal);
+        }
+    }
+
+    /// Asks everything to end, also what is stopped.
+    pub(crate) fn ask(&mut self) {
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.signal(signal);
+        }
+        if !self.is_gone() {
+            for pid in self.strays() {
+                let _ = kill_process(pid, Signal::TERM);
+                let _ = kill_process(pid, Signal::CONT);
+            }
+        }
+    }
+
+    /// Kills what can be reached now. What is deeper comes up to us when its parents are dead: again, until
+    /// [`Tree::is_gone`].
+    pub(crate) fn kill(&mut self) {
+        // The group at once: no fork escapes that.
+        self.signal(Signal::KILL);
+        if self.is_gone() {
+            return;
+        }
+        let strays = self.strays();
+        // Its number is nobody else's as long as it has a member.
+        if strays.iter().any(|pid| getpgid(Some(*pid)) == Ok(self.main)) {
+            let _ = kill_process_group(self.main, Signal::KILL);
+        }
+        strays.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+    }
+
+    /// Reaps the orphans that have ended, while the command runs on.
+    pub(crate) fn reap_strays(&mut self) {
+        if self.ended().is_some() {
+            // The end of the command is somebody else's to see.
+            return;
+        }
+        if self.alone {
+            self.is_gone();
+        } else {
+            self.strays().into_iter().for_each(reap);
+        }
+    }
+
+    /// Reaps what has ended, and tells whether nothing is left.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        let ended = self.ended().is_some();
+        if !self.alone {
+            self.strays().into_iter().for_each(reap);
+            if ended && !self.reaped {
+                self.reaped = true;
+                reap(self.main);
+            }
+            return ended && self.strays().is_empty();
+        }
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.main => {
+                    self.reaped = true;
+                    self.ended = self.ended.or_else(|| how(status));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                // The kernel's own word for it: no child is left.
+                Err(Errno::CHILD) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Our children that are not the command itself.
+    fn strays(&self) -> Vec<Pid> {
+        let mut pids = unknown();
+        pids.retain(|pid| *pid != self.main);
+        pids
+    }
+}
+
+/// Ends whatever became our child and is nobody's we know: the tree of a guard that died. Returns whether nothing is left.
+pub(crate) fn end_orphans() -> bool {
+    for pid in unknown() {
+        let _ = kill_process(pid, Signal::KILL);
+        reap(pid);
+    }
+    unknown().is_empty()
+}
+
+/// Reaps what became our child and has ended: all there is to do for it.
+pub(crate) fn reap_orphans() {
+    unknown().into_iter().for_each(reap);
+}
+
+fn unknown() -> Vec<Pid> {
+    let mut pids = children().unwrap_or_default();
+    let spared = spared();
+    pids.retain(|pid| !spared.contains(pid));
+    pids
+}
+
+fn peek(pid: Pid) -> Option<Ended> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(pid), options).ok()??;
+    let code = status.exit_status().map(Ended::Code);
+    code.or_else(|| status.terminating_signal().map(Ended::Signal))
+}
+
+fn reap(pid: Pid) {
+    let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+}
+
+fn how(status: WaitStatus) -> Option<Ended> {
+    let code = status.exit_status().map(Ended::Code);
+    code.or_else(|| status.terminating_signal().map(Ended::Signal))
+}
+
+/// The children of this process. One that is being born or dies meanwhile may be missed, which is why everybody here asks
+/// again.
+fn children() -> io::Result<Vec<Pid>> {
+    let mut pids = Vec::new();
+    for task in fs::read_dir("/proc/self/task")? {
+        match fs::read_to_string(task?.path().join("children")) {
+            Ok(list) => pids.extend(list.split_whitespace().filter_map(parse)),
+            // A thread that has just ended, or a kernel without these lists.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return children_by_search(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(pids)
+}
+
+/// Goes through all processes for those whose parent we are.
+fn children_by_search() -> io::Result<Vec<Pid>> {
+    let me = getpid().as_raw_nonzero().to_string();
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(parse) else { continue };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name of the program is in parentheses, and may itself contain some.
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        if parent == Some(me.as_str()) {
+            pids.push(pid);
+        }
+    }
+    Ok(pids)
+}
+
+fn parse(text: &str) -> Option<Pid> {
+    text.parse().ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_an_exit_code() {
+        assert_eq!(Exit::from(Ended::Code(3)), Exit::Passed(3));
+        assert_eq!(Exit::from(Ended::Signal(9)), Exit::Passed(137));
+    }
+
+    #[test]
+    fn both_ways_find_the_same_children() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = parse(&child.id().to_string()).unwrap();
+        assert!(children().unwrap().contains(&pid));
+        assert!(children_by_search().unwrap().contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,253 @@
+//! What leader and guard say to each other, over a pair of sockets.
+//!
+//! One packet is one message. Nothing is ever waited for when sending: whoever does not read is as good as dead.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tenure::{CandidateId, Hold, Moment, Name, Nonce, Result, Token};
+use tokio::io::unix::AsyncFd;
+
+use super::tree::Ended;
+
+/// No message is longer; a packet that is has been cut off and is no message.
+const MOST: usize = 160 * 1024;
+/// The command's stdin, and the file that says that the leader lives.
+const MOST_FILES: usize = 2;
+
+/// The first message to the guard. Credentials come this way only: arguments and environment can be read by others.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Setup {
+    /// With its password, if it has one.
+    pub(crate) store: String,
+    name: String,
+    candidate: String,
+    nonce: String,
+    token: u64,
+    deadline: u64,
+    pub(crate) stop_within_ms: u64,
+    pub(crate) on_lose: Option<String>,
+    /// The process that leads.
+    pub(crate) leader: i32,
+    pub(crate) log: Log,
+}
+
+/// How the guard logs the few lines it has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Log {
+    Text,
+    Json,
+    Silent,
+}
+
+impl Setup {
+    pub(crate) fn new(store: &str, hold: &Hold, deadline: Moment, stop_within_ms: u64) -> Setup {
+        Setup {
+            store: store.to_owned(),
+            name: hold.name.to_string(),
+            candidate: hold.candidate.to_string(),
+            nonce: hold.nonce.to_string(),
+            token: hold.token.get(),
+            deadline: deadline.as_nanos(),
+            stop_within_ms,
+            on_lose: None,
+            leader: rustix::process::getpid().as_raw_nonzero().get(),
+            log: Log::Text,
+        }
+    }
+
+    /// What the guard gives back when the leader cannot.
+    pub(crate) fn hold(&self) -> Result<Hold> {
+        let nonce = Nonce::parse(&self.nonce)
+            .ok_or_else(|| tenure::Error::invalid("a nonce is 32 hexadecimal digits"))?;
+        Ok(Hold {
+            name: Name::new(&self.name)?,
+            candidate: CandidateId::new(&self.candidate)?,
+            nonce,
+            token: Token::new(self.token)?,
+        })
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_nanos(self.deadline)
+    }
+}
+
+/// Every later message to the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// The lease was renewed: nanoseconds on the boot clock; 0 when it was refused.
+    Deadline(u64),
+    /// Stop the command; kill it at this moment.
+    Stop(u64),
+    /// Pass on a signal.
+    Signal(i32),
+}
+
+/// What the guard says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// The command could not be started; why.
+    Failed(String),
+    /// Nothing of the command is left.
+    Gone {
+        ended: Ended,
+        /// It was told to stop, and has not ended by itself.
+        told: bool,
+    },
+}
+
+/// One end of the line.
+#[derive(Debug)]
+pub(crate) struct Line(AsyncFd<OwnedFd>);
+
+/// Two ends: ours, and the one for the guard's stdin.
+pub(crate) fn line() -> io::Result<(Line, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((Line::over(ours)?, theirs))
+}
+
+impl Line {
+    pub(crate) fn over(socket: OwnedFd) -> io::Result<Line> {
+        Ok(Line(watched(socket)?))
+    }
+
+    /// Sends at once or not at all.
+    pub(crate) fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = serde_json::to_vec(message)?;
+        if bytes.len() > MOST {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(self.0.get_ref(), &[IoSlice::new(&bytes)], &mut control, flags)?;
+        Ok(())
+    }
+
+    /// The next message; `None` when the other end is closed, or what comes is none.
+    pub(crate) async fn receive<M: DeserializeOwned>(&self) -> Option<M> {
+        self.receive_with_files().await.map(|(message, _)| message)
+    }
+
+    /// The next message and the files that came with it.
+    pub(crate) async fn receive_with_files<M: DeserializeOwned>(
+        &self,
+    ) -> Option<(M, Vec<OwnedFd>)> {
+        loop {
+            let mut ready = self.0.readable().await.ok()?;
+            match ready.try_io(|socket| receive(socket.as_fd())) {
+                Ok(Ok((bytes, files))) => {
+                    let message = serde_json::from_slice(&bytes).ok()?;
+                    return Some((message, files));
+                }
+                Ok(Err(_)) => return None,
+                Err(_not_yet) => {}
+            }
+        }
+    }
+}
+
+fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; MOST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    let files = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.collect(),
+        _ => Vec::new(),
+    });
+    let files = files.collect();
+    // An empty packet is the end of the line: nobody sends one.
+    if received.bytes == 0 {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    bytes.truncate(received.bytes);
+    Ok((bytes, files))
+}
+
+/// Registers a descriptor with the runtime.
+///
+/// Deprecated because a type could give out another descriptor than it owns. An `OwnedFd` cannot, and the replacement is
+/// an `unsafe fn`.
+#[allow(deprecated)]
+pub(crate) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_runtime(test: impl Future<Output = ()>) {
+        crate::runtime().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn messages_and_files_arrive_and_the_end_is_seen() {
+        in_runtime(async {
+            let (ours, theirs) = line().unwrap();
+            let theirs = Line::over(theirs).unwrap();
+            ours.send(&Order::Deadline(7), &[]).unwrap();
+            ours.send(&Order::Signal(15), &[io::stdin().as_fd()]).unwrap();
+            assert_eq!(theirs.receive().await, Some(Order::Deadline(7)));
+            let (order, files) = theirs.receive_with_files::<Order>().await.unwrap();
+            assert_eq!((order, files.len()), (Order::Signal(15), 1));
+            drop(ours);
+            assert_eq!(theirs.receive::<Order>().await, None);
+        });
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_is_noticed_and_not_waited_for() {
+        in_runtime(async {
+            let (ours, _theirs) = line().unwrap();
+            let full = (0..1_000_000).find_map(|n| ours.send(&Order::Deadline(n), &[]).err());
+            assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+        });
+    }
+
+    #[test]
+    fn what_is_no_message_is_the_end() {
+        in_runtime(async {
+            let (ours, theirs) = line().unwrap();
+            let theirs = Line::over(theirs).unwrap();
+            ours.send(&"hello", &[]).unwrap();
+            assert_eq!(theirs.receive::<Order>().await, None);
+        });
+    }
+
+    #[test]
+    fn a_hold_survives_the_line() {
+        let hold = Hold {
+            name: Name::new("a").unwrap(),
+            candidate: CandidateId::new("b").unwrap(),
+            nonce: Nonce::random(),
+            token: Token::new(7).unwrap(),
+        };
+        let setup = Setup::new("file:/x", &hold, Moment::from_nanos(9), 800);
+        let text = serde_json::to_string(&setup).unwrap();
+        let read: Setup = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.hold().unwrap(), hold);
+        assert_eq!(read.deadline(), Moment::from_nanos(9));
+    }
+}

@@ -1,0 +1,139 @@
+//! The lines people read while `tenure run` runs: spelled in `docs/CLI.md`, the same on a terminal and in a pipe.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tenure::election::Why;
+use tenure::{CandidateId, Clock, Error, Moment, Token};
+
+use crate::logs::LINE;
+
+/// Says what happens, for one candidate.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    id: CandidateId,
+    ended: Arc<AtomicBool>,
+}
+
+macro_rules! say {
+    ($level:ident, $id:expr, $event:literal, $($text:tt)+) => {
+        tracing::$level!(target: LINE, candidate = %$id, event = $event, $($text)+)
+    };
+}
+
+impl Lines {
+    pub(super) fn new(id: &CandidateId) -> Lines {
+        Lines { id: id.clone(), ended: Arc::default() }
+    }
+
+    pub(super) fn started(&self) {
+        let id = &self.id;
+        say!(info, id, "started", "✅ [{id}] Leader election started. Press Ctrl+C to stop");
+    }
+
+    pub(super) fn became(&self, token: Token) {
+        let id = &self.id;
+        say!(info, id, "acquired", "[{id}] Successfully acquired leadership (token {token})");
+        say!(info, id, "became", "🎉 [{id}] BECAME LEADER - Starting leadership duties");
+    }
+
+    pub(super) fn lost(&self, why: &Why) {
+        let id = &self.id;
+        say!(info, id, "lost", "[{id}] Lost leadership: {}", reason(why));
+    }
+
+    /// The work has come to its end by itself: that is why we shut down.
+    pub(super) fn work_ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn released(&self, why: &Why) {
+        let id = &self.id;
+        let why = match why {
+            Why::Shutdown if self.ended.load(Ordering::Relaxed) => "ended",
+            why => word(why),
+        };
+        say!(info, id, "released", "[{id}] Released leadership: reason={why}");
+    }
+
+    /// Somebody leads now; of ourselves it is said elsewhere.
+    pub(super) fn leads(&self, leader: &str) {
+        let id = &self.id;
+        if leader == id.as_str() {
+            return;
+        }
+        say!(info, id, "changed", "👥 [{id}] Status: FOLLOWER - {leader} leads");
+    }
+
+    pub(super) fn beat(&self, leading: bool) {
+        let (id, time) = (&self.id, time_of_day(Clock::boot().now()));
+        match leading {
+            true => say!(info, id, "beat", "👑 [{id}] Status: LEADER - Heartbeat at {time}"),
+            false => say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - Heartbeat at {time}"),
+        }
+    }
+
+    pub(super) fn poll(&self, count: u64) {
+        let id = &self.id;
+        say!(info, id, "poll", "[{id}] poll {count}");
+    }
+
+    pub(super) fn unreachable(&self, error: &Error) {
+        say!(warn, self.id, "store", "{error}");
+    }
+
+    pub(super) fn back(&self) {
+        let id = &self.id;
+        say!(info, id, "store", "[{id}] The store answers again");
+    }
+
+    /// Something went wrong that we go on from.
+    pub(super) fn trouble(&self, text: &str) {
+        let id = &self.id;
+        say!(warn, id, "trouble", "[{id}] {text}");
+    }
+}
+
+/// Why a term ended, in words.
+fn reason(why: &Why) -> String {
+    match why {
+        Why::Unreachable(since) => format!("store unreachable since {}", time_of_day(*since)),
+        Why::Paused(time) => format!(
+            "this process did not run for {}, and its time ran out",
+            crate::duration::shown(*time)
+        ),
+        Why::Refused(Some(by)) => format!("the store says that it is led by {by}"),
+        Why::Refused(None) => "the store says that it is not ours any more".to_owned(),
+        Why::Resigned => "resigned".to_owned(),
+        Why::Asked => "asked to resign".to_owned(),
+        Why::Unhealthy => "the health command fails".to_owned(),
+        Why::Drained => "drained".to_owned(),
+        Why::Shutdown => "shutdown".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The same in a word, for a lease that was given back.
+fn word(why: &Why) -> &'static str {
+    match why {
+        Why::Unreachable(_) | Why::Paused(_) => "expired",
+        Why::Refused(_) => "refused",
+        Why::Resigned => "resigned",
+        Why::Asked => "asked",
+        Why::Unhealthy => "unhealthy",
+        Why::Drained => "drain",
+        _ => "shutdown",
+    }
+}
+
+/// `14:30:27`, where this machine is, of a moment on its boot clock.
+fn time_of_day(moment: Moment) -> String {
+    let clock = Clock::boot();
+    let ago = clock.now().since(moment);
+    let micros = u128::from(clock.minting_micros()).saturating_sub(ago.as_micros());
+    let wall = i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let wall = wall.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::system());
+    wall.strftime("%H:%M:%S").to_string()
+}

@@ -1,0 +1,227 @@
+//! One term: the work begins, is kept informed, ends.
+
+use std::time::Duration;
+
+use tenure::election::Why;
+use tenure::{Clock, Election, Leadership, Moment, Store};
+
+use crate::exit::Exit;
+use crate::guard::{Ended, Hook, Order, Outcome, reserve};
+use crate::signals::Signals;
+
+use super::lines::Lines;
+use super::mock;
+use super::ward::{Fate, Recipe, Ward};
+
+/// Asked to stop while the lease can still be renewed, a command has at least so long.
+const UNHURRIED: Duration = Duration::from_secs(10);
+/// A guard gets so long to carry out an order before we do its duty.
+const GUARDS_MOMENT: Duration = Duration::from_millis(100);
+/// Work that cannot be kept running is begun again after this, twice as long each time.
+const BACK_OFF: Duration = Duration::from_secs(1);
+const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+
+/// What is done while leading.
+pub(super) enum Job {
+    Command(Recipe),
+    Mock { on_lose: Option<String> },
+}
+
+/// Everybody who takes part in a term.
+pub(super) struct Crew<'a> {
+    pub(super) job: Job,
+    pub(super) election: &'a Election,
+    pub(super) store: &'a dyn Store,
+    pub(super) lines: &'a Lines,
+    pub(super) stop_within: Duration,
+}
+
+/// How it goes on.
+pub(super) enum After {
+    /// The work has come to its end.
+    Ended(Exit),
+    /// The term was lost, and the work has been stopped.
+    Lost,
+}
+
+/// How one run of the command came out.
+enum Run {
+    Ended(Ended),
+    /// Stopped, or never begun; the term may go on.
+    Stopped,
+}
+
+impl Crew<'_> {
+    /// Leads for one term. The leadership is dropped, and so the lease given back, when the work has ended.
+    pub(super) async fn term(&self, leadership: Leadership, signals: &mut Signals) -> After {
+        self.lines.became(leadership.token());
+        match &self.job {
+            Job::Command(recipe) => self.command(recipe, &leadership, signals).await,
+            Job::Mock { on_lose } => self.mock(on_lose.as_deref(), &leadership, signals).await,
+        }
+    }
+
+    async fn mock(
+        &self,
+        on_lose: Option<&str>,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> After {
+        let after = tokio::select! {
+            biased;
+            why = leadership.lost() => {
+                self.lines.lost(&why);
+                After::Lost
+            }
+            _ = signals.end() => After::Ended(Exit::Done),
+            () = mock::poll(leadership, self.lines) => After::Lost,
+        };
+        if let Some(on_lose) = on_lose {
+            let hold = leadership.hold();
+            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+        }
+        after
+    }
+
+    async fn command(
+        &self,
+        recipe: &Recipe,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> After {
+        let clock = Clock::boot();
+        let mut watch = Attention::default();
+        let mut pause = Duration::ZERO;
+        loop {
+            let begun = clock.now();
+            match self.one_run(recipe, leadership, signals, &mut watch).await {
+                Run::Ended(ended) => {
+                    if !watch.ending {
+                        self.lines.work_ended();
+                    }
+                    return After::Ended(ended.into());
+                }
+                Run::Stopped if watch.ending => return After::Ended(Exit::Done),
+                Run::Stopped if watch.lost => return After::Lost,
+                Run::Stopped => {}
+            }
+            // The lease is still ours and nothing works for it: both again, at once the first time.
+            if clock.now().since(begun) > BACK_OFF_MOST {
+                pause = Duration::ZERO;
+            }
+            tokio::select! {
+                why = leadership.lost() => {
+                    self.lines.lost(&why);
+                    return After::Lost;
+                }
+                _ = signals.end() => return After::Ended(Exit::Done),
+                () = clock.sleep(pause) => {}
+            }
+            pause = (pause * 2).clamp(BACK_OFF, BACK_OFF_MOST);
+        }
+    }
+
+    /// Starts the command and stays with it until nothing of it is left.
+    async fn one_run(
+        &self,
+        recipe: &Recipe,
+        leadership: &Leadership,
+        signals: &mut Signals,
+        watch: &mut Attention,
+    ) -> Run {
+        let mut ward = match Ward::start(recipe, leadership, self.store) {
+            Ok(ward) => ward,
+            Err(error) => {
+                self.lines.trouble(&format!("cannot start the command or its guard: {error}"));
+                return Run::Stopped;
+            }
+        };
+        let fate = self.attend(&mut ward, leadership, signals, watch).await;
+        ward.dismiss().await;
+        match fate {
+            Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),
+            // Signalled to end, and then out of time: how it ended is still its own answer.
+            Fate::Gone(Outcome { ended, told: true }) if watch.ending => Run::Ended(ended),
+            Fate::Gone(Outcome { told: true, .. }) => Run::Stopped,
+            Fate::Failed(why) => {
+                self.lines.trouble(&format!("the guard cannot start the command: {why}"));
+                Run::Stopped
+            }
+            Fate::Unguarded => {
+                self.lines.trouble("the guard died: ended the command");
+                Run::Stopped
+            }
+        }
+    }
+
+    /// Passes on every deadline, signal and order, until nothing of the command is left.
+    async fn attend(
+        &self,
+        ward: &mut Ward,
+        leadership: &Leadership,
+        signals: &mut Signals,
+        watch: &mut Attention,
+    ) -> Fate {
+        let clock = Clock::boot();
+        let mut known = leadership.deadline();
+        let mut stop: Option<Moment> = None;
+        // The deadline may have moved since the guard was told of it.
+        ward.order(Order::Deadline(known.as_nanos()));
+        loop {
+            // Past this a guard that was told to stop is not doing its duty.
+            let patience = stop.map(|kill_at| {
+                let last = known.before(reserve(self.stop_within) / 2);
+                kill_at.min(last).max(watch.told_at) + GUARDS_MOMENT
+            });
+            tokio::select! {
+                biased;
+                fate = ward.end() => return fate,
+                deadline = leadership.extended(known) => {
+                    known = deadline;
+                    ward.order(Order::Deadline(deadline.as_nanos()));
+                }
+                why = leadership.lost(), if stop.is_none() => {
+                    self.lines.lost(&why);
+                    watch.lost = true;
+                    watch.told_at = clock.now();
+                    let kill_at = kill_at(&why, watch.told_at, known, self.stop_within);
+                    stop = Some(kill_at);
+                    ward.order(Order::Stop(kill_at.as_nanos()));
+                }
+                caught = signals.next() => {
+                    watch.ending |= caught.ends;
+                    ward.order(Order::Signal(caught.number));
+                }
+                () = until(patience) => ward.abandon(),
+            }
+        }
+    }
+}
+
+/// What happened while the command ran.
+#[derive(Default)]
+struct Attention {
+    /// Somebody wants us to end.
+    ending: bool,
+    /// The term is over.
+    lost: bool,
+    told_at: Moment,
+}
+
+/// How long the command has to stop: as long as it likes where the lease is renewed meanwhile, within reason, and in any
+/// case no longer than its fuse burns.
+fn kill_at(why: &Why, now: Moment, deadline: Moment, stop_within: Duration) -> Moment {
+    match why {
+        Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => {
+            deadline.before(reserve(stop_within))
+        }
+        _ => now + stop_within.max(UNHURRIED),
+    }
+}
+
+async fn until(moment: Option<Moment>) {
+    match moment {
+        Some(moment) => Clock::boot().sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
