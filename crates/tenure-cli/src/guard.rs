@@ -146,10 +146,13 @@ impl Watch {
 
     fn say(&self, dead: bool, failed: Option<&Error>) {
         let candidate = &self.giving_back.hold().candidate;
-        let what = if dead { "the leader's process died" } else { "the leader's process is frozen" };
+        let what =
+            if dead { "the leader's process died" } else { "the leader's process is frozen" };
         let then = match failed {
             None => "released the lease".to_owned(),
-            Some(error) => format!("could not release the lease, which runs out by itself: {error}"),
+            Some(error) => {
+                format!("could not release the lease, which runs out by itself: {error}")
+            }
         };
         let text = format!("[{candidate}] {what}: ended the command and {then}");
         match self.setup.log {

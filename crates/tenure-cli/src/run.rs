@@ -112,9 +112,10 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
     lines.started();
     let chatter = tokio::spawn(chat(election.events(), lines.clone()));
     let election = Arc::new(election);
-    let heart = run.service.heartbeat.map(|every| {
-        tokio::spawn(beat(Arc::clone(&election), lines.clone(), every))
-    });
+    let heart = run
+        .service
+        .heartbeat
+        .map(|every| tokio::spawn(beat(Arc::clone(&election), lines.clone(), every)));
     let crew = Crew {
         job: job(args, run, choice, &timing),
         election: &election,
@@ -205,7 +206,8 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
         let error = status.last_error.unwrap_or_else(|| Error::unavailable("no answer in time"));
         return Err(error);
     }
-    let led = status.current_leader.map_or("nobody leads yet".to_owned(), |by| format!("{by} leads"));
+    let led =
+        status.current_leader.map_or("nobody leads yet".to_owned(), |by| format!("{by} leads"));
     let wait = duration::shown(wait);
     crew.lines.trouble(&format!("Gave up after --wait {wait}: {led}"));
     Ok(Exit::WaitedInVain)

@@ -39,7 +39,9 @@ pub(crate) fn sentence(command: &OsString, error: &io::Error) -> String {
             format!("the command '{command}' is not found: check its spelling and PATH")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("the command '{command}' cannot be run: it is not an executable file (chmod +x?)")
+            format!(
+                "the command '{command}' cannot be run: it is not an executable file (chmod +x?)"
+            )
         }
         _ => format!("the command '{command}' cannot be run: {error}"),
     }

@@ -112,8 +112,7 @@ pub(crate) struct Line(AsyncFd<OwnedFd>);
 /// Two ends: ours, and the one for the guard's stdin.
 pub(crate) fn line() -> io::Result<(Line, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     Ok((Line::over(ours)?, theirs))
 }
 
@@ -123,7 +122,11 @@ impl Line {
     }
 
     /// Sends at once or not at all.
-    pub(crate) fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        message: &impl Serialize,
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         if bytes.len() > MOST {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));

@@ -133,7 +133,8 @@ fn time_of_day(moment: Moment) -> String {
     let clock = Clock::boot();
     let ago = clock.now().since(moment);
     let micros = u128::from(clock.minting_micros()).saturating_sub(ago.as_micros());
-    let wall = i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let wall =
+        i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
     let wall = wall.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::system());
     wall.strftime("%H:%M:%S").to_string()
 }

@@ -19,7 +19,8 @@ struct Left {
 /// Counts until it is dropped, or the term is over.
 pub(super) async fn poll(leadership: &Leadership, lines: &Lines) {
     let clock = Clock::boot();
-    let left = leadership.checkpoint().and_then(|left| serde_json::from_slice(left.as_bytes()).ok());
+    let left =
+        leadership.checkpoint().and_then(|left| serde_json::from_slice(left.as_bytes()).ok());
     let Left { mut count } = left.unwrap_or_default();
     loop {
         let next = clock.now() + EVERY;

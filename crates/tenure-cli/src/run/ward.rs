@@ -159,8 +159,7 @@ fn bare(recipe: &Recipe, leadership: &Leadership) -> io::Result<Ward> {
         let mut tree = Tree::among_others(main);
         let mut inbox = Inbox(inbox);
         let never = std::future::pending();
-        let outcome =
-            guard::oversee(&mut tree, &mut fuse, &mut deaths, &mut inbox, never).await;
+        let outcome = guard::oversee(&mut tree, &mut fuse, &mut deaths, &mut inbox, never).await;
         drop(spared);
         outcome
     });

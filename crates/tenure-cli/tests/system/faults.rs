@@ -93,8 +93,9 @@ fn suffer(place: Kind, fault: Fault) {
 
 /// The leader ends what the guard has left and starts both again, in the same term or in the next.
 fn guard_alone(place: Kind) {
-    let mut stage = Stage::new(place, LONG, Mode::Plain);
     for _ in 0..CYCLES {
+        // A stage for each: a guard that dies again and again is started again more slowly.
+        let mut stage = Stage::new(place, LONG, Mode::Plain);
         let term = stage.settled();
         let (at, _) = Fault::Guard.strike(&stage, &term);
         stage.gone(&term.work);
@@ -107,8 +108,8 @@ fn guard_alone(place: Kind) {
         assert!(is_there(term.leader), "the leader lives on");
         let new = stage.steady();
         assert_ne!(new.guard, term.guard);
+        stage.finish();
     }
-    stage.finish();
 }
 
 /// Proves that the fault bites: a worker that trusts its lease and writes what it had read before it was frozen undoes

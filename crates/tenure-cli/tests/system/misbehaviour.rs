@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+use rustix::process::Signal;
 
 use crate::faults::{LONG, SOON, TTL, called, deadline};
 use crate::rig::cycle::cycle;
@@ -32,7 +33,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         for place in [Kind::File, Kind::Cabled] {
             for fault in [Fault::Kill, Fault::Term, Fault::Freeze] {
                 let name = format!("child::{}::{}::{}", mode.name(), fault.name(), called(place));
-                trials.push(trial(name, place, move || suffer(place, mode, fault)));
+                let deaf = fault == Fault::Term && !mode.heeds_signals();
+                trials.push(trial(name, place, move || match deaf {
+                    true => ignore(place, mode),
+                    false => suffer(place, mode, fault),
+                }));
             }
             let name = format!("child::{}::lost::{}", mode.name(), called(place));
             trials.push(trial(name, place, move || lose(place, mode)));
@@ -62,6 +67,19 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
         if fault == Fault::Freeze && late > Duration::ZERO {
             stage.fail(&format!("it worked {late:?} past its deadline"));
         }
+    }
+    stage.finish();
+}
+
+/// A signal that the command ignores: it works on in its term, alone, or is made to end.
+fn ignore(place: Kind, mode: Mode) {
+    let mut stage = Stage::new(place, TTL, mode);
+    let term = stage.settled();
+    stage.contenders[term.who].signal(Signal::TERM);
+    let ended = look(LONG, || stage.contenders[term.who].ended());
+    match ended {
+        Some(_) => _ = stage.next_after(term.token, TTL + SOON),
+        None => assert_eq!(stage.steady().token, term.token, "it works on"),
     }
     stage.finish();
 }

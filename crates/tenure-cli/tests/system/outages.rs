@@ -28,10 +28,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     add("killed_and_restarted_at_once::redis", Kind::Redis, kill_server, BRIEF);
     add("killed_and_restarted_later::redis", Kind::Redis, kill_server, LASTING);
     add("paused::redis", Kind::Redis, pause_server, LASTING);
-    add("read_only::file", Kind::Disk, protect, LASTING);
     add("moved_away_briefly::file", Kind::File, carry, BRIEF);
     add("moved_away::file", Kind::File, carry, LASTING);
     trials.push(trial("outage::full::file".to_owned(), Kind::Disk, full));
+    trials.push(trial("outage::read_only::file".to_owned(), Kind::Image, read_only));
     trials
 }
 
@@ -45,10 +45,6 @@ fn kill_server(stage: &Stage, begins: bool) {
 
 fn pause_server(stage: &Stage, begins: bool) {
     stage.place.signal_server(if begins { Signal::STOP } else { Signal::CONT });
-}
-
-fn protect(stage: &Stage, begins: bool) {
-    stage.place.disk().protect(begins);
 }
 
 fn carry(stage: &Stage, begins: bool) {
@@ -108,4 +104,27 @@ fn full() {
         stage.restart(term.who);
     }
     stage.finish();
+}
+
+/// A failing disk becomes read-only and stays so: whoever leads stops in time, and nobody leads until it is repaired.
+fn read_only() {
+    for _ in 0..CYCLES {
+        let mut stage = Stage::new(Kind::Image, TTL, Mode::Plain);
+        let term = stage.settled();
+        stage.place.disk().fail();
+        let failed = now();
+        pause_until(failed + LASTING);
+        stage.gone(&term.work);
+        let late = stage.last_of(term.token).at.since(deadline(failed, TTL));
+        if late > Duration::ZERO {
+            stage.fail(&format!("it worked {late:?} past its deadline"));
+        }
+        for who in 0..stage.contenders.len() {
+            stage.waits(who);
+        }
+        stage.stop();
+        stage.place.disk().repair();
+        let (verdict, _) = stage.finish();
+        assert_eq!(verdict.terms, 1, "nothing was granted without a record");
+    }
 }

@@ -18,8 +18,10 @@ pub(crate) const SERVER: &str = "redis-7";
 pub(crate) enum Kind {
     /// A directory in memory.
     File,
-    /// A directory on a small file system of its own.
+    /// A directory on a small file system of its own, in memory.
     Disk,
+    /// A directory on a file system in a file, which can fail as one on a disk does.
+    Image,
     Redis,
     /// Redis, each contender behind a cable of its own.
     Cabled,
@@ -30,9 +32,12 @@ impl Kind {
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Kind::File => None,
-            Kind::Disk => {
-                let root = rustix::process::geteuid().is_root();
-                (!root).then(|| "needs root, to mount".to_owned())
+            Kind::Disk => (!is_root()).then(|| "needs root, to mount".to_owned()),
+            Kind::Image => {
+                let able = is_root()
+                    && Path::new("/dev/loop-control").exists()
+                    && Command::new("mkfs.ext4").arg("-V").output().is_ok();
+                (!able).then(|| "needs root, loop devices and mkfs.ext4".to_owned())
             }
             Kind::Redis | Kind::Cabled if !cfg!(feature = "redis") => {
                 Some("built without redis".to_owned())
@@ -49,6 +54,10 @@ impl Kind {
     }
 }
 
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 pub(crate) enum Place {
     Directory { path: PathBuf, disk: Option<Disk> },
     Redis { server: Server, port: u16, cables: Vec<Proxy> },
@@ -58,9 +67,10 @@ impl Place {
     pub(crate) fn open(kind: Kind, scratch: &Path, contenders: usize) -> Place {
         match kind {
             Kind::File => Place::Directory { path: scratch.join("store"), disk: None },
-            Kind::Disk => {
-                let disk = Disk::mount(&scratch.join("disk"));
-                Place::Directory { path: disk.0.join("store"), disk: Some(disk) }
+            Kind::Disk | Kind::Image => {
+                let image = (kind == Kind::Image).then(|| scratch.join("image"));
+                let disk = Disk::new(scratch.join("disk"), image);
+                Place::Directory { path: disk.path.join("store"), disk: Some(disk) }
             }
             Kind::Redis | Kind::Cabled => {
                 let port = free_port();
@@ -166,34 +176,47 @@ pub(crate) fn asked(server: &mut TcpStream) -> bool {
 }
 
 /// A small file system of its own, unmounted at the end.
-pub(crate) struct Disk(PathBuf);
+pub(crate) struct Disk {
+    path: PathBuf,
+    image: Option<PathBuf>,
+}
 
 impl Disk {
-    fn mount(path: &Path) -> Disk {
-        std::fs::create_dir(path).unwrap();
-        let disk = Disk(path.to_owned());
-        disk.run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs"]));
+    fn new(path: PathBuf, image: Option<PathBuf>) -> Disk {
+        std::fs::create_dir(&path).unwrap();
+        if let Some(image) = &image {
+            std::fs::File::create_new(image).unwrap().set_len(4 << 20).unwrap();
+            run(Command::new("mkfs.ext4").arg("-q").arg(image));
+        }
+        let disk = Disk { path, image };
+        disk.mount();
         disk
     }
 
-    fn run(&self, command: &mut Command) {
-        let status = command.arg(&self.0).status().unwrap();
-        assert!(status.success(), "{command:?}: {status}");
+    fn mount(&self) {
+        let mut mount = Command::new("mount");
+        match &self.image {
+            Some(image) => run(mount.args(["-o", "loop"]).args([image, &self.path])),
+            None => {
+                mount.args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs"]);
+                run(mount.arg(&self.path));
+            }
+        }
     }
 
-    /// Read-only, or not.
-    pub(crate) fn protect(&self, protect: bool) {
-        let option = if protect { "remount,ro" } else { "remount,rw" };
-        // A file open for writing just now forbids it; a moment later there is none.
-        let done = super::time::look(Duration::from_secs(5), || {
-            let status = Command::new("mount").args(["-o", option]).arg(&self.0).output().unwrap();
-            status.status.success().then_some(())
-        });
-        done.expect("remounted");
+    /// Makes it read-only as the kernel does when a disk fails. Asked politely, it refuses while files are open.
+    pub(crate) fn fail(&self) {
+        run(Command::new("mount").args(["-o", "remount,abort"]).arg(&self.path));
+    }
+
+    /// Makes it well again. Nobody may use it meanwhile.
+    pub(crate) fn repair(&self) {
+        run(Command::new("umount").arg(&self.path));
+        self.mount();
     }
 
     pub(crate) fn fill(&self) {
-        let mut file = std::fs::File::create(self.0.join("filler")).unwrap();
+        let mut file = std::fs::File::create(self.path.join("filler")).unwrap();
         let mut size = 1 << 20;
         while size > 0 {
             if file.write_all(&vec![0; size]).is_err() {
@@ -203,12 +226,17 @@ impl Disk {
     }
 
     pub(crate) fn make_room(&self) {
-        std::fs::remove_file(self.0.join("filler")).unwrap();
+        std::fs::remove_file(self.path.join("filler")).unwrap();
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

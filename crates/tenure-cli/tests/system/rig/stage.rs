@@ -38,8 +38,11 @@ impl Contender {
         self.process.id()
     }
 
-    pub(crate) fn signal(&self, which: Signal) {
-        signal(self.pid(), which);
+    /// To one that has ended it would go to whoever has its number now.
+    pub(crate) fn signal(&mut self, which: Signal) {
+        if self.ended().is_none() {
+            signal(self.pid(), which);
+        }
     }
 
     /// What it ended with, if it has.
@@ -200,15 +203,18 @@ impl Stage {
     /// Waits until these processes are gone, and says when that was seen.
     pub(crate) fn gone(&mut self, pids: &[u32]) -> Moment {
         let end = now() + PATIENCE;
-        // No pause: this is measured.
-        while pids.iter().any(|pid| is_there(*pid)) {
-            if now() > end {
+        loop {
+            let at = now();
+            if !pids.iter().any(|pid| is_there(*pid)) {
+                return at;
+            }
+            if at > end {
                 let left = processes::described(pids);
                 self.fail(&format!("processes that should be gone:\n{left}"));
             }
-            std::thread::yield_now();
+            // Short, for this is measured, but no spinning: those who are to end need the processor.
+            pause(Duration::from_micros(200));
         }
-        now()
     }
 
     /// Waits until one has ended by itself.
@@ -262,13 +268,7 @@ impl Stage {
 
     /// Stops all, sees that nothing is left, and lets the judge read.
     pub(crate) fn close(&mut self) -> (Verdict, Books) {
-        for contender in &self.contenders {
-            contender.signal(Signal::CONT);
-            contender.signal(Signal::TERM);
-        }
-        for who in 0..self.contenders.len() {
-            self.ended(who);
-        }
+        self.stop();
         let left =
             look(Duration::from_secs(2), || processes::marked(&self.mark).is_empty().then_some(()));
         if left.is_none() {
@@ -284,6 +284,18 @@ impl Stage {
         free.unwrap_or_else(|| self.fail("somebody still leads"));
         let verdict = judge(self.history.lines(), &self.thaws, self.mode.workers());
         (verdict, self.books())
+    }
+
+    /// Ends all contenders.
+    pub(crate) fn stop(&mut self) {
+        let end = if self.mode.heeds_signals() { Signal::TERM } else { Signal::KILL };
+        for contender in &mut self.contenders {
+            contender.signal(Signal::CONT);
+            contender.signal(end);
+        }
+        for who in 0..self.contenders.len() {
+            self.ended(who);
+        }
     }
 
     /// Ends the trial, and keeps what happened.

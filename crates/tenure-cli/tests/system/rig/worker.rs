@@ -77,6 +77,11 @@ impl Mode {
         MODES.iter().find(|(_, each)| *each == name).map(|(mode, _)| *mode)
     }
 
+    /// Whether SIGTERM ends it.
+    pub(crate) fn heeds_signals(self) -> bool {
+        !matches!(self, Mode::Stubborn | Mode::Forks)
+    }
+
     /// How many processes of it may write at a time.
     pub(crate) fn workers(self) -> Workers {
         match self {
