@@ -5,17 +5,18 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, Parser, Subcommand};
 use tenure::store::shown;
 
 use crate::demo::DemoArgs;
+use crate::doctor::DoctorArgs;
 use crate::exit::Exit;
 use crate::logs::{Format, Level};
 use crate::output;
 use crate::pages::{ManArgs, Shell};
 use crate::revoke::RevokeArgs;
 use crate::run::RunArgs;
+use crate::settings::{self, Refused, Settings};
 use crate::status::StatusArgs;
 use crate::steer::{DrainArgs, ResignArgs};
 use crate::watch::WatchArgs;
@@ -23,12 +24,13 @@ use crate::watch::WatchArgs;
 const EXAMPLES: &str = "\
 Examples:
   tenure demo                                    a leader killed, stopped, frozen, and replaced
+  tenure run backup -- /opt/backup.sh            a command, where this candidate leads
   tenure doctor                                  what the default directory promises
   tenure --store redis://127.0.0.1:6379 doctor   what that Redis promises
   tenure status                                  who leads what
 
-Exit codes: 0 done, 1 the answer is no, 122 store unreachable, 123 an operator must act,
-125 usage.";
+Exit codes: 0 done, 1 the answer is no, 120 to 127 see 'tenure run --help', 122 store
+unreachable, 123 an operator must act, 125 usage.";
 
 /// Exactly one owner for a task that must not be duplicated but must always be running.
 #[derive(Debug, Parser)]
@@ -60,19 +62,28 @@ pub(crate) struct Args {
     #[arg(short, global = true)]
     pub(crate) quiet: bool,
 
+    /// Settings from this file [default: ./tenure.toml, the user's, /etc/tenure's]
+    #[arg(long, global = true, value_name = "FILE", env = "TENURE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// TENURE_ variables from this file; those of the process win
+    #[arg(long, global = true, value_name = "FILE", env = "TENURE_ENV_FILE")]
+    pub(crate) env_file: Option<PathBuf>,
+
+    /// Only print every setting, its value and where that comes from
+    #[arg(long, global = true)]
+    pub(crate) print_config: bool,
+
+    /// Colours in help and in errors about usage
+    #[arg(long, global = true, value_name = "WHEN", env = "TENURE_COLOR", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// What was typed, as opposed to what came from a variable.
+    /// Where the settings came from.
     #[arg(skip)]
-    pub(crate) typed: Typed,
-}
-
-/// Which of the flags that exclude each other stood on the command line: those win over variables.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Typed {
-    pub(crate) store: bool,
-    pub(crate) lock_dir: bool,
+    pub(crate) settings: Settings,
 }
 
 #[derive(Debug, Subcommand)]
@@ -85,14 +96,8 @@ pub(crate) enum Command {
     /// One process of the demo; its orders come on stdin
     #[command(hide = true)]
     DemoNode,
-    /// Looks at the store: what it is, how fast, and what it promises
-    #[command(after_help = "\
-Examples:
-  tenure doctor
-  tenure doctor --store redis://127.0.0.1:6379 --json
-
-Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
-    Doctor,
+    /// Looks at the store: what it is, how fast, and what it promises; and why nobody leads
+    Doctor(DoctorArgs),
     /// Who leads what, in which term, for how long
     Status(StatusArgs),
     /// Who leads what, and each change as it comes
@@ -122,45 +127,35 @@ Exit codes: 0 done, 125 usage.")]
 }
 
 impl Args {
-    /// Reads the command line, or prints what clap has to say about it.
+    /// Reads the command line and the settings, or tells what is wrong with them.
     pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Exit> {
         let typed: Vec<OsString> = args.collect();
-        let parse = |typed: &[OsString]| -> Result<Args, clap::Error> {
-            let matches = Args::command().try_get_matches_from(typed)?;
-            let mut args = Args::from_arg_matches(&matches)?;
-            args.typed = Typed::of(&matches);
-            Ok(args)
-        };
-        parse(&typed).map_err(|error| refuse(&error, &typed))
-    }
-}
-
-impl Typed {
-    fn of(matches: &ArgMatches) -> Typed {
-        let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-        Typed { store: typed("store"), lock_dir: typed("lock_dir") }
+        let mut json = false;
+        settings::read(&typed, &mut json).map_err(|refused| match refused {
+            Refused::Clap(error) => refuse(&error, &typed, json),
+            Refused::Wrong(error) => output::failed(&error, json),
+            Refused::Done(exit) => exit,
+        })
     }
 }
 
 /// Help and the version are answers; everything else clap has to say is a mistake in usage.
-fn refuse(error: &clap::Error, typed: &[OsString]) -> Exit {
+fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A reader that has gone away is no failure.
         let _ = error.print();
         return Exit::Done;
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let secret: Vec<&String> = typed.iter().filter(|arg| shown(arg) != **arg).collect();
-    let json = typed.iter().any(|arg| arg == "--json");
-    if secret.is_empty() && !json {
+    let secret = typed.iter().any(|arg| shown(arg) != *arg);
+    if !secret && !json {
         let _ = error.print();
         return Exit::Usage;
     }
     // A URL in the wrong place is quoted by clap, password and all.
-    let mut text = error.to_string();
-    for arg in secret {
-        text = text.replace(arg.as_str(), &shown(arg));
-    }
+    let glued = typed.iter().filter_map(|arg| Some(arg.split_once('=')?.1.to_owned()));
+    let quoted: Vec<String> = glued.chain(typed.iter().cloned()).collect();
+    let text = output::without_passwords(error.to_string(), &quoted);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
     output::tell("invalid", text, json);

@@ -1,68 +1,89 @@
-//! Which store: by flag, by variable, or the default directory.
+//! Which store: the one that the settings name, or the default directory.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tenure::store::shown;
 use tenure::{Error, Result};
 
 use crate::args::Args;
+use crate::settings::Origin;
 
 /// A store's URL and where it came from.
 #[derive(Clone)]
 pub(crate) struct Choice {
     /// With its password, if it has one: never shown.
     pub(crate) url: String,
-    /// The flag or variable that gave it; `None` for the default.
-    pub(crate) from: Option<&'static str>,
+    /// Who gave it; `None` for the default.
+    pub(crate) from: Option<Origin>,
 }
 
 impl Choice {
-    /// Chooses, and warns of a password that everybody on this machine can read.
+    /// Chooses, and warns of a password that others on this machine can read.
     pub(crate) fn of(args: &Args) -> Result<Choice> {
-        let typed = args.typed;
-        if typed.store && typed.lock_dir {
-            return Err(Error::invalid("--store and --lock-dir both name a store: give one"));
-        }
+        let from = |id| args.settings.origin(id).cloned();
         let choice = match (&args.store, &args.lock_dir) {
-            (Some(url), _) if typed.store => Choice::new(url, "--store"),
-            (_, Some(directory)) if typed.lock_dir => in_directory(directory, "--lock-dir")?,
-            (Some(_), Some(_)) => {
-                return Err(Error::invalid(
-                    "TENURE_STORE and TENURE_LOCK_DIR both name a store: unset one",
-                ));
-            }
-            (Some(url), None) => Choice::new(url, "TENURE_STORE"),
-            (None, Some(directory)) => in_directory(directory, "TENURE_LOCK_DIR")?,
+            // Of two levels the higher has won already, so these stand on the same one.
+            (Some(_), Some(_)) => return Err(both(from("store"), from("lock_dir"))),
+            (Some(url), None) => Choice { url: url.clone(), from: from("store") },
+            (None, Some(directory)) => in_directory(directory, from("lock_dir"))?,
             // What stands for nothing after the colon is for the library to say.
             (None, None) => Choice { url: "file:".to_owned(), from: None },
         };
-        if typed.store && shown(&choice.url) != choice.url {
+        if shown(&choice.url) != choice.url {
+            choice.warn();
+        }
+        Ok(choice)
+    }
+
+    /// Of a password where others can read it.
+    fn warn(&self) {
+        let Some(from) = &self.from else { return };
+        if from.is_typed() {
             tracing::warn!(
                 "a password on the command line can be read by every user of this machine (ps): \
                  give the URL in TENURE_STORE, or the password in a file"
             );
         }
-        Ok(choice)
-    }
-
-    fn new(url: &str, from: &'static str) -> Choice {
-        Choice { url: url.to_owned(), from: Some(from) }
+        let Some(file) = from.file() else { return };
+        let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
+        if mode & 0o077 != 0 {
+            let file = file.display();
+            tracing::warn!(
+                "the password in {file} can be read by other users of this machine: run \
+                 'chmod 600 {file}'"
+            );
+        }
     }
 
     /// `(from TENURE_STORE)`: what people look for when the wrong store is used.
     pub(crate) fn origin(&self) -> String {
-        self.from.map_or_else(|| "(the default)".to_owned(), |from| format!("(from {from})"))
+        let from = |from: &Origin| format!("(from {from})");
+        self.from.as_ref().map_or_else(|| "(the default)".to_owned(), from)
     }
 }
 
-fn in_directory(directory: &Path, from: &'static str) -> Result<Choice> {
+fn both(store: Option<Origin>, lock_dir: Option<Origin>) -> Error {
+    match (store, lock_dir) {
+        (Some(Origin::Variable(store)), Some(Origin::Variable(lock_dir))) => {
+            Error::invalid(format!("{store} and {lock_dir} both name a store: unset one"))
+        }
+        (Some(store), Some(lock_dir)) => {
+            Error::invalid(format!("{store} and {lock_dir} both name a store: give one"))
+        }
+        _ => Error::invalid("--store and --lock-dir both name a store: give one"),
+    }
+}
+
+fn in_directory(directory: &Path, from: Option<Origin>) -> Result<Choice> {
+    let origin = from.as_ref().map_or_else(|| "--lock-dir".to_owned(), Origin::to_string);
     // A URL is text, and in it a question mark begins the options.
     match directory.to_str() {
-        Some("") => Err(Error::invalid(format!("{from} is empty: give a directory"))),
-        Some(path) if !path.contains('?') => Ok(Choice::new(&format!("file:{path}"), from)),
+        Some("") => Err(Error::invalid(format!("{origin} is empty: give a directory"))),
+        Some(path) if !path.contains('?') => Ok(Choice { url: format!("file:{path}"), from }),
         _ => Err(Error::invalid(format!(
-            "{from}: a directory with '?' or bytes that are not UTF-8 in its name cannot be used: {}",
+            "{origin}: a directory with '?' or bytes that are not UTF-8 in its name cannot be used: {}",
             directory.display()
         ))),
     }

@@ -1,27 +1,52 @@
-//! `tenure doctor`: what the store is, how fast, and what it promises.
+//! `tenure doctor`: what the store is, how fast, what it promises, and why nobody leads.
+
+mod lease;
 
 use std::time::Duration;
 
+use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::Result;
 use tenure::store::{Check, Grade, Limits, Report, Store, Verdict};
+use tenure::{Name, Result};
 
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{output, reach};
+use crate::{output, reach, target};
+use lease::Finding;
 
-pub(crate) fn run(args: &Args) -> Result<Exit> {
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure doctor
+  tenure doctor billing:nightly                 and why nobody leads it
+  tenure doctor --store redis://127.0.0.1:6379 --json
+
+Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
+pub(crate) struct DoctorArgs {
+    /// Look at this lease too: who leads it, or why nobody does
+    #[arg(value_parser = target::name)]
+    name: Option<Name>,
+}
+
+pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
     let choice = Choice::of(args)?;
     crate::runtime()?.block_on(async {
         let store = tenure::open(&choice.url).await?;
         let report = examine(&*store).await?;
+        let lease = match &doctor.name {
+            Some(name) => {
+                Some(lease::look(&*store, &choice.origin(), &report, name).await?.finding())
+            }
+            None => None,
+        };
+        let well = is_well(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);
         if args.json {
-            output::json(&Answer::new(&*store, &report))?;
+            output::json(&Answer::new(&*store, &report, well, lease))?;
         } else {
-            output::line(text(&*store, &choice, &report))?;
+            output::line(text(&*store, &choice, &report, lease.as_ref()))?;
         }
-        Ok(if is_well(&report) { Exit::Done } else { Exit::No })
+        Ok(if well { Exit::Done } else { Exit::No })
     })
 }
 
@@ -62,7 +87,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-fn text(store: &dyn Store, choice: &Choice, report: &Report) -> String {
+fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Finding>) -> String {
     let mut lines = vec![
         format!("store       {} {}", store.url(), choice.origin()),
         format!("what        {}", report.what),
@@ -81,13 +106,20 @@ fn text(store: &dyn Store, choice: &Choice, report: &Report) -> String {
         };
         format!("{mark} {what:width$}  {:4}  {found}", word(*verdict))
     }));
+    if let Some(lease) = lease {
+        lines.push(String::new());
+        lines.extend(lease.findings.iter().map(|said| format!("- {said}")));
+    }
     lines.push(String::new());
-    lines.push(summary(report));
+    lines.push(summary(report, lease));
     lines.join("\n")
 }
 
-fn summary(report: &Report) -> String {
+fn summary(report: &Report, lease: Option<&Finding>) -> String {
     let count = |verdict| report.checks.iter().filter(|check| check.verdict == verdict).count();
+    if let Some(lease) = lease.filter(|lease| lease.is_stuck) {
+        return format!("Nobody can lead '{}' as it is: why is said above.", lease.name);
+    }
     match (count(Verdict::Bad), count(Verdict::Weak)) {
         (0, 0) => "All is well.".to_owned(),
         (0, weak) => format!("Usable, with {weak} weak point(s), named above."),
@@ -106,6 +138,8 @@ struct Answer {
     round_trip_ms: f64,
     ok: bool,
     checks: Vec<CheckAnswer>,
+    /// Null if no NAME was given.
+    lease: Option<Finding>,
 }
 
 #[derive(Serialize)]
@@ -116,7 +150,7 @@ struct CheckAnswer {
 }
 
 impl Answer {
-    fn new(store: &dyn Store, report: &Report) -> Answer {
+    fn new(store: &dyn Store, report: &Report, ok: bool, lease: Option<Finding>) -> Answer {
         let checks = report.checks.iter().map(|check| CheckAnswer {
             what: check.what,
             verdict: word(check.verdict),
@@ -129,8 +163,9 @@ impl Answer {
             grade_means: meaning(report.grade),
             shared: store.limits().shared,
             round_trip_ms: millis(report.round_trip),
-            ok: is_well(report),
+            ok,
             checks: checks.collect(),
+            lease,
         }
     }
 }

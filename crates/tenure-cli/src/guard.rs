@@ -25,6 +25,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 use tenure::{Clock, Error, Hold, Result};
 use tokio::io::unix::AsyncFd;
@@ -76,14 +77,22 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
     let line = inherited_line()?;
     let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
-        return Err(Error::invalid("it is started by 'tenure run', and by nobody else"));
+        // The leader died before it could say what there is to guard.
+        return Ok(());
     };
     adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
     let leader = Leader::of(&setup)?;
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
-    let main = match start(command, stdin, live.as_ref(), &hold) {
+    let stop_within = Duration::from_millis(setup.stop_within_ms);
+    let mut fuse = Fuse::new(setup.deadline(), stop_within);
+    let started = match fuse.due(Clock::boot().now()) {
+        // We or the leader did not run for a while.
+        Some(_) => Err(io::Error::other("the term is over already")),
+        None => start(command, stdin, live.as_ref(), &hold),
+    };
+    let main = match started {
         Ok(main) => main,
         Err(error) => {
             let _ = line.send(&Report::Failed(error.to_string()), &[]);
@@ -92,7 +101,7 @@ async fn stand(command: &[OsString]) -> Result<()> {
     };
     // Only now: the command does not wait for the store.
     let giving_back = GivingBack::prepare(setup.store.clone(), hold);
-    let done = Watch { line, leader, setup, giving_back, deaths }.keep(main).await;
+    let done = Watch { line, leader, setup, giving_back, deaths }.keep(main, fuse).await;
     // Until now the lease is not free by the leader's death alone.
     drop(live);
     done
@@ -107,10 +116,8 @@ struct Watch {
 }
 
 impl Watch {
-    async fn keep(mut self, main: Pid) -> Result<()> {
+    async fn keep(mut self, main: Pid, mut fuse: Fuse) -> Result<()> {
         let clock = Clock::boot();
-        let stop_within = Duration::from_millis(self.setup.stop_within_ms);
-        let mut fuse = Fuse::new(self.setup.deadline(), stop_within);
         let mut tree = Tree::alone(main);
         let mut orders = OverTheLine(&self.line);
         let death = self.leader.death();
@@ -126,12 +133,15 @@ impl Watch {
         let dead = tokio::select! {
             biased;
             () = self.leader.death() => true,
-            () = hung_up(&self.line) => {
-                let followed = tokio::select! {
-                    () = self.leader.death() => true,
-                    () = clock.sleep(DEATH_FOLLOWS) => false,
+            dismissed = hung_up(&self.line) => {
+                let followed = async {
+                    tokio::select! {
+                        () = self.leader.death() => true,
+                        () = clock.sleep(DEATH_FOLLOWS) => false,
+                    }
                 };
-                if !followed {
+                // A leader that hung up and lives has its own reasons, and gives back itself what is to be given back.
+                if dismissed || !followed.await {
                     return Ok(());
                 }
                 true
@@ -223,11 +233,20 @@ impl Orders for OverTheLine<'_> {
     }
 }
 
-async fn hung_up(line: &Line) {
-    while line.receive::<Order>().await.is_some() {}
+/// Returns when there is nothing more to do for the leader; whether it said so.
+async fn hung_up(line: &Line) -> bool {
+    while let Some(order) = line.receive::<Order>().await {
+        if order == Order::Dismissed {
+            return true;
+        }
+    }
+    false
 }
 
 fn inherited_line() -> Result<Line> {
+    if socket_type(io::stdin()).is_err() {
+        return Err(Error::invalid("it is started by 'tenure run', and by nobody else"));
+    }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))
 }

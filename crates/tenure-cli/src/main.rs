@@ -15,6 +15,7 @@ mod pages;
 mod reach;
 mod revoke;
 mod run;
+mod settings;
 mod signals;
 mod status;
 mod steer;
@@ -48,7 +49,7 @@ fn run(args: &Args) -> Exit {
         Command::Demo(demo) => demo::run(args, demo),
         Command::DemoNode => demo::node::run(),
         Command::Run(run) => run::run(args, run),
-        Command::Doctor => doctor::run(args),
+        Command::Doctor(doctor) => doctor::run(args, doctor),
         Command::Status(status) => status::run(args, status),
         Command::Resign(resign) => steer::resign(args, resign),
         Command::Drain(drain) => steer::drain(args, drain),

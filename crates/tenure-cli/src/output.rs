@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use tenure::Error;
+use tenure::store::shown;
 
 use crate::exit::Exit;
 
@@ -30,6 +31,15 @@ pub(crate) fn printable(text: &str) -> String {
         if matches!(c, '\'' | '"' | '\\') { safe.push(c) } else { safe.extend(c.escape_debug()) }
     }
     safe
+}
+
+/// `text`, which may quote some of `values` as they are or written out, without their passwords.
+pub(crate) fn without_passwords(mut text: String, values: &[String]) -> String {
+    for value in values.iter().filter(|value| shown(value) != **value) {
+        let safe = shown(value);
+        text = text.replace(value, &safe).replace(&value.escape_debug().to_string(), &safe);
+    }
+    text
 }
 
 /// One JSON object on a line of its own.
@@ -69,7 +79,15 @@ pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{printable, without_passwords};
+
+    #[test]
+    fn a_password_is_hidden_however_it_is_quoted() {
+        let value = "redis://:ge\"heim@h".to_owned();
+        let text = format!("invalid '{value}': '{}' is none", value.escape_debug());
+        let safe = without_passwords(text, &[value, "invalid".to_owned()]);
+        assert_eq!(safe, "invalid 'redis://:***@h': 'redis://:***@h' is none");
+    }
 
     #[test]
     fn what_acts_on_a_terminal_is_written_out() {

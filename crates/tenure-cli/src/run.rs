@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::election::Why;
 use tenure::timing::{Options, Timing};
-use tenure::{CandidateId, Clock, Election, Error, Event, Name, Result, Store};
+use tenure::{CandidateId, Clock, Election, Error, Event, Kind, Name, Result, Store};
 
 use crate::args::Args;
 use crate::choice::Choice;
@@ -51,6 +51,9 @@ pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
 }
 
 fn name(run: &RunArgs) -> Result<Name> {
+    if run.name.is_some() && run.lock_name.is_some() {
+        return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
+    }
     run.name.clone().or_else(|| run.lock_name.clone()).ok_or_else(|| {
         Error::invalid(
             "a lease needs a name: type 'tenure run NAME -- CMD', or give --lock-name or TENURE_LOCK_NAME",
@@ -241,15 +244,20 @@ async fn first_line(
 
 /// Tells of what is not told where it happens.
 async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines: Lines) {
-    let mut why = Why::Shutdown;
+    let (mut why, mut answered) = (Why::Shutdown, false);
     while let Some(event) = events.next().await {
         match event {
+            // A store that refuses us from the first is the end, and told there.
+            Event::StoreUnreachable(error) if error.kind() != Kind::Unavailable && !answered => {}
             Event::LostLeadership { why: lost, .. } => why = lost,
             Event::Released { .. } => lines.released(&why),
             Event::LeaderChanged { to: Some(leader), .. } => lines.leads(&leader),
             Event::StoreUnreachable(error) => lines.unreachable(&error),
-            Event::StoreBack => lines.back(),
-            _ => {}
+            Event::StoreBack => {
+                answered = true;
+                lines.back();
+            }
+            _ => answered = true,
         }
     }
 }

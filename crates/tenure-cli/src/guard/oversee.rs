@@ -83,7 +83,8 @@ pub(crate) async fn oversee(
                         tree.signal(signal);
                     }
                 }
-                None => {
+                // Said too early, it is as good as no more orders.
+                Some(Order::Dismissed) | None => {
                     deaf = true;
                     fuse.cut();
                 }

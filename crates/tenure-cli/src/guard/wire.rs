@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use super::tree::Ended;
 
 /// No message is longer; a packet that is has been cut off and is no message.
-const MOST: usize = 160 * 1024;
+const MOST: usize = 64 * 1024;
 /// The command's stdin, and the file that says that the leader lives.
 const MOST_FILES: usize = 2;
 
@@ -90,6 +90,8 @@ pub(crate) enum Order {
     Stop(u64),
     /// Pass on a signal.
     Signal(i32),
+    /// The leader has heard that nothing is left, and gives the lease back itself.
+    Dismissed,
 }
 
 /// What the guard says.

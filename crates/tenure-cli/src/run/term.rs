@@ -15,8 +15,9 @@ use super::ward::{Fate, Recipe, Ward};
 
 /// Asked to stop while the lease can still be renewed, a command has at least so long.
 const UNHURRIED: Duration = Duration::from_secs(10);
-/// A guard gets so long to carry out an order before we do its duty.
-const GUARDS_MOMENT: Duration = Duration::from_millis(100);
+/// A guard gets so long to kill, and at least so long to carry out any order, before we do its duty.
+const GUARD_KILLS: Duration = Duration::from_millis(100);
+const GUARD_REACTS: Duration = Duration::from_millis(50);
 /// Work that cannot be kept running is begun again after this, twice as long each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
@@ -109,13 +110,21 @@ impl Crew<'_> {
             if clock.now().since(begun) > BACK_OFF_MOST {
                 pause = Duration::ZERO;
             }
+            // With hardly any time left, a renewal or the loss has to come first.
+            let room = async {
+                clock.sleep(pause).await;
+                while leadership.valid_for() <= self.stop_within {
+                    leadership.extended(leadership.deadline()).await;
+                }
+            };
             tokio::select! {
+                biased;
                 why = leadership.lost() => {
                     self.lines.lost(&why);
                     return After::Lost;
                 }
                 _ = signals.end() => return After::Ended(Exit::Done),
-                () = clock.sleep(pause) => {}
+                () = room => {}
             }
             pause = (pause * 2).clamp(BACK_OFF, BACK_OFF_MOST);
         }
@@ -137,7 +146,7 @@ impl Crew<'_> {
             }
         };
         let fate = self.attend(&mut ward, leadership, signals, watch).await;
-        ward.dismiss().await;
+        ward.dismiss();
         match fate {
             Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),
             // Signalled to end, and then out of time: how it ended is still its own answer.
@@ -171,7 +180,7 @@ impl Crew<'_> {
             // Past this a guard that was told to stop is not doing its duty.
             let patience = stop.map(|kill_at| {
                 let last = known.before(reserve(self.stop_within) / 2);
-                kill_at.min(last).max(watch.told_at) + GUARDS_MOMENT
+                (kill_at + GUARD_KILLS).min(last).max(watch.told_at + GUARD_REACTS)
             });
             tokio::select! {
                 biased;

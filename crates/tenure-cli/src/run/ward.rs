@@ -110,12 +110,14 @@ impl Ward {
         }
     }
 
-    /// Hangs up: the guard has nothing more to do, and ends.
-    pub(super) async fn dismiss(self) {
+    /// The guard has nothing more to do, and ends. The lease does not wait for that.
+    pub(super) fn dismiss(self) {
         if let Ward::Guarded { line, mut guard, spared, .. } = self {
-            drop(line);
-            let _ = guard.wait().await;
-            drop(spared);
+            let _ = line.send(&Order::Dismissed, &[]);
+            tokio::spawn(async move {
+                let _ = guard.wait().await;
+                drop((spared, line));
+            });
         }
     }
 }

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod pages;
 mod secrets;
+mod settings;
 mod status;
 mod steer;
 mod support;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tenure::{Clock, Nonce};
 
-/// A private directory: TMPDIR of what runs in it, and gone with it.
+/// A private directory: TMPDIR, HOME and working directory of what runs in it, and gone with it.
 pub(crate) struct World(PathBuf);
 
 impl World {
@@ -31,6 +31,8 @@ impl World {
                 command.env_remove(name);
             }
         }
+        // Where settings are looked for: at home, and where we stand.
+        command.current_dir(&self.0).env("HOME", &self.0);
         command.args(args).env("TMPDIR", &self.0).stdin(Stdio::null());
         command
     }

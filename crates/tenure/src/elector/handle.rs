@@ -159,7 +159,9 @@ impl Shared {
         let known = leader.map(|leader| Event::LeaderChanged { from: None, to: Some(leader) });
         let leading = state.leading.clone();
         let became = leading.map(|(token, checkpoint)| Event::BecameLeader { token, checkpoint });
-        (known.into_iter().chain(became).collect(), self.events.subscribe())
+        let down = state.last_error.clone().filter(|_| state.reachable == Some(false));
+        let down = down.map(Event::StoreUnreachable);
+        (known.into_iter().chain(became).chain(down).collect(), self.events.subscribe())
     }
 
     fn current_term(&self) -> Option<Arc<Term>> {

@@ -105,10 +105,12 @@ impl Term {
         life.handles == 0
     }
 
-    /// A handle, unless the term has ended.
+    /// A handle, unless the term has ended. After a pause we may run before the driver, which has yet to say so: the clock
+    /// is asked here too, or work would begin in a term that is over.
     pub(super) fn handle(self: &Arc<Self>) -> Option<Leadership> {
         let mut life = self.life();
-        if life.ended {
+        let deadline = Moment::from_nanos(self.deadline.load(Ordering::Acquire));
+        if life.ended || self.context.clock.now() >= deadline {
             return None;
         }
         life.handles += 1;
@@ -236,5 +238,33 @@ impl fmt::Debug for Leadership {
             .field("token", &self.token())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{CandidateId, Name, Nonce};
+
+    #[tokio::test]
+    async fn a_term_whose_time_is_over_is_handed_to_nobody_although_nobody_has_ended_it() {
+        let clock = Clock::manual();
+        let store = crate::open("memory:").await.unwrap();
+        let (commands, _inbox) = mpsc::unbounded_channel();
+        let process = Process::current();
+        let context = Context { clock: clock.clone(), store, commands, process };
+        let hold = Hold {
+            name: Name::new("a").unwrap(),
+            candidate: CandidateId::new("b").unwrap(),
+            nonce: Nonce::random(),
+            token: Token::new(1).unwrap(),
+        };
+        let deadline = clock.now() + Duration::from_secs(1);
+        let term = Term::begin(Lead { hold, checkpoint: None, deadline }, context);
+        assert!(term.handle().is_some());
+        clock.advance(Duration::from_secs(1));
+        assert!(term.handle().is_none());
+        term.extend(deadline + Duration::from_secs(1));
+        assert!(term.handle().is_some(), "renewed after all");
     }
 }

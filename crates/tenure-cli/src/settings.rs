@@ -1,0 +1,205 @@
+//! Settings: from the command line, variables, `--env-file` and `tenure.toml`, and who gave which.
+
+mod catalogue;
+mod env_file;
+mod file;
+mod level;
+mod nearest;
+mod origin;
+mod print;
+mod resolve;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{OsStr as Variable, Resettable};
+use clap::{ColorChoice, Command, CommandFactory, FromArgMatches};
+use tenure::store::shown;
+use tenure::{Error, Result};
+
+use crate::args::Args;
+use crate::exit::Exit;
+use crate::output;
+use catalogue::Chosen;
+use env_file::EnvFile;
+use file::File;
+use level::Level;
+pub(crate) use nearest::nearest;
+pub(crate) use origin::Origin;
+use resolve::{Origins, Resolved};
+
+/// What [`Args`] does not say about itself.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    origins: Origins,
+    #[expect(dead_code, reason = "instance mode will read names in it that are not ours")]
+    pub(crate) env_file: EnvFile,
+}
+
+impl Settings {
+    /// Who gave the value of `id`, a field of [`Args`] or of the command's; `None`: nobody has.
+    pub(crate) fn origin(&self, id: &str) -> Option<&Origin> {
+        self.origins.get(id)
+    }
+}
+
+/// Why there are no [`Args`].
+pub(crate) enum Refused {
+    /// Clap has something to say, which may be the help.
+    Clap(Box<clap::Error>),
+    /// A setting is wrong.
+    Wrong(Error),
+    /// All is done.
+    Done(Exit),
+}
+
+impl From<clap::Error> for Refused {
+    fn from(error: clap::Error) -> Refused {
+        Refused::Clap(Box::new(error))
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused::Wrong(error)
+    }
+}
+
+/// Reads everything. `json` becomes true as soon as it is known that errors are wanted so.
+pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused> {
+    *json |= flag(typed, "--json").is_some() || is_set(variable("TENURE_JSON").as_deref());
+    let mut full = Args::command().color(color(typed));
+    full.build();
+    let mut reader = without_variables(Args::command()).color(full.get_color());
+    reader.build();
+    let said =
+        reader.clone().try_get_matches_from(typed).map_err(|error| match error.use_stderr() {
+            true => error,
+            // The help is better where it knows the variables.
+            false => full.clone().try_get_matches_from(typed).err().unwrap_or(error),
+        })?;
+    let chosen = Chosen::new(&full, &said);
+    let env_file = env_file(&chosen)?;
+    let in_env_file = env_file.get("TENURE_JSON").map(|json| OsStr::new(&json.value));
+    *json |= variable("TENURE_JSON").is_none() && is_set(in_env_file);
+    let file = file(&chosen, &env_file)?;
+    if let Some(file) = &file {
+        file.check(&catalogue::keys(&full))?;
+    }
+
+    let mut levels = vec![Level::Variables(&variable), Level::EnvFile(&env_file)];
+    levels.extend(file.as_ref().map(Level::File));
+    let Resolved { origins, flags } = resolve::resolve(&chosen, &reader, &levels)?;
+    let said = reader.clone().try_get_matches_from(with_flags(typed, &flags));
+    let said = said.map_err(|error| together(&error, &chosen, &origins))?;
+    let mut args = Args::from_arg_matches(&said)?;
+    *json |= args.json;
+    if args.print_config {
+        print::print(&Chosen::new(&full, &said), &origins, args.json)?;
+        return Err(Refused::Done(Exit::Done));
+    }
+    args.settings = Settings { origins, env_file };
+    Ok(args)
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// The env file that was asked for, or an empty one.
+fn env_file(chosen: &Chosen<'_>) -> Result<EnvFile> {
+    let typed = chosen.matches.get_one::<PathBuf>("env_file").cloned();
+    let path = typed.or_else(|| variable("TENURE_ENV_FILE").map(PathBuf::from));
+    match path {
+        Some(path) if !chosen.is_ours() => EnvFile::read(&path),
+        _ => Ok(EnvFile::default()),
+    }
+}
+
+/// The `tenure.toml` that was asked for, or the first that is found.
+fn file(chosen: &Chosen<'_>, env_file: &EnvFile) -> Result<Option<File>> {
+    let typed = chosen.matches.get_one::<PathBuf>("config").cloned();
+    let path = typed
+        .or_else(|| variable("TENURE_CONFIG").map(PathBuf::from))
+        .or_else(|| env_file.get("TENURE_CONFIG").map(|path| PathBuf::from(&path.value)));
+    match path {
+        _ if chosen.is_ours() => Ok(None),
+        Some(path) => File::read(&path).map(Some),
+        None if chosen.is_printed() => Ok(None),
+        None => {
+            let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+            File::find(home.as_deref())
+        }
+    }
+}
+
+/// The command line without variables: those are a level of ours, so that an error can name them
+/// and each level is whole.
+fn without_variables(command: Command) -> Command {
+    command
+        .mut_args(|arg| arg.env(Resettable::<Variable>::Reset))
+        .mut_subcommands(without_variables)
+}
+
+/// Flags may stand anywhere before the `--` behind which the wrapped command's own begin.
+fn with_flags(typed: &[OsString], flags: &[OsString]) -> Vec<OsString> {
+    let (ours, theirs) = typed.split_at(ours(typed));
+    [ours, flags, theirs].concat()
+}
+
+/// How much of the command line is ours.
+fn ours(typed: &[OsString]) -> usize {
+    typed.iter().position(|arg| arg == "--").unwrap_or(typed.len())
+}
+
+/// The value of a flag where clap has not read yet, or cannot; empty for a switch.
+fn flag(typed: &[OsString], flag: &str) -> Option<OsString> {
+    let ours = &typed[..ours(typed)];
+    let at = ours.iter().rposition(|arg| {
+        let arg = arg.to_string_lossy();
+        arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    })?;
+    match ours[at].to_string_lossy().split_once('=') {
+        Some((_, value)) => Some(value.into()),
+        None => Some(ours.get(at + 1).cloned().unwrap_or_default()),
+    }
+}
+
+fn is_set(value: Option<&OsStr>) -> bool {
+    value.and_then(resolve::is_true) == Some(true)
+}
+
+/// Needed before anything is read, because the first thing read may be wrong.
+fn color(typed: &[OsString]) -> ColorChoice {
+    let value = flag(typed, "--color").or_else(|| variable("TENURE_COLOR"));
+    value.and_then(|value| value.to_str()?.parse().ok()).unwrap_or(ColorChoice::Auto)
+}
+
+/// What was typed was well; together with the settings it is not, so the error says which.
+fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Error {
+    let first = resolve::first_line(&error.to_string());
+    let settings = chosen.settings();
+    let named = settings.iter().filter(|setting| first.contains(&format!("--{}", setting.key)));
+    let origins = named.filter_map(|setting| {
+        let origin = origins.get(setting.id)?;
+        Some(format!("{} is from {origin}", setting.key))
+    });
+    let origins: Vec<String> = origins.collect();
+    Error::invalid(format!("{} ({})", output::printable(&shown(&first)), origins.join(", ")))
+}
+
+/// For a file that somebody has asked for, or that is there.
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::invalid(format!("cannot read the settings in {}: {error}", path.display()))
+}
+
+/// A settings file's text.
+fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        Error::invalid(format!("{} line {line}: this is no UTF-8", path.display()))
+    })?;
+    // What some editors put first.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}

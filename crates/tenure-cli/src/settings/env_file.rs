@@ -1,0 +1,203 @@
+//! `--env-file`: variables from a file.
+//!
+//! A small part of what a shell reads, and all of it means there what it means here, but that `$` is
+//! only a character: `NAME=VALUE`, comments, blank lines, `export`, quotes. A line that could be
+//! read in two ways is refused. No message quotes a line: it may hold a password.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use tenure::{Error, Result};
+
+/// What was read. Nothing of it is put into our own environment, so no child gets it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct EnvFile {
+    path: PathBuf,
+    variables: Vec<Variable>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Variable {
+    name: String,
+    pub(crate) value: String,
+    pub(crate) line: usize,
+}
+
+impl EnvFile {
+    /// Reads the file at `path`, which somebody has asked for: so it must be there.
+    pub(crate) fn read(path: &Path) -> Result<EnvFile> {
+        let bytes = std::fs::read(path).map_err(|error| super::unreadable(path, &error))?;
+        EnvFile::parse(path, &super::text(path, bytes)?)
+    }
+
+    /// Reads what stands in the file at `path`.
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<EnvFile> {
+        let wrong = |(line, why): (usize, &str)| {
+            Error::invalid(format!("{} line {line}: {why}", path.display()))
+        };
+        Ok(EnvFile { path: path.to_owned(), variables: parse(text).map_err(wrong)? })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The variable of this name, also one that is not ours.
+    pub(crate) fn get(&self, name: &str) -> Option<&Variable> {
+        self.variables.iter().find(|variable| variable.name == name)
+    }
+}
+
+/// Values may be secret.
+impl fmt::Debug for EnvFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.variables.iter().map(|variable| &variable.name);
+        write!(f, "{} ", self.path.display())?;
+        f.debug_list().entries(names).finish()
+    }
+}
+
+type Wrong = (usize, &'static str);
+
+fn parse(text: &str) -> Result<Vec<Variable>, Wrong> {
+    let mut variables: Vec<Variable> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, value) = assignment(line).map_err(|why| (number, why))?;
+        if variables.iter().any(|variable| variable.name == name) {
+            return Err((number, "this variable stands there twice: keep one"));
+        }
+        variables.push(Variable { name, value, line: number });
+    }
+    Ok(variables)
+}
+
+fn assignment(line: &str) -> Result<(String, String), &'static str> {
+    let exported = line.strip_prefix("export").filter(|rest| rest.starts_with([' ', '\t']));
+    let line = exported.map_or(line, str::trim_start);
+    let (name, value) = line.split_once('=').ok_or("no '=' here: write NAME=VALUE")?;
+    if name.ends_with([' ', '\t']) || value.starts_with([' ', '\t']) {
+        return Err("no space may stand beside the '=': write NAME=VALUE");
+    }
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+    let well = name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit());
+    if !well {
+        return Err("before the '=' must stand a name of letters, digits and '_'");
+    }
+    let value = match value.chars().next() {
+        Some('\'') => single(&value[1..])?,
+        Some('"') => double(&value[1..])?,
+        _ => bare(value)?,
+    };
+    Ok((name.to_owned(), value))
+}
+
+/// Up to a comment. A `#` inside a word is no comment, in a shell neither.
+fn bare(value: &str) -> Result<String, &'static str> {
+    let word = value.split([' ', '\t']).next().unwrap_or_default();
+    nothing_but_a_comment(&value[word.len()..])
+        .map_err(|_| "a value with a space in it must stand in quotes")?;
+    if word.contains(['\'', '"', '\\']) {
+        return Err("a value with a quote or a backslash in it must stand in single quotes");
+    }
+    Ok(word.to_owned())
+}
+
+/// Between single quotes nothing is special.
+fn single(rest: &str) -> Result<String, &'static str> {
+    let (value, behind) = rest.split_once('\'').ok_or(UNCLOSED)?;
+    nothing_but_a_comment(behind)?;
+    Ok(value.to_owned())
+}
+
+/// Between double quotes a backslash is.
+fn double(rest: &str) -> Result<String, &'static str> {
+    let mut value = String::new();
+    let mut characters = rest.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '"' => {
+                nothing_but_a_comment(characters.as_str())?;
+                return Ok(value);
+            }
+            '\\' => match characters.next() {
+                Some(c @ ('"' | '\\' | '$' | '`')) => value.push(c),
+                _ => {
+                    return Err("behind a backslash in double quotes may stand one of \" \\ $ ` \
+                         only: use single quotes");
+                }
+            },
+            c => value.push(c),
+        }
+    }
+    Err(UNCLOSED)
+}
+
+const UNCLOSED: &str = "the quote is not closed on this line";
+
+fn nothing_but_a_comment(rest: &str) -> Result<(), &'static str> {
+    let behind = rest.trim_start();
+    let comment = behind.starts_with('#') && behind.len() < rest.len();
+    match behind.is_empty() || comment {
+        true => Ok(()),
+        false => Err("something stands behind the closing quote"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_reads_is_read_the_same_way() {
+        let text = "# a comment\n\nTENURE_STORE=redis://:pa#ss$x@h:1/0?a=b \n  export  B=2\r\n\
+            C='a \"b\" $c \\d' # why\nD=\"a 'b' \\\"c\\\" \\\\ \\$e\"\nE=\nF=''\nG=x # why\n_h1=ö";
+        let read: Vec<(String, String, usize)> = parse(text)
+            .unwrap()
+            .into_iter()
+            .map(|variable| (variable.name, variable.value, variable.line))
+            .collect();
+        let pinned = [
+            ("TENURE_STORE", "redis://:pa#ss$x@h:1/0?a=b", 3),
+            ("B", "2", 4),
+            ("C", "a \"b\" $c \\d", 5),
+            ("D", "a 'b' \"c\" \\ $e", 6),
+            ("E", "", 7),
+            ("F", "", 8),
+            ("G", "x", 9),
+            ("_h1", "ö", 10),
+        ];
+        assert_eq!(read, pinned.map(|(name, value, at)| (name.into(), value.into(), at)));
+    }
+
+    #[test]
+    fn everything_else_is_refused_without_being_quoted() {
+        for (line, says) in [
+            ("geheim", "no '='"),
+            ("A geheim", "no '='"),
+            ("A =geheim", "beside the '='"),
+            ("A= geheim", "beside the '='"),
+            ("1A=geheim", "a name of letters"),
+            ("=geheim", "a name of letters"),
+            ("A-B=geheim", "a name of letters"),
+            ("export=1 geheim", "must stand in quotes"),
+            ("A=geheim geheim", "must stand in quotes"),
+            ("A=ge\"heim\"", "single quotes"),
+            ("A=ge\\heim", "single quotes"),
+            ("A='geheim", "not closed"),
+            ("A=\"geheim", "not closed"),
+            ("A=\"geheim\\\"", "not closed"),
+            ("A=\"geheim\\n\"", "single quotes"),
+            ("A='geheim'x", "behind the closing quote"),
+            ("A='geheim'#x", "behind the closing quote"),
+        ] {
+            let Err((number, why)) = parse(&format!("B=1\n{line}")) else { panic!("{line}") };
+            assert_eq!(number, 2, "{line}");
+            assert!(why.contains(says) && !why.contains("geheim"), "{line}: {why}");
+        }
+        assert!(matches!(parse("A=1\n\nA=1"), Err((3, why)) if why.contains("twice")));
+    }
+}

@@ -1,0 +1,164 @@
+//! `tenure.toml`: where it is looked for, and what stands in it.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use tenure::store::shown;
+use tenure::{Error, Result};
+use toml::de::{DeTable, DeValue};
+
+use super::nearest::nearest;
+use crate::output;
+
+const NAME: &str = "tenure.toml";
+
+/// A `tenure.toml` that was found, its entries in the order in which they stand.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) entries: Vec<Entry>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) line: usize,
+    pub(crate) value: Value,
+}
+
+/// A value as it stands in the file; what it means is for clap to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Bool(bool),
+    /// Text, or a whole number as text.
+    One(String),
+    Many(Vec<String>),
+    /// Nothing that a setting can be, in TOML's own word for it.
+    Other(&'static str),
+}
+
+impl File {
+    /// Reads the file that somebody has asked for: so it must be there.
+    pub(crate) fn read(path: &Path) -> Result<File> {
+        let bytes = std::fs::read(path).map_err(|error| super::unreadable(path, &error))?;
+        File::parse(path, bytes)
+    }
+
+    /// Reads the first there is of the places where it may be.
+    pub(crate) fn find(home: Option<&Path>) -> Result<Option<File>> {
+        let home = home.map(|home| home.join(".config/tenure").join(NAME));
+        let everywhere = Path::new("/etc/tenure").join(NAME);
+        for path in [Some(PathBuf::from(NAME)), home, Some(everywhere)].into_iter().flatten() {
+            match std::fs::read(&path) {
+                Ok(bytes) => return File::parse(&path, bytes).map(Some),
+                Err(error) if is_absent(&path, error.kind()) => {}
+                Err(error) => return Err(super::unreadable(&path, &error)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn parse(path: &Path, bytes: Vec<u8>) -> Result<File> {
+        let text = super::text(path, bytes)?;
+        let entries = entries(&text).map_err(|(line, why)| {
+            let why = output::printable(&why);
+            Error::invalid(format!("{} line {line}: this is no TOML: {why}", path.display()))
+        })?;
+        Ok(File { path: path.to_owned(), entries })
+    }
+
+    /// Refuses the first key that is none of `known`.
+    pub(crate) fn check(&self, known: &[String]) -> Result<()> {
+        let Some(entry) = self.entries.iter().find(|entry| !known.contains(&entry.key)) else {
+            return Ok(());
+        };
+        let Entry { key, line, .. } = entry;
+        let meant = nearest(key, known.iter().map(String::as_str));
+        let hint = meant.map_or_else(
+            || "; 'tenure run --print-config' lists those there are".to_owned(),
+            |meant| format!("; did you mean '{meant}'?"),
+        );
+        // A URL may have come to stand where a key should.
+        let key = output::printable(&shown(key));
+        Err(Error::invalid(format!(
+            "{} line {line}: '{key}' is no setting{hint}",
+            self.path.display()
+        )))
+    }
+}
+
+/// Nothing there, or nothing that we can see: the home of somebody else, who has started us.
+fn is_absent(path: &Path, kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => true,
+        ErrorKind::PermissionDenied => std::fs::symlink_metadata(path).is_err(),
+        _ => false,
+    }
+}
+
+fn entries(text: &str) -> Result<Vec<Entry>, (usize, String)> {
+    let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        (line(at), error.message().to_owned())
+    })?;
+    let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| Entry {
+        key: AsRef::<str>::as_ref(key.get_ref()).to_owned(),
+        line: line(key.span().start),
+        value: Value::of(value.get_ref()),
+    };
+    let mut entries: Vec<Entry> = table.get_ref().iter().map(entry).collect();
+    entries.sort_by_key(|entry| entry.line);
+    Ok(entries)
+}
+
+impl Value {
+    fn of(value: &DeValue<'_>) -> Value {
+        match value {
+            DeValue::Boolean(is) => Value::Bool(*is),
+            DeValue::Array(items) => {
+                let items: Option<Vec<String>> =
+                    items.iter().map(|item| plain(item.get_ref())).collect();
+                items.map_or(Value::Other("array of something else"), Value::Many)
+            }
+            value => plain(value).map_or(Value::Other(value.type_str()), Value::One),
+        }
+    }
+}
+
+fn plain(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_know_their_line_and_come_in_order() {
+        let text = "# ours\nstore = 'memory:'\n\njson = true\na = 7\nb = ['x', 1]\nc = 1.5\n[d]\n";
+        let read: Vec<_> = entries(text).unwrap().into_iter().collect();
+        let pinned = [
+            ("store", 2, Value::One("memory:".to_owned())),
+            ("json", 4, Value::Bool(true)),
+            ("a", 5, Value::One("7".to_owned())),
+            ("b", 6, Value::Many(vec!["x".to_owned(), "1".to_owned()])),
+            ("c", 7, Value::Other("float")),
+            ("d", 8, Value::Other("table")),
+        ];
+        let pinned = pinned.map(|(key, line, value)| Entry { key: key.to_owned(), line, value });
+        assert_eq!(read, pinned);
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_with_its_line() {
+        for (text, at) in [("a = 1\nb = \n", 2), ("a = 1\na = 2", 2), ("\n\nstore", 3)] {
+            let (line, why) = entries(text).unwrap_err();
+            assert_eq!(line, at, "{text}: {why}");
+        }
+    }
+}

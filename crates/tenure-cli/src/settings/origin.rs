@@ -1,0 +1,45 @@
+//! Where a setting came from: what people look for when the wrong one is used.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Who gave a setting its value. One that nobody gave has no origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The command line: `--store`, or `NAME`.
+    Typed(String),
+    /// A variable of the process.
+    Variable(String),
+    /// A variable in the file given by `--env-file`.
+    EnvFile { path: PathBuf, line: usize, variable: String },
+    /// `tenure.toml`, wherever it was.
+    File { path: PathBuf, line: usize },
+}
+
+impl Origin {
+    /// The file it stands in, if it is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Origin::Typed(_) | Origin::Variable(_) => None,
+            Origin::EnvFile { path, .. } | Origin::File { path, .. } => Some(path),
+        }
+    }
+
+    /// Whether every user of this machine can read it in the list of processes.
+    pub(crate) fn is_typed(&self) -> bool {
+        matches!(self, Origin::Typed(_))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Typed(what) => f.write_str(what),
+            Origin::Variable(variable) => f.write_str(variable),
+            Origin::EnvFile { path, line, variable } => {
+                write!(f, "{} line {line} ({variable})", path.display())
+            }
+            Origin::File { path, line } => write!(f, "{} line {line}", path.display()),
+        }
+    }
+}

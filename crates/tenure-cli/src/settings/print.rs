@@ -1,0 +1,123 @@
+//! `--print-config`: every setting of a command, its value, and where that came from.
+
+use clap::builder::StyledStr;
+use clap::parser::ValueSource;
+use serde::Serialize;
+use serde_json::Value as Json;
+use tenure::Result;
+use tenure::store::shown;
+
+use super::catalogue::{Chosen, Setting};
+use super::resolve::Origins;
+use crate::output;
+
+/// One setting, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Line {
+    key: String,
+    /// Null if it is not set.
+    value: Json,
+    /// `default` also if it is not set.
+    origin: String,
+    /// What is done where it is not set, in the words of the help.
+    #[serde(skip)]
+    instead: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    settings: Vec<Line>,
+}
+
+pub(crate) fn print(chosen: &Chosen<'_>, origins: &Origins, json: bool) -> Result<()> {
+    let lines = chosen.settings().iter().map(|setting| line(chosen, setting, origins)).collect();
+    if json {
+        return output::json(&Answer { settings: lines });
+    }
+    let text: Vec<String> = lines.iter().map(Line::toml).collect();
+    output::line(text.join("\n"))
+}
+
+fn line(chosen: &Chosen<'_>, setting: &Setting<'_>, origins: &Origins) -> Line {
+    let mut id = setting.id;
+    // NAME is another way to say it, and the file has this one only.
+    if id == "lock_name" && origins.contains_key("name") {
+        id = "name";
+    }
+    let raw = chosen.matches.get_raw(id).into_iter().flatten();
+    let texts: Vec<String> = raw.map(|value| shown(&value.to_string_lossy())).collect();
+    let is_default = chosen.matches.value_source(id) == Some(ValueSource::DefaultValue);
+    let origin = origins.get(id);
+    let value = match &texts[..] {
+        [] => Json::Null,
+        [text] if setting.is_switch() => Json::Bool(text == "true"),
+        texts if setting.is_list() => texts.into(),
+        [text, ..] => text.as_str().into(),
+    };
+    Line {
+        key: setting.key.to_owned(),
+        value,
+        origin: origin.map_or_else(|| "default".to_owned(), ToString::to_string),
+        instead: setting.arg.get_help().filter(|_| !is_default).and_then(default_in),
+    }
+}
+
+/// `TTL/3`, of a help that ends in `[default: TTL/3]`.
+fn default_in(help: &StyledStr) -> Option<String> {
+    let help = help.to_string();
+    let (_, default) = help.rsplit_once("[default: ")?;
+    Some(default.trim_end_matches(']').to_owned())
+}
+
+impl Line {
+    /// A line of a `tenure.toml` that would say the same.
+    fn toml(&self) -> String {
+        let Line { key, value, origin, instead } = self;
+        let origin = output::printable(origin);
+        match (value, instead) {
+            (Json::Null, None) => format!("# {key}: not set"),
+            (Json::Null, Some(default)) => format!("# {key}: not set (default: {default})"),
+            (value, _) if origin == "default" => format!("{key} = {}  # default", toml(value)),
+            (value, _) => format!("{key} = {}  # from {origin}", toml(value)),
+        }
+    }
+}
+
+/// JSON's text is TOML's too, but for one character that TOML wants written out.
+fn toml(value: &Json) -> String {
+    match value {
+        Json::String(text) if is_number(text) => text.clone(),
+        Json::Array(items) => {
+            format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", "))
+        }
+        value => value.to_string().replace('\u{7f}', "\\u007f"),
+    }
+}
+
+/// Whether TOML would give back the same text for a number.
+fn is_number(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|number| number.to_string() == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_toml() {
+        for value in [
+            json!("a \"b\" \\ \n \u{7f} \u{1b} ö"),
+            json!("12"),
+            json!("012"),
+            json!(true),
+            json!(["a", "b"]),
+        ] {
+            let text = format!("a = {}", toml(&value));
+            assert!(toml::de::DeTable::parse(&text).is_ok(), "{text}");
+        }
+        assert_eq!(toml(&json!("12")), "12");
+        assert_eq!(toml(&json!("012")), "\"012\"");
+    }
+}

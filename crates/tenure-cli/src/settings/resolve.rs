@@ -1,0 +1,261 @@
+//! Which setting wins: what is typed, then the levels below it in their order.
+//!
+//! What is found is put on the command line as if it had been typed, and that is read again: so
+//! clap's readers of values stay the only ones.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use clap::Command;
+use clap::builder::{BoolishValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use tenure::{Error, Result};
+
+use super::catalogue::{Chosen, Setting, exclude_each_other};
+use super::level::{Given, Level};
+use super::origin::Origin;
+use crate::output;
+
+/// Who gave what, by clap's name for it.
+pub(crate) type Origins = BTreeMap<String, Origin>;
+
+/// What the levels add to what was typed.
+pub(crate) struct Resolved {
+    pub(crate) origins: Origins,
+    /// As they would be typed.
+    pub(crate) flags: Vec<OsString>,
+}
+
+/// Asks the levels, the highest first, for what was not typed. `reader` is the command line that
+/// says whether a value can be read.
+pub(crate) fn resolve(
+    chosen: &Chosen<'_>,
+    reader: &Command,
+    levels: &[Level<'_>],
+) -> Result<Resolved> {
+    let settings = chosen.settings();
+    let mut resolved = Resolved { origins: typed(chosen), flags: Vec::new() };
+    for level in levels {
+        let mut found = Origins::new();
+        for setting in &settings {
+            let above = |id: &String| id == setting.id || exclude_each_other(id, setting.id);
+            if resolved.origins.keys().any(above) {
+                continue;
+            }
+            if let Some(given) = level.find(setting)? {
+                resolved.flags.extend(flags(chosen, reader, setting, &given)?);
+                found.insert(setting.id.to_owned(), given.origin);
+            }
+        }
+        resolved.origins.append(&mut found);
+    }
+    Ok(resolved)
+}
+
+/// What stood on the command line, also what is no flag: that too hides what it excludes.
+fn typed(chosen: &Chosen<'_>) -> Origins {
+    let is_typed = |id: &str| chosen.matches.value_source(id) == Some(ValueSource::CommandLine);
+    let typed = chosen.command.get_arguments().filter(|arg| is_typed(arg.get_id().as_str()));
+    let origin = |arg: &clap::Arg| match arg.get_long() {
+        Some(long) => format!("--{long}"),
+        None => arg.get_id().as_str().to_uppercase(),
+    };
+    typed.map(|arg| (arg.get_id().to_string(), Origin::Typed(origin(arg)))).collect()
+}
+
+/// `given` as it would be typed, if it can be read.
+fn flags(
+    chosen: &Chosen<'_>,
+    reader: &Command,
+    setting: &Setting<'_>,
+    given: &Given,
+) -> Result<Vec<OsString>> {
+    let key = setting.key;
+    let wrong = |why: &str| match &given.origin {
+        // A variable says by its own name what it is for.
+        Origin::Variable(_) | Origin::EnvFile { .. } => {
+            Error::invalid(format!("{}: {why}", given.origin))
+        }
+        Origin::File { .. } | Origin::Typed(_) => {
+            Error::invalid(format!("{}: '{key}': {why}", given.origin))
+        }
+    };
+    if setting.is_switch() {
+        let is = given.values.iter().any(|value| is_true(value) == Some(true));
+        return match given.values.iter().all(|value| is_true(value).is_some()) {
+            true => Ok(is.then(|| format!("--{key}").into()).into_iter().collect()),
+            false => Err(wrong("takes true or false (also 1 or 0, yes or no, on or off)")),
+        };
+    }
+    let flag = |value: &OsString| {
+        let mut flag = OsString::from(format!("--{key}="));
+        flag.push(value);
+        flag
+    };
+    let flags: Vec<OsString> = given.values.iter().map(flag).collect();
+    let alone = std::iter::once("tenure").chain(chosen.path.iter().copied()).map(OsString::from);
+    match reader.clone().try_get_matches_from(alone.chain(flags.clone())) {
+        Err(error) if is_about_a_value(error.kind()) => {
+            Err(wrong(&sentence(&error, given.values.iter().map(OsString::as_os_str))))
+        }
+        // Whatever else may be missing is not this setting's fault.
+        _ => Ok(flags),
+    }
+}
+
+fn is_about_a_value(kind: ErrorKind) -> bool {
+    use ErrorKind::{InvalidUtf8, InvalidValue, ValueValidation};
+    matches!(kind, InvalidValue | ValueValidation | InvalidUtf8)
+}
+
+/// What a variable says that stands for a switch; `None` if it cannot be understood.
+pub(crate) fn is_true(value: &OsStr) -> Option<bool> {
+    BoolishValueParser::new().parse_ref(&Command::new("tenure"), None, value).ok()
+}
+
+/// What clap says about `values`, on one line and without their passwords.
+fn sentence<'a>(error: &clap::Error, values: impl Iterator<Item = &'a OsStr>) -> String {
+    let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+    let text = output::without_passwords(error.to_string(), &values);
+    output::printable(&first_line(&text))
+}
+
+/// What an error of clap's is about, on one line: neither the usage nor where to find more.
+pub(crate) fn first_line(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let first = text.split("\n\n").next().unwrap_or(text);
+    first.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Args;
+    use crate::settings::env_file::EnvFile;
+    use crate::settings::file::{Entry, File, Value};
+
+    fn file(entries: &[(&str, Value)]) -> File {
+        let entry = |(line, (key, value)): (usize, &(&str, Value))| Entry {
+            key: (*key).to_owned(),
+            line,
+            value: value.clone(),
+        };
+        File { path: "f".into(), entries: (1..).zip(entries).map(entry).collect() }
+    }
+
+    /// What is put on the command line, and where it came from.
+    fn resolved(
+        typed: &[&str],
+        variables: &[(&str, &str)],
+        env_file: &str,
+        entries: &[(&str, Value)],
+    ) -> Result<(Vec<String>, Origins)> {
+        let mut full = Args::command();
+        full.build();
+        let mut reader = crate::settings::without_variables(Args::command());
+        reader.build();
+        let matches = reader.clone().try_get_matches_from(typed).unwrap();
+        let chosen = Chosen::new(&full, &matches);
+        let get = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        };
+        let env_file = EnvFile::parse(Path::new("e"), env_file)?;
+        let file = file(entries);
+        let levels = [Level::Variables(&get), Level::EnvFile(&env_file), Level::File(&file)];
+        let resolved = resolve(&chosen, &reader, &levels)?;
+        let flags = resolved.flags.iter().map(|flag| flag.to_string_lossy().into_owned());
+        Ok((flags.collect(), resolved.origins))
+    }
+
+    fn text(text: &str) -> Value {
+        Value::One(text.to_owned())
+    }
+
+    #[test]
+    fn each_level_wins_over_those_below_it() {
+        let variables = [("TENURE_MARGIN", "2s")];
+        let env_file = "TENURE_MARGIN=3s\nTENURE_DRIFT=3";
+        let entries = [("margin", text("4s")), ("drift", text("4")), ("wait", text("4s"))];
+        let (flags, origins) =
+            resolved(&["tenure", "run"], &variables, env_file, &entries).unwrap();
+        assert_eq!(flags, ["--margin=2s", "--drift=3", "--wait=4s"]);
+        assert_eq!(origins["margin"].to_string(), "TENURE_MARGIN");
+        assert_eq!(origins["drift"].to_string(), "e line 2 (TENURE_DRIFT)");
+        assert_eq!(origins["wait"].to_string(), "f line 3");
+        let typed = ["tenure", "run", "--margin", "1s"];
+        let (flags, origins) = resolved(&typed, &variables, env_file, &entries).unwrap();
+        assert_eq!(flags, ["--drift=3", "--wait=4s"]);
+        assert_eq!(origins["margin"].to_string(), "--margin");
+    }
+
+    #[test]
+    fn a_switch_that_is_off_hides_one_below_that_is_on() {
+        let (flags, origins) = resolved(
+            &["tenure", "run"],
+            &[("TENURE_ONCE", "no")],
+            "TENURE_MOCK=1",
+            &[("once", Value::Bool(true)), ("mock", Value::Bool(false))],
+        )
+        .unwrap();
+        assert_eq!(flags, ["--mock"]);
+        assert_eq!(origins["once"].to_string(), "TENURE_ONCE");
+    }
+
+    #[test]
+    fn what_is_said_once_is_taken_from_the_highest_level_that_says_it() {
+        let entries =
+            [("store", text("memory:")), ("lock-name", text("n")), ("mock", Value::Bool(true))];
+        let variables = [("TENURE_LOCK_DIR", "/x")];
+        let (flags, _) =
+            resolved(&["tenure", "run", "m", "--", "c"], &variables, "", &entries).unwrap();
+        assert_eq!(flags, ["--lock-dir=/x"]);
+    }
+
+    #[test]
+    fn the_file_is_for_those_that_run_and_for_what_all_share() {
+        let entries = [("wait", text("4s")), ("store", text("memory:"))];
+        let (flags, _) = resolved(&["tenure", "resign", "a"], &[], "", &entries).unwrap();
+        assert_eq!(flags, ["--store=memory:"]);
+        let (flags, _) = resolved(&["tenure", "demo"], &[], "TENURE_NODES=4", &entries).unwrap();
+        assert_eq!(flags, ["--nodes=4", "--store=memory:"]);
+    }
+
+    #[test]
+    fn two_names_of_one_setting_must_agree() {
+        let same = [("TENURE_NODE_ID", "a"), ("TENURE_INSTANCE_ID", "a")];
+        assert_eq!(resolved(&["tenure", "run"], &same, "", &[]).unwrap().0, ["--node-id=a"]);
+        let differ = [("TENURE_NODE_ID", "a"), ("TENURE_INSTANCE_ID", "b")];
+        let said = resolved(&["tenure", "run"], &differ, "", &[]).unwrap_err().to_string();
+        assert!(said.contains("TENURE_NODE_ID and TENURE_INSTANCE_ID"), "{said}");
+    }
+
+    #[test]
+    fn values_are_read_by_clap_and_kinds_by_us() {
+        let refused = |key: &str, value| {
+            resolved(&["tenure", "run"], &[], "", &[(key, value)]).unwrap_err().to_string()
+        };
+        for (key, value, says) in [
+            (
+                "margin",
+                text("4"),
+                "f line 1: 'margin': invalid value '4' for '--margin <D>': '4' has",
+            ),
+            ("margin", Value::Bool(true), "f line 1: 'margin' takes text in quotes"),
+            ("mock", text("true"), "f line 1: 'mock' takes true or false"),
+            ("node-id", Value::Many(vec!["a".to_owned()]), "of the kind 'array'"),
+            ("drift", Value::Other("float"), "of the kind 'float'"),
+            ("log-level", text("loud"), "[possible values: error,"),
+        ] {
+            let said = refused(key, value);
+            assert!(said.contains(says), "{said}");
+        }
+        let said = resolved(&["tenure", "run"], &[("TENURE_MOCK", "perhaps")], "", &[]);
+        let said = said.unwrap_err().to_string();
+        assert!(said.starts_with("TENURE_MOCK: takes true or false"), "{said}");
+    }
+}

@@ -1,0 +1,297 @@
+//! Settings: which wins, what is said about one that is wrong, and `--print-config`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::support::{Ran, World};
+
+/// Nothing that the command says may have it.
+const PASSWORD: &str = "sentinelpw";
+
+/// A world with files in it.
+struct Files(World);
+
+impl Files {
+    fn new(files: &[(&str, &str)]) -> Files {
+        let world = Files(World::new());
+        for (name, text) in files {
+            world.write(name, text);
+        }
+        world
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[track_caller]
+    fn run(&self, variables: &[(&str, &str)], args: &[&str]) -> Ran {
+        let output = self.0.command(args).envs(variables.iter().copied()).output();
+        let ran = Ran::new(output.unwrap());
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!said.contains(PASSWORD), "{said}");
+        ran
+    }
+
+    /// Value and origin of a setting of `tenure run`.
+    #[track_caller]
+    fn setting(&self, key: &str, variables: &[(&str, &str)], args: &[&str]) -> (Value, String) {
+        let args = [&["run", "--print-config", "--json"], args].concat();
+        let answer = self.run(variables, &args).exits(0).json();
+        let settings = answer["settings"].as_array().unwrap();
+        let setting = settings.iter().find(|setting| setting["key"] == key).unwrap();
+        (setting["value"].clone(), setting["origin"].as_str().unwrap().to_owned())
+    }
+}
+
+#[test]
+fn each_level_wins_over_the_one_below() {
+    let files = Files::new(&[
+        ("tenure.toml", "# ours\nlease-duration = \"5s\"\n"),
+        ("prod.env", "\nexport TENURE_LEASE_DURATION='6s'\n"),
+    ]);
+    let variable = [("TENURE_LEASE_DURATION", "7s")];
+    let env_file = ["--env-file", "prod.env"];
+    let typed = ["--env-file", "prod.env", "--lease-duration", "8s"];
+    for (variables, args, value, origin) in [
+        (&[][..], &[][..], "5s", "tenure.toml line 2"),
+        (&[], &env_file[..], "6s", "prod.env line 2 (TENURE_LEASE_DURATION)"),
+        (&variable[..], &env_file[..], "7s", "TENURE_LEASE_DURATION"),
+        (&variable[..], &typed[..], "8s", "--lease-duration"),
+    ] {
+        let (found, from) = files.setting("lease-duration", variables, args);
+        assert_eq!((found, from.as_str()), (json!(value), origin));
+    }
+    let nothing = Files::new(&[]);
+    let (value, origin) = nothing.setting("lease-duration", &[], &[]);
+    assert_eq!((value, origin.as_str()), (Value::Null, "default"));
+    let (value, origin) = nothing.setting("health-every", &[], &[]);
+    assert_eq!((value, origin.as_str()), (json!("2s"), "default"));
+}
+
+#[test]
+fn the_file_is_the_one_that_is_named_or_the_first_there_is() {
+    let files = Files::new(&[
+        ("a.toml", "node-id = 'a'"),
+        ("b.toml", "node-id = 'b'"),
+        (".config/tenure/tenure.toml", "node-id = 'home'"),
+        ("prod.env", "TENURE_CONFIG=b.toml"),
+    ]);
+    let id = |variables: &[(&str, &str)], args: &[&str]| {
+        let (value, origin) = files.setting("node-id", variables, args);
+        (value.as_str().unwrap().to_owned(), origin)
+    };
+    let (value, origin) = id(&[], &[]);
+    assert_eq!(value, "home");
+    assert!(origin.ends_with("/.config/tenure/tenure.toml line 1"), "{origin}");
+    files.write("tenure.toml", "node-id = 'here'");
+    assert_eq!(id(&[], &[]).0, "here");
+    assert_eq!(id(&[("TENURE_ENV_FILE", "prod.env")], &[]).0, "b");
+    let config = [("TENURE_ENV_FILE", "prod.env"), ("TENURE_CONFIG", "a.toml")];
+    assert_eq!(id(&config, &[]).0, "a");
+    assert_eq!(id(&config, &["--config", "b.toml"]), ("b".to_owned(), "b.toml line 1".to_owned()));
+}
+
+#[test]
+fn one_file_serves_all_commands() {
+    let world = Files::new(&[(
+        "tenure.toml",
+        "lock-dir = \"leases\"\nlock-name = \"n\"\nwait = \"1s\"\nmock = true\ninstance-id = 'i'\n",
+    )]);
+    world.run(&[], &["status"]).exits(0).says("No such lease on file:");
+    world.run(&[], &["doctor"]).exits(0).says("(from tenure.toml line 1)");
+    let help = world.run(&[], &["run", "--print-config"]);
+    help.exits(0).says("lock-name = \"n\"  # from tenure.toml line 2");
+    help.says("node-id = \"i\"  # from tenure.toml line 5");
+    let named = world.run(&[], &["run", "m", "--print-config", "--", "true", "--json"]);
+    named.exits(0).says("lock-name = \"m\"  # from NAME").says("mock = false  # default");
+}
+
+#[test]
+fn of_two_stores_the_higher_level_wins_and_one_level_has_one() {
+    let files = Files::new(&[("tenure.toml", "store = 'memory:'")]);
+    let doctor = |variables: &[(&str, &str)], args: &[&str]| {
+        files.run(variables, &[&["doctor"], args].concat())
+    };
+    doctor(&[], &[]).exits(0).says("(from tenure.toml line 1)");
+    doctor(&[("TENURE_LOCK_DIR", "d")], &[]).exits(0).says("(from TENURE_LOCK_DIR)");
+    let both = [("TENURE_LOCK_DIR", "d"), ("TENURE_STORE", "memory:")];
+    doctor(&both, &[]).exits(125).complains("TENURE_STORE and TENURE_LOCK_DIR both name a store");
+    doctor(&both, &["--lock-dir", "e"]).exits(0).says("(from --lock-dir)");
+    files.write("tenure.toml", "store = 'memory:'\n\nlock-dir = 'd'\n");
+    doctor(&[], &[]).exits(125).complains("tenure.toml line 1 and tenure.toml line 3 both name");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_file_and_line() {
+    for (text, says) in [
+        (
+            "json = false\n\nlease-durtion = '3s'",
+            "tenure.toml line 3: 'lease-durtion' is no setting; did you mean 'lease-duration'?",
+        ),
+        ("lease_duration = '3s'", "did you mean 'lease-duration'?"),
+        ("nodes = 3", "tenure.toml line 1: 'nodes' is no setting"),
+        ("config = 'x'", "'config' is no setting"),
+        ("a = '''\n'''\n[b]\n", "tenure.toml line 1: 'a' is no setting"),
+        ("[run]\nwait = '1s'", "tenure.toml line 1: 'run' is no setting"),
+        ("once = true\nwait = 5", "tenure.toml line 2: 'wait': invalid value '5'"),
+        ("log-level = 'loud'", "tenure.toml line 1: 'log-level': invalid value 'loud'"),
+        ("once = 'true'", "tenure.toml line 1: 'once' takes true or false"),
+        ("drift = 1.5", "tenure.toml line 1: 'drift' takes text"),
+        ("health-fails = 0", "tenure.toml line 1: 'health-fails': invalid value '0'"),
+        ("store = ", "tenure.toml line 1: this is no TOML"),
+        ("once = true\nonce = true", "tenure.toml line 2: this is no TOML"),
+        ("node-id = 'a'\ninstance-id = 'b'", "are the same setting and differ"),
+        ("'redis://:sentinelpw@h' = 1", "is no setting"),
+        ("node-id = 'redis://:sentinelpw@h'", "tenure.toml line 1: 'node-id'"),
+        ("wait = 'redis://:a\"  \\sentinelpw@h'", "tenure.toml line 1: 'wait'"),
+    ] {
+        let files = Files::new(&[("tenure.toml", text)]);
+        let ran = files.run(&[], &["run", "a"]);
+        ran.exits(125).complains(says);
+        assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{}", ran.stderr);
+        let ran = files.run(&[("TENURE_JSON", "yes")], &["run", "a"]);
+        let error: Value = serde_json::from_str(&ran.exits(125).stderr).unwrap();
+        assert_eq!(error["error"]["kind"], "invalid");
+        assert!(error["error"]["message"].as_str().unwrap().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_line_of_an_env_file_is_never_quoted() {
+    for (text, says) in [
+        ("A=1\nTENURE_STORE = redis://:sentinelpw@h", "prod.env line 2: no space"),
+        ("sentinelpw", "prod.env line 1: no '='"),
+        ("A='sentinelpw", "prod.env line 1: the quote is not closed"),
+        ("TENURE_WAIT=1", "prod.env line 1 (TENURE_WAIT): invalid value '1'"),
+        ("TENURE_MOCK=perhaps", "prod.env line 1 (TENURE_MOCK): takes true or false"),
+    ] {
+        let files = Files::new(&[("prod.env", text)]);
+        files.run(&[], &["run", "a", "--env-file", "prod.env"]).exits(125).complains(says);
+        let ran = files.run(&[("TENURE_ENV_FILE", "prod.env")], &["--json", "run", "a"]);
+        let error: Value = serde_json::from_str(&ran.exits(125).stderr).unwrap();
+        assert!(error["error"]["message"].as_str().unwrap().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there_and_one_that_is_there_must_be_readable() {
+    let files = Files::new(&[]);
+    for (variables, args) in [
+        (&[][..], &["--config", "no.toml"][..]),
+        (&[("TENURE_CONFIG", "no.toml")], &[]),
+        (&[], &["--env-file", "no.toml"]),
+        (&[("TENURE_ENV_FILE", "no.toml")], &[]),
+    ] {
+        let ran = files.run(variables, &[&["status"], args].concat());
+        ran.exits(125).complains("cannot read the settings in no.toml");
+    }
+    std::fs::create_dir(files.0.path().join("tenure.toml")).unwrap();
+    files.run(&[], &["status"]).exits(125).complains("cannot read the settings in tenure.toml");
+    // Those two take nothing from it, and a shell that starts runs one of them.
+    files.run(&[], &["completions", "bash"]).exits(0);
+    files.run(&[], &["man"]).exits(0);
+    // This one gets its orders from us alone.
+    files.run(&[("TENURE_CONFIG", "no.toml")], &["demo-node"]).exits(125).complains("tenure demo");
+    let other = Files::new(&[]);
+    std::fs::write(other.0.path().join("tenure.toml"), b"# \n\xff").unwrap();
+    other.run(&[], &["status"]).exits(125).complains("tenure.toml line 2: this is no UTF-8");
+}
+
+#[test]
+fn a_variable_that_is_wrong_is_named() {
+    let files = Files::new(&[]);
+    for (variable, value, args, says) in [
+        ("TENURE_WAIT", "5", &["run", "a"][..], "TENURE_WAIT: invalid value '5'"),
+        ("TENURE_JSON", "maybe", &["status"], "TENURE_JSON: takes true or false"),
+        ("TENURE_LOG_FORMAT", "xml", &["status"], "TENURE_LOG_FORMAT: invalid value 'xml'"),
+        ("TENURE_COLOR", "red", &["status"], "TENURE_COLOR: invalid value 'red'"),
+        ("TENURE_FAULT", "flood", &["demo"], "TENURE_FAULT: invalid value 'flood'"),
+    ] {
+        files.run(&[(variable, value)], args).exits(125).complains(says);
+    }
+    let ids = [("TENURE_NODE_ID", "a"), ("TENURE_INSTANCE_ID", "b")];
+    files.run(&ids, &["run", "a"]).exits(125).complains("are the same setting and differ");
+    let (value, origin) = files.setting("node-id", &ids[1..], &[]);
+    assert_eq!((value, origin.as_str()), (json!("b"), "TENURE_INSTANCE_ID"));
+}
+
+#[test]
+fn what_print_config_prints_is_a_tenure_toml_that_says_the_same() {
+    let files =
+        Files::new(&[("tenure.toml", "wait = \"1m\"\nhealth = 'a \"b\" \\\\'\ndrift = 7\n")]);
+    let ran = files.run(&[("TENURE_STORE", "memory:")], &["run", "n", "--once", "--print-config"]);
+    ran.exits(0)
+        .says("wait = \"1m\"  # from tenure.toml line 1\n")
+        .says("drift = 7  # from tenure.toml line 3\n")
+        .says("store = \"memory:\"  # from TENURE_STORE\n")
+        .says("once = true  # from --once\n")
+        .says("mock = false  # default\n")
+        .says("# margin: not set (default: TTL/10)\n")
+        .says("# heartbeat: not set\n");
+    assert_eq!(ran.stderr, "");
+    let values = |ran: &Ran| {
+        let lines = ran.stdout.lines().map(|line| line.split("  # ").next().unwrap().to_owned());
+        lines.collect::<Vec<_>>()
+    };
+    files.write("tenure.toml", &ran.stdout);
+    assert_eq!(values(&files.run(&[], &["run", "--print-config"])), values(&ran));
+    // It does nothing else.
+    files.run(&[], &["demo", "--print-config"]).exits(0).says("nodes = 3  # default");
+    files.run(&[], &["revoke", "n", "--yes", "--print-config"]).exits(0);
+}
+
+#[test]
+fn a_password_is_hidden_and_warned_about_where_others_can_read_it() {
+    let store = "store = 'redis://:sentinelpw@127.0.0.1:1'";
+    let files = Files::new(&[("tenure.toml", store)]);
+    let (value, _) = files.setting("store", &[], &[]);
+    assert_eq!(value, "redis://:***@127.0.0.1:1");
+    files.run(&[], &["run", "--print-config"]).exits(0).says(":***@");
+    files.write("prod.env", "TENURE_STORE=redis://:sentinelpw@127.0.0.1:1");
+    if !cfg!(feature = "redis") {
+        return;
+    }
+    for (file, args) in [("tenure.toml", &[][..]), ("prod.env", &["--env-file", "prod.env"])] {
+        let path = files.0.path().join(file);
+        let doctor = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            files.run(&[], &[&["doctor"], args].concat())
+        };
+        let warned = doctor(0o640);
+        warned.exits(122).complains(&format!("chmod 600 {file}"));
+        assert_eq!(warned.stderr.matches("chmod").count(), 1, "{}", warned.stderr);
+        assert!(!doctor(0o600).stderr.contains("chmod"));
+    }
+}
+
+#[test]
+fn a_password_in_the_wrong_flag_is_not_quoted() {
+    let files = Files::new(&[]);
+    for flag in ["--wait=redis://:sentinelpw@h", "--wait=redis://:a\"sentinelpw@h"] {
+        files.run(&[], &["run", "a", flag]).exits(125).complains("'--wait <D>'");
+        files.run(&[], &["run", "a", "--json", flag]).exits(125).complains("--wait <D>");
+    }
+    let variable = [("TENURE_WAIT", "redis://:sentinelpw@h")];
+    files.run(&variable, &["run", "a"]).exits(125).complains("TENURE_WAIT: invalid value");
+}
+
+#[test]
+fn colour_is_for_terminals_unless_somebody_says_otherwise() {
+    let files = Files::new(&[]);
+    let coloured = |variables: &[(&str, &str)], args: &[&str]| {
+        let ran = files.run(variables, args);
+        format!("{}{}", ran.stdout, ran.stderr).contains('\x1b')
+    };
+    assert!(!coloured(&[], &["--help"]));
+    assert!(coloured(&[], &["--color=always", "--help"]));
+    assert!(coloured(&[], &["--help", "--color", "always"]));
+    assert!(coloured(&[("TENURE_COLOR", "always")], &["--frobnicate"]));
+    assert!(!coloured(&[("TENURE_COLOR", "always")], &["--color", "never", "--frobnicate"]));
+    assert!(!coloured(&[("NO_COLOR", "1")], &["--color", "auto", "--frobnicate"]));
+}
