@@ -15,7 +15,7 @@ use crate::rig::time::{look, now, pause_until};
 use crate::rig::worker::{CODE, Mode};
 use crate::trial;
 
-const CYCLES: usize = 2;
+const CYCLES: usize = 3;
 
 const MODES: [Mode; 7] = [
     Mode::Stubborn,

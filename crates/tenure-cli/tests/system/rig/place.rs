@@ -13,6 +13,8 @@ use super::servers::{self, Scratch, Server, free_port};
 use super::time::runtime;
 
 pub(crate) const SERVER: &str = "redis-7";
+/// Where a file system of its own is mounted, in the directory of a trial.
+pub(crate) const DISK: &str = "disk";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -69,7 +71,7 @@ impl Place {
             Kind::File => Place::Directory { path: scratch.join("store"), disk: None },
             Kind::Disk | Kind::Image => {
                 let image = (kind == Kind::Image).then(|| scratch.join("image"));
-                let disk = Disk::new(scratch.join("disk"), image);
+                let disk = Disk::new(scratch.join(DISK), image);
                 Place::Directory { path: disk.path.join("store"), disk: Some(disk) }
             }
             Kind::Redis | Kind::Cabled => {

@@ -1,5 +1,6 @@
 //! Three contenders for one name, each `tenure run NAME -- WORKER`, and what is seen of them from outside.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,8 @@ pub(crate) struct Stage {
     name: Name,
     history: History,
     register: Register,
-    store: Arc<dyn Store>,
+    /// Opened when it is first asked: a disk that is to be unmounted must not be in use by us.
+    store: OnceCell<Arc<dyn Store>>,
     runtime: Runtime,
     _undertaker: Undertaker,
     scratch: Scratch,
@@ -94,8 +96,6 @@ impl Stage {
         let mark = scratch.path().display().to_string();
         let undertaker = Undertaker::new(&mark, scratch.path());
         let place = Place::open(kind, scratch.path(), IDS.len());
-        let runtime = runtime();
-        let store = runtime.block_on(tenure::open(&place.url())).unwrap();
         Stage {
             ttl,
             mode,
@@ -106,8 +106,8 @@ impl Stage {
             name: Name::new(NAME).unwrap(),
             history: History::create(&scratch.path().join(HISTORY)),
             register: Register::open(scratch.path()),
-            store,
-            runtime,
+            store: OnceCell::new(),
+            runtime: runtime(),
             _undertaker: undertaker,
             scratch,
         }
@@ -235,7 +235,10 @@ impl Stage {
 
     fn observe(&self) -> tenure::Result<Option<Lease>> {
         let scope = Scope::name(&self.name);
-        let found = self.runtime.block_on(self.store.observe(&scope))?;
+        let store = self.store.get_or_init(|| {
+            self.runtime.block_on(tenure::open(&self.place.url())).expect("the URL is right")
+        });
+        let found = self.runtime.block_on(store.observe(&scope))?;
         found.into_iter().next().transpose()
     }
 

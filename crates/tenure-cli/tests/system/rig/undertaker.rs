@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use super::place::DISK;
 use super::{freezer, processes};
 
 pub(crate) struct Undertaker(Child);
@@ -31,6 +32,7 @@ pub(crate) fn play(mark: &str, directory: &Path) -> ExitCode {
     freezer::thaw(mark);
     processes::exterminate(mark);
     freezer::remove(mark);
+    let _ = Command::new("umount").args(["-q", "-l"]).arg(directory.join(DISK)).status();
     let _ = std::fs::remove_dir_all(directory);
     ExitCode::SUCCESS
 }
