@@ -14,6 +14,7 @@ mod fuse;
 mod giving_back;
 mod hook;
 mod oversee;
+mod program;
 mod tree;
 mod wire;
 
@@ -30,10 +31,11 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
 use tenure::{Clock, Error, Hold, Result};
 use tokio::io::unix::AsyncFd;
 
-pub(crate) use child::{failed, run as run_child, sentence};
+pub(crate) use child::run as run_child;
 pub(crate) use fuse::{Fuse, reserve};
 pub(crate) use hook::Hook;
 pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
+pub(crate) use program::{check as check_program, refused};
 pub(crate) use tree::{Ended, Spared, Tree, adopt_orphans, end_orphans, reap_orphans};
 pub(crate) use wire::{Line, Log, Order, Report, Setup, line};
 

@@ -3,7 +3,6 @@
 mod lines;
 mod mock;
 mod options;
-mod program;
 mod term;
 mod ward;
 
@@ -18,7 +17,7 @@ use tenure::{CandidateId, Clock, Election, Error, Event, Kind, Name, Result, Sto
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
+use crate::guard::{Hook, Log, adopt_orphans, check_program, deaths, reap_orphans};
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 use crate::{duration, output};
@@ -71,9 +70,9 @@ fn nothing_to_run(args: &Args, run: &RunArgs) -> Result<Option<Exit>> {
         ([_, ..], true) => {
             Err(Error::invalid("--mock and a command are two kinds of work: give one of them"))
         }
-        ([command, ..], false) => Ok(program::check(command).err().map(|error| {
-            output::tell("invalid", &crate::guard::sentence(command, &error), args.json);
-            crate::guard::failed(&error)
+        ([command, ..], false) => Ok(check_program(command).err().map(|refusal| {
+            output::tell("invalid", &refusal.sentence, args.json);
+            refusal.exit
         })),
         ([], true) => Ok(None),
     }

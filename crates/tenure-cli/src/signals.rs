@@ -31,6 +31,13 @@ pub(crate) struct Caught {
     pub(crate) ends: bool,
 }
 
+impl Caught {
+    /// Ctrl-C.
+    pub(crate) fn interrupts(self) -> bool {
+        self.number == INT
+    }
+}
+
 /// All of them, in the order they come.
 pub(crate) struct Signals(Vec<(Caught, Signal)>);
 

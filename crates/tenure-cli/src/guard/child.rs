@@ -4,7 +4,6 @@
 //! no safe way to do it. It also keeps a slow exec (a program on a network file system) from holding up the guard.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -27,30 +26,7 @@ pub(crate) fn run(args: &[OsString]) -> Exit {
     }
     // Returns only if it fails.
     let error = Command::new(command).args(rest).exec();
-    eprintln!("tenure: {}", sentence(command, &error));
-    failed(&error)
-}
-
-/// What to say of a command that cannot be run.
-pub(crate) fn sentence(command: &OsString, error: &io::Error) -> String {
-    let command = command.to_string_lossy();
-    match error.kind() {
-        io::ErrorKind::NotFound => {
-            format!("the command '{command}' is not found: check its spelling and PATH")
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "the command '{command}' cannot be run: it is not an executable file (chmod +x?)"
-            )
-        }
-        _ => format!("the command '{command}' cannot be run: {error}"),
-    }
-}
-
-/// The exit code for it.
-pub(crate) fn failed(error: &io::Error) -> Exit {
-    match error.kind() {
-        io::ErrorKind::NotFound => Exit::NotFound,
-        _ => Exit::CannotRun,
-    }
+    let refusal = super::program::refused(command, &error);
+    eprintln!("tenure: {}", refusal.sentence);
+    refusal.exit
 }

@@ -94,11 +94,15 @@ impl Tree {
         self.ended
     }
 
-    /// To the command's group.
+    /// To the command's group, and to the command itself if it has left that.
     pub(crate) fn signal(&self, signal: Signal) {
-        if !self.reaped {
-            // One that has ended already wants no signal.
-            let _ = kill_process_group(self.main, signal);
+        if self.reaped {
+            return;
+        }
+        // One that has ended already wants no signal.
+        let _ = kill_process_group(self.main, signal);
+        if getpgid(Some(self.main)) != Ok(self.main) {
+            let _ = kill_process(self.main, signal);
         }
     }
 

@@ -129,10 +129,6 @@ pub(crate) struct ServiceArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) health_passes: u32,
 
-    /// Shell command to run when this candidate has become leader
-    #[arg(long, value_name = "CMD", env = "TENURE_ON_LEAD")]
-    pub(crate) on_lead: Option<String>,
-
     /// Shell command to run when it leads no more and its work has ended
     #[arg(long, value_name = "CMD", env = "TENURE_ON_LOSE")]
     pub(crate) on_lose: Option<String>,

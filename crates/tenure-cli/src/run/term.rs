@@ -6,7 +6,7 @@ use tenure::election::Why;
 use tenure::{Clock, Election, Leadership, Moment, Store};
 
 use crate::exit::Exit;
-use crate::guard::{Ended, Hook, Order, Outcome, reserve};
+use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
 use crate::signals::Signals;
 
 use super::lines::Lines;
@@ -48,6 +48,8 @@ pub(super) enum After {
 /// How one run of the command came out.
 enum Run {
     Ended(Ended),
+    /// It can never be run.
+    Refused(Exit),
     /// Stopped, or never begun; the term may go on.
     Stopped,
 }
@@ -102,6 +104,7 @@ impl Crew<'_> {
                     }
                     return After::Ended(ended.into());
                 }
+                Run::Refused(exit) => return After::Ended(exit),
                 Run::Stopped if watch.ending => return After::Ended(Exit::Done),
                 Run::Stopped if watch.lost => return After::Lost,
                 Run::Stopped => {}
@@ -140,8 +143,14 @@ impl Crew<'_> {
     ) -> Run {
         let mut ward = match Ward::start(recipe, leadership, self.store) {
             Ok(ward) => ward,
+            // Without a guard it is the command itself that cannot be started.
+            Err(error) if !recipe.guarded => {
+                let refusal = refused(&recipe.command[0], &error);
+                self.lines.trouble(&refusal.sentence);
+                return Run::Refused(refusal.exit);
+            }
             Err(error) => {
-                self.lines.trouble(&format!("cannot start the command or its guard: {error}"));
+                self.lines.trouble(&format!("cannot start the guard: {error}"));
                 return Run::Stopped;
             }
         };
@@ -198,7 +207,13 @@ impl Crew<'_> {
                     ward.order(Order::Stop(kill_at.as_nanos()));
                 }
                 caught = signals.next() => {
+                    // Passed on, and no more: how long it takes to end is the command's own affair, because the lease is
+                    // renewed meanwhile. Whoever types Ctrl-C again has waited long enough.
+                    if watch.interrupted && caught.interrupts() {
+                        ward.order(Order::Stop(Moment::NEVER.as_nanos()));
+                    }
                     watch.ending |= caught.ends;
+                    watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
                 () = until(patience) => ward.abandon(),
@@ -212,6 +227,8 @@ impl Crew<'_> {
 struct Attention {
     /// Somebody wants us to end.
     ending: bool,
+    /// By Ctrl-C.
+    interrupted: bool,
     /// The term is over.
     lost: bool,
     told_at: Moment,

@@ -8,6 +8,7 @@ mod candidates;
 mod demo;
 mod doctor;
 mod pages;
+mod run;
 mod secrets;
 mod settings;
 mod status;

@@ -1,0 +1,389 @@
+//! `tenure run`: what it runs, how it ends, what it says and leaves behind.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::candidates::{NAME, Place};
+use crate::support::{Ran, World, eventually, signal};
+
+/// `tenure run NAME …` on a directory of its own.
+fn run(world: &World, args: &[&str]) -> Ran {
+    Ran::new(command(world, args).output().unwrap())
+}
+
+fn command(world: &World, args: &[&str]) -> Command {
+    let mut command = world.command(&["run", NAME, "--node-id", "a"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    command
+}
+
+/// The same, going on while the test does; what it says is piped.
+fn start(world: &World, args: &[&str]) -> Child {
+    command(world, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn done(child: Child) -> Ran {
+    Ran::new(child.wait_with_output().unwrap())
+}
+
+/// No process is left; the directory is.
+#[track_caller]
+fn nobody_left(world: &World) {
+    eventually("no process is left", || world.processes().is_empty());
+}
+
+// ---- one test for each exit code ----
+
+#[test]
+fn the_commands_own_end_is_ours() {
+    let world = World::new();
+    run(&world, &["--", "true"]).exits(0);
+    run(&world, &["--", "sh", "-c", "exit 7"]).exits(7);
+    run(&world, &["--", "sh", "-c", "kill -9 $$"]).exits(137);
+    run(&world, &["--no-guard", "--", "sh", "-c", "exit 7"]).exits(7);
+    nobody_left(&world);
+}
+
+#[test]
+fn ended_by_a_signal_with_no_command_running_it_is_0() {
+    let place = Place::new();
+    let _leader = place.leader(NAME, "b");
+    for sent in [Signal::INT, Signal::TERM] {
+        let child = start(&place.world, &["--", "sleep", "60"]);
+        eventually("it waits", || !place.world.processes().is_empty());
+        // Caught from its first line on, and not before: so wait for that.
+        let mut child = child;
+        let stderr = child.stderr.as_mut().unwrap();
+        wait_for(stderr, "started");
+        signal(&child, sent);
+        done(child).exits(0);
+    }
+    nobody_left(&place.world);
+}
+
+#[test]
+fn a_wait_that_runs_out_is_120() {
+    let place = Place::new();
+    let _leader = place.leader(NAME, "b");
+    let at_once = run(&place.world, &["--wait", "0s", "--", "sleep", "60"]);
+    at_once.exits(120).complains("Gave up after --wait 0s: b leads");
+    let later = run(&place.world, &["--wait", "300ms", "--", "sleep", "60"]);
+    later.exits(120).complains("Gave up after --wait 300ms: b leads");
+}
+
+#[test]
+fn once_and_lost_is_121() {
+    let place = Place::new();
+    let child = start(&place.world, &["--once", "--", "sleep", "60"]);
+    eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
+    place.run(&["resign", NAME]).exits(0);
+    done(child).exits(121).complains("Lost leadership: asked to resign");
+    nobody_left(&place.world);
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_122() {
+    let world = World::new();
+    let args = ["run", NAME, "--wait", "0s", "--store", "redis://127.0.0.1:1", "--", "true"];
+    if cfg!(feature = "redis") {
+        world.run(&args).exits(122).complains("Is Redis running?");
+    }
+}
+
+#[test]
+fn what_an_operator_must_mend_is_123() {
+    let world = World::new();
+    run(&world, &["--", "true"]).exits(0);
+    let records = world.path().join("leases").join("leases");
+    let record = fs::read_dir(records).unwrap().flatten().next().unwrap().path();
+    fs::write(record, "garbage").unwrap();
+    run(&world, &["--", "true"]).exits(123).complains("billing:nightly");
+}
+
+#[test]
+fn nothing_to_run_or_two_things_is_125_and_says_what_to_type() {
+    let world = World::new();
+    run(&world, &[]).exits(125).complains("'tenure run NAME -- CMD'").complains("--mock");
+    run(&world, &["--mock", "--", "true"]).exits(125).complains("give one of them");
+    world.run(&["run"]).exits(125).complains("'tenure run NAME -- CMD'");
+    run(&world, &["--lock-name", "b", "--", "true"]).exits(125).complains("give one");
+    world.run(&["run", "a b", "--", "true"]).exits(125).complains("a b");
+    world.run(&["run", "tenure:x", "--", "true"]).exits(125).complains("choose another");
+    run(&world, &["--lease-duration", "5", "--", "true"]).exits(125).complains("5s for seconds");
+    let backwards = ["--lease-duration", "1s", "--renew-interval", "2s", "--", "true"];
+    run(&world, &backwards).exits(125).complains("must be shorter than the lease");
+    world
+        .run(&["run", "a", "--store", "memory:", "--", "true"])
+        .exits(125)
+        .complains("one process");
+    let said = run(&world, &["--json", "--mock", "--", "true"]).exits(125).stderr.clone();
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["error"]["kind"], "invalid");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_126_and_one_not_found_127_before_anybody_campaigns() {
+    let world = World::new();
+    for guard in [&[][..], &["--no-guard"]] {
+        let with = |command: &str| run(&world, &[guard, &["--", command]].concat());
+        with("/etc/passwd").exits(126).complains("'/etc/passwd' cannot be run");
+        with("no-such-command").exits(127).complains("'no-such-command' is not found");
+        with("/no/such").exits(127);
+    }
+    assert!(!world.path().join("leases").exists(), "nothing was tried");
+}
+
+#[test]
+fn a_command_that_exec_refuses_is_126_too() {
+    let world = World::new();
+    let script = world.path().join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for guard in [&[][..], &["--no-guard"]] {
+        let ran = run(&world, &[guard, &["--", script.to_str().unwrap()]].concat());
+        ran.exits(126).complains("cannot be run: its interpreter is not found");
+    }
+    nobody_left(&world);
+}
+
+// ---- what the command gets ----
+
+#[test]
+fn the_command_gets_three_variables_of_ours_and_all_of_others() {
+    let world = World::new();
+    for guard in [&[][..], &["--no-guard"]] {
+        let mut command = command(&world, &[guard, &["--", "env"]].concat());
+        command.env("REDIS_URL", "redis://elsewhere").env("TENURE_STOP_WITHIN", "300ms");
+        let ran = Ran::new(command.output().unwrap());
+        ran.exits(0).says("REDIS_URL=redis://elsewhere").says("TENURE_NAME=billing:nightly");
+        let mut ours: Vec<&str> = ran.stdout.lines().filter(|l| l.starts_with("TENURE_")).collect();
+        ours.sort_unstable();
+        let names: Vec<_> = ours.iter().map(|line| line.split('=').next().unwrap()).collect();
+        assert_eq!(names, ["TENURE_CANDIDATE", "TENURE_NAME", "TENURE_TOKEN"]);
+        assert_eq!(ours[0], "TENURE_CANDIDATE=a");
+    }
+}
+
+#[test]
+fn stdin_is_the_commands_and_arguments_are_passed_as_they_are() {
+    let world = World::new();
+    let mut command =
+        command(&world, &["--", "sh", "-c", "cat; printf '%s|' \"$@\"", "x", "a b", "--once"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello ").unwrap();
+    done(child).exits(0).says("hello a b|--once|");
+}
+
+#[test]
+fn signals_are_passed_on_and_how_the_command_takes_them_is_its_affair() {
+    let world = World::new();
+    let script = "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; echo ready; \
+                  while :; do sleep 0.01; done";
+    for guard in [&[][..], &["--no-guard"]] {
+        let mut child = start(&world, &[guard, &["--", "sh", "-c", script]].concat());
+        let stdout = child.stdout.as_mut().unwrap();
+        wait_for(stdout, "ready");
+        signal(&child, Signal::USR1);
+        wait_for(child.stdout.as_mut().unwrap(), "usr1");
+        signal(&child, Signal::TERM);
+        done(child).exits(5).says("term").complains("Released leadership: reason=shutdown");
+    }
+    nobody_left(&world);
+}
+
+#[test]
+fn a_command_that_dies_of_the_signal_we_got_shows_in_our_code() {
+    let world = World::new();
+    let mut child = start(&world, &["--", "sh", "-c", "echo ready; exec sleep 60"]);
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
+    signal(&child, Signal::TERM);
+    done(child).exits(143);
+    nobody_left(&world);
+}
+
+#[test]
+fn interrupted_twice_it_is_killed() {
+    let world = World::new();
+    let mut child =
+        start(&world, &["--", "sh", "-c", "trap '' INT; echo ready; sleep 60; sleep 60"]);
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
+    signal(&child, Signal::INT);
+    // Two that come at once are one.
+    let stderr = child.stderr.take();
+    eventually("it took the first", || world.processes().len() >= 3);
+    std::thread::yield_now();
+    eventually("it is gone after another", || {
+        signal(&child, Signal::INT);
+        world.processes().len() <= 1
+    });
+    drop(stderr);
+    done(child).exits(137);
+}
+
+// ---- how it ends ----
+
+#[test]
+fn what_the_command_leaves_behind_is_ended_before_the_lease_is_given_back() {
+    let world = World::new();
+    let script = "sleep 60 & setsid sleep 60 & (setsid sh -c 'trap \"\" TERM; sleep 60; sleep 60' &) ; exit 3";
+    for guard in [&[][..], &["--no-guard"]] {
+        let timing = ["--stop-within", "300ms"];
+        run(&world, &[guard, &timing, &["--", "sh", "-c", script]].concat()).exits(3);
+        nobody_left(&world);
+    }
+}
+
+#[test]
+fn asked_to_resign_it_stops_the_command_and_waits_for_its_turn() {
+    let place = Place::new();
+    let marks = place.world.path().join("marks");
+    let script = format!("echo $TENURE_TOKEN >> {}; exec sleep 60", marks.display());
+    let child = start(&place.world, &["--", "sh", "-c", &script]);
+    eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
+    let terms = || fs::read_to_string(&marks).unwrap_or_default().lines().count();
+    eventually("it works", || terms() == 1);
+    // Nobody else is there, so it comes back by itself, in a new term.
+    place.run(&["resign", NAME]).exits(0);
+    eventually("it works again", || terms() == 2);
+    signal(&child, Signal::TERM);
+    done(child)
+        .exits(143)
+        .complains("Lost leadership: asked to resign")
+        .complains("Released leadership: reason=asked");
+    let tokens = fs::read_to_string(&marks).unwrap();
+    let tokens: Vec<u64> = tokens.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
+    nobody_left(&place.world);
+}
+
+#[test]
+fn the_hook_runs_when_the_work_has_ended_and_before_the_lease_is_given_back() {
+    let world = World::new();
+    let (marks, lease) = (world.path().join("marks"), world.path().join("leases"));
+    let hook = format!(
+        "echo lost $TENURE_NAME >> {}; {} --lock-dir {} status {NAME} >> {}",
+        marks.display(),
+        env!("CARGO_BIN_EXE_tenure"),
+        lease.display(),
+        marks.display()
+    );
+    let work = format!("echo work >> {}", marks.display());
+    run(&world, &["--on-lose", &hook, "--", "sh", "-c", &work]).exits(0);
+    let marks = fs::read_to_string(marks).unwrap();
+    assert!(marks.starts_with("work\nlost billing:nightly\n"), "{marks}");
+    assert!(marks.contains("billing:nightly  a "), "a still holds it: {marks}");
+}
+
+#[test]
+fn a_hook_that_hangs_is_ended() {
+    let world = World::new();
+    run(&world, &["--on-lose", "sleep 60", "--", "true"]).exits(0);
+    nobody_left(&world);
+}
+
+#[test]
+fn only_the_fit_lead() {
+    let place = Place::new();
+    let fit = place.world.path().join("fit");
+    fs::write(&fit, "").unwrap();
+    let health = format!("test -e {}", fit.display());
+    let gate = ["--health", &health, "--health-every", "50ms", "--health-fails", "2"];
+    let child = start(&place.world, &[&gate[..], &["--", "sleep", "60"]].concat());
+    let leads = || place.run(&["status", NAME]).code == Some(0);
+    eventually("it leads", leads);
+    fs::remove_file(&fit).unwrap();
+    eventually("it does not lead", || !leads());
+    fs::write(&fit, "").unwrap();
+    eventually("it leads again", leads);
+    signal(&child, Signal::TERM);
+    done(child).complains("Lost leadership: the health command fails");
+    nobody_left(&place.world);
+}
+
+// ---- what it says ----
+
+#[test]
+fn beside_a_command_our_lines_say_whose_they_are() {
+    let world = World::new();
+    let ran = run(&world, &["--", "sh", "-c", "echo out; echo err >&2"]);
+    ran.exits(0).complains("err\n");
+    assert_eq!(ran.stdout, "out\n");
+    let leases = world.path().join("leases");
+    let first = format!(
+        "tenure: tenure {}: billing:nightly as a on file:{} (from TENURE_LOCK_DIR), TTL 4s, grade ",
+        env!("CARGO_PKG_VERSION"),
+        leases.display()
+    );
+    assert!(ran.stderr.starts_with(&first), "{}", ran.stderr);
+    let lines: Vec<&str> = ran.stderr.lines().filter(|line| *line != "err").collect();
+    assert!(lines.iter().all(|line| line.starts_with("tenure: ")), "{lines:#?}");
+    assert!(lines[0].ends_with(", this machine only"), "{}", lines[0]);
+    for says in [
+        "✅ [a] Leader election started. Press Ctrl+C to stop",
+        "[a] Successfully acquired leadership (token 1",
+        "🎉 [a] BECAME LEADER - Starting leadership duties",
+        "[a] Released leadership: reason=ended",
+    ] {
+        ran.complains(says);
+    }
+}
+
+#[test]
+fn logs_as_json_are_one_object_a_line_and_quiet_is_quiet() {
+    let world = World::new();
+    let ran = run(&world, &["--log-format", "json", "--", "true"]);
+    let events: Vec<String> = ran.stderr.lines().map(event).collect();
+    assert_eq!(events, ["first", "started", "acquired", "became", "released"]);
+    assert_eq!(run(&world, &["-q", "--", "true"]).exits(0).stderr, "");
+}
+
+fn event(line: &str) -> String {
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["candidate"], "a");
+    line["event"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_mock_counts_on_where_the_last_leader_stopped() {
+    let world = World::new();
+    for count in 1..=2 {
+        let mut child = start(&world, &["--mock", "--heartbeat", "50ms"]);
+        let said =
+            wait_for(child.stderr.as_mut().unwrap(), "👑 [a] Status: LEADER - Heartbeat at ");
+        assert!(said.contains(&format!("[a] poll {count}\n")), "{said}");
+        signal(&child, Signal::INT);
+        done(child).exits(0).complains("Released leadership: reason=shutdown");
+    }
+    nobody_left(&world);
+}
+
+#[test]
+fn without_a_guard_it_says_what_is_lost() {
+    let world = World::new();
+    run(&world, &["--no-guard", "--", "true"]).exits(0).complains("runs on beside the next leader");
+}
+
+#[test]
+fn the_guard_is_for_nobody_to_start() {
+    let world = World::new();
+    world.run(&["guard"]).exits(123).complains("started by 'tenure run', and by nobody else");
+    world.run(&["guard-child"]).exits(125).complains("by nobody else");
+}
+
+/// Reads until `text` has come; returns everything read.
+#[track_caller]
+fn wait_for(from: &mut impl Read, text: &str) -> String {
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    while !String::from_utf8_lossy(&said).contains(text) {
+        let read = from.read(&mut byte).unwrap();
+        assert!(read > 0, "no {text:?} in {}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
