@@ -71,15 +71,21 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
     stage.finish();
 }
 
-/// A signal that the command ignores: it works on in its term, alone, or is made to end.
+/// A signal that the command ignores: it works on in its term, alone, until somebody types Ctrl-C for the second time.
 fn ignore(place: Kind, mode: Mode) {
     let mut stage = Stage::new(place, TTL, mode);
-    let term = stage.settled();
-    stage.contenders[term.who].signal(Signal::TERM);
-    let ended = look(LONG, || stage.contenders[term.who].ended());
-    match ended {
-        Some(_) => _ = stage.next_after(term.token, TTL + SOON),
-        None => assert_eq!(stage.steady().token, term.token, "it works on"),
+    for _ in 0..CYCLES {
+        let term = stage.settled();
+        stage.contenders[term.who].signal(Signal::TERM);
+        pause_until(now() + TTL.saturating_mul(2));
+        assert_eq!(stage.steady().token, term.token, "its lease is renewed as long as it works");
+        for _ in 0..2 {
+            stage.contenders[term.who].signal(Signal::INT);
+            pause_until(now() + Duration::from_millis(50));
+        }
+        assert_eq!(stage.ended(term.who).code(), Some(128 + 9), "it had to be killed");
+        stage.next_after(term.token, SOON);
+        stage.restart(term.who);
     }
     stage.finish();
 }

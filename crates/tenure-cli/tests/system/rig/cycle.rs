@@ -39,7 +39,7 @@ pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
     let term = stage.settled();
     let (struck, frozen) = fault.strike(stage, &term);
     let lingers = !matches!(fault, Fault::Kill | Fault::Term | Fault::Guard);
-    let expiry = if lingers { stage.expiry() } else { None };
+    let expiry = if lingers { stage.expiry(term.token) } else { None };
     let first = stage.next_after(term.token, stage.ttl + PATIENCE).at;
     let mut outcome = Outcome {
         last: stage.last_of(term.token).at,

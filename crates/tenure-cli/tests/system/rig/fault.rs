@@ -4,9 +4,9 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use super::freezer::Frozen;
-use super::processes::{below, signal};
-use super::stage::{Stage, Term};
-use super::time::now;
+use super::processes::{below, is_stopped, signal};
+use super::stage::{PATIENCE, Stage, Term};
+use super::time::{look, now};
 
 /// The names are those of the command line, and `guard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,13 @@ impl Fault {
                 (at, Some(frozen))
             }
             Fault::KillTree => {
-                // Frozen first, so that none of them sees another die.
-                let (frozen, at) = Frozen::new(term.leader, stage.mark());
-                let all = std::iter::once(term.leader).chain(below(term.leader));
-                all.for_each(|pid| signal(pid, Signal::KILL));
-                frozen.thaw();
+                // Stopped first, so that the guard does not see the others die.
+                signal(term.guard, Signal::STOP);
+                look(PATIENCE, || is_stopped(term.guard).then_some(())).expect("it stops");
+                let at = now();
+                signal(term.leader, Signal::KILL);
+                below(term.guard).into_iter().for_each(|pid| signal(pid, Signal::KILL));
+                signal(term.guard, Signal::KILL);
                 (at, None)
             }
             Fault::Cut => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::store::{Scope, Store};
-use tenure::{Lease, Moment, Name};
+use tenure::{Lease, Moment, Name, Token};
 use tokio::runtime::Runtime;
 
 use super::freezer;
@@ -242,11 +242,12 @@ impl Stage {
         found.into_iter().next().transpose()
     }
 
-    /// When the lease runs out unless it is renewed; `None` if nobody has it.
-    pub(crate) fn expiry(&self) -> Option<Moment> {
+    /// When this term's lease runs out unless it is renewed; `None` if it is over.
+    pub(crate) fn expiry(&self, token: u64) -> Option<Moment> {
         let before = now();
         let lease = self.observe().unwrap()?;
-        lease.holder.is_some().then(|| before + lease.left)
+        let same = lease.holder.is_some() && lease.token.map(Token::get) == Some(token);
+        same.then(|| before + lease.left)
     }
 
     pub(crate) fn books(&self) -> Books {
