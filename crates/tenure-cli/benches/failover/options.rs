@@ -11,7 +11,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn read(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
-        let faults = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Guard).collect();
+        let faults = Fault::ALL.into_iter().filter(|fault| fault.is_public()).collect();
         let places = vec![Kind::File, Kind::Redis];
         let mut options = Options { repeats: 50, faults, places };
         while let Some(word) = words.next() {

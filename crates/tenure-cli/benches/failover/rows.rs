@@ -68,7 +68,7 @@ impl Row {
     fn is_slow(&self) -> bool {
         match self.fault {
             Fault::Kill | Fault::Term | Fault::Guard => false,
-            Fault::KillTree => self.place.is_server(),
+            Fault::KillTree | Fault::KillPair => self.place.is_server(),
             Fault::Freeze | Fault::FreezeTree | Fault::Cut => true,
         }
     }
@@ -85,7 +85,7 @@ impl Row {
             (Fault::Freeze, _) => "dead before the deadline, next ≤ lease + 30 ms",
             (Fault::FreezeTree, _) => "dead ≤ 100 ms after the thaw, 0 stale writes",
             (Fault::Cut, _) => "dead before the deadline",
-            (Fault::Guard, _) => "",
+            (Fault::KillPair | Fault::Guard, _) => "",
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             }
             let name = format!("fault::{}::{}", fault.name(), called(place));
             trials.push(trial(name, place, move || match fault {
-                Fault::Guard => guard_alone(place),
+                Fault::Guard => guard_alone(place, Mode::Plain, CYCLES),
                 _ => suffer(place, fault),
             }));
         }
@@ -55,7 +55,7 @@ pub(crate) fn deadline(at: Moment, ttl: Duration) -> Moment {
 
 fn suffer(place: Kind, fault: Fault) {
     let quick = matches!(fault, Fault::Kill | Fault::Term)
-        || fault == Fault::KillTree && place == Kind::File;
+        || matches!(fault, Fault::KillTree | Fault::KillPair) && place == Kind::File;
     let ttl = if quick { LONG } else { TTL };
     let mut stage = Stage::new(place, ttl, Mode::Plain);
     for _ in 0..CYCLES {
@@ -83,7 +83,7 @@ fn suffer(place: Kind, fault: Fault) {
                     stage.fail(&format!("it was dead only {thawed:?} after the thaw"));
                 }
             }
-            Fault::Kill | Fault::KillTree | Fault::Guard => {}
+            Fault::Kill | Fault::KillTree | Fault::KillPair | Fault::Guard => {}
         }
     }
     let (verdict, books) = stage.finish();
@@ -92,10 +92,10 @@ fn suffer(place: Kind, fault: Fault) {
 }
 
 /// The leader ends what the guard has left and starts both again, in the same term or in the next.
-fn guard_alone(place: Kind) {
-    for _ in 0..CYCLES {
+pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
+    for _ in 0..cycles {
         // A stage for each: a guard that dies again and again is started again more slowly.
-        let mut stage = Stage::new(place, LONG, Mode::Plain);
+        let mut stage = Stage::new(place, LONG, mode);
         let term = stage.settled();
         let (at, _) = Fault::Guard.strike(&stage, &term);
         stage.gone(&term.work);

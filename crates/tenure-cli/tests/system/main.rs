@@ -8,9 +8,11 @@
 
 mod rig;
 
+mod early;
 mod faults;
 mod misbehaviour;
 mod outages;
+mod storm;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,9 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let mut trials =
         vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
+    // The longest first.
+    trials.extend(storm::trials());
+    trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(faults::trials());
     trials.extend(misbehaviour::trials());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::faults::{LONG, SOON, TTL, called, deadline};
+use crate::faults::{LONG, SOON, TTL, called, deadline, guard_alone};
 use crate::rig::cycle::cycle;
 use crate::rig::fault::Fault;
 use crate::rig::place::Kind;
@@ -39,6 +39,8 @@ pub(crate) fn trials() -> Vec<Trial> {
                     false => suffer(place, mode, fault),
                 }));
             }
+            let name = format!("child::{}::guard::{}", mode.name(), called(place));
+            trials.push(trial(name, place, move || guard_alone(place, mode, 1)));
             let name = format!("child::{}::lost::{}", mode.name(), called(place));
             trials.push(trial(name, place, move || lose(place, mode)));
         }

@@ -52,7 +52,7 @@ pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
     };
     let who = outcome.term.who;
     match fault {
-        Fault::Kill | Fault::KillTree | Fault::Term => {
+        Fault::Kill | Fault::KillTree | Fault::KillPair | Fault::Term => {
             outcome.code = stage.ended(who).code();
             stage.gone(&outcome.term.work);
             stage.restart(who);

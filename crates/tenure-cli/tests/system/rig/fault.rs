@@ -8,13 +8,15 @@ use super::processes::{below, is_stopped, signal};
 use super::stage::{PATIENCE, Stage, Term};
 use super::time::{look, now};
 
-/// The names are those of the command line, and `guard`.
+/// The names are those of the command line, `kill-pair` and `guard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// SIGKILL to the leader process.
     Kill,
     /// SIGKILL to leader, guard, child and what is below.
     KillTree,
+    /// SIGKILL to leader and guard; the child is left to itself.
+    KillPair,
     /// SIGTERM to the leader process.
     Term,
     /// SIGSTOP to the leader process.
@@ -28,9 +30,10 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 7] = [
+    pub(crate) const ALL: [Fault; 8] = [
         Fault::Kill,
         Fault::KillTree,
+        Fault::KillPair,
         Fault::Term,
         Fault::Freeze,
         Fault::FreezeTree,
@@ -42,12 +45,18 @@ impl Fault {
         match self {
             Fault::Kill => "kill",
             Fault::KillTree => "kill-tree",
+            Fault::KillPair => "kill-pair",
             Fault::Term => "term",
             Fault::Freeze => "freeze",
             Fault::FreezeTree => "freeze-tree",
             Fault::Cut => "cut",
             Fault::Guard => "guard",
         }
+    }
+
+    /// Those that the command line knows.
+    pub(crate) fn is_public(self) -> bool {
+        !matches!(self, Fault::KillPair | Fault::Guard)
     }
 
     /// Lets it happen. The moment is just before.
@@ -66,13 +75,15 @@ impl Fault {
                 let (frozen, at) = Frozen::new(term.leader, stage.mark());
                 (at, Some(frozen))
             }
-            Fault::KillTree => {
+            Fault::KillTree | Fault::KillPair => {
                 // Stopped first, so that the guard does not see the others die.
                 signal(term.guard, Signal::STOP);
                 look(PATIENCE, || is_stopped(term.guard).then_some(())).expect("it stops");
                 let at = now();
                 signal(term.leader, Signal::KILL);
-                below(term.guard).into_iter().for_each(|pid| signal(pid, Signal::KILL));
+                if self == Fault::KillTree {
+                    below(term.guard).into_iter().for_each(|pid| signal(pid, Signal::KILL));
+                }
                 signal(term.guard, Signal::KILL);
                 (at, None)
             }

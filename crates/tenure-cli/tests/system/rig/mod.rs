@@ -5,7 +5,7 @@
 
 pub(crate) mod cycle;
 pub(crate) mod fault;
-mod freezer;
+pub(crate) mod freezer;
 pub(crate) mod history;
 pub(crate) mod judge;
 pub(crate) mod place;

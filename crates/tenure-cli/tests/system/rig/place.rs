@@ -131,8 +131,15 @@ impl Place {
     pub(crate) fn carry(&self, away: bool) {
         let Place::Directory { path, .. } = self else { panic!("no directory") };
         let elsewhere = path.with_file_name("elsewhere");
-        let (from, to) = if away { (path, &elsewhere) } else { (&elsewhere, path) };
-        std::fs::rename(from, to).unwrap();
+        if away {
+            return std::fs::rename(path, elsewhere).unwrap();
+        }
+        // Whoever opened the store meanwhile has made an empty one. Nobody may have led in it.
+        if let Ok(leases) = std::fs::read_dir(path.join("leases")) {
+            assert_eq!(leases.count(), 0, "somebody led in a directory of his own");
+            std::fs::remove_dir_all(path).unwrap();
+        }
+        std::fs::rename(elsewhere, path).unwrap();
     }
 
     pub(crate) fn signal_server(&self, signal: Signal) {

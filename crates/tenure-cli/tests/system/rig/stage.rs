@@ -117,6 +117,17 @@ impl Stage {
         &self.mark
     }
 
+    /// Where a trial may leave what is to be kept if it fails.
+    pub(crate) fn directory(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// The newest term of one of them, if it ever led.
+    pub(crate) fn term_of(&mut self, who: usize) -> Option<u64> {
+        let of_it = |line: &&Line| line.candidate == IDS[who];
+        self.history.lines().iter().filter(of_it).map(|line| line.token).max()
+    }
+
     pub(crate) fn add(&mut self) {
         let process = self.spawn(self.contenders.len());
         self.contenders.push(Contender { id: IDS[self.contenders.len()], process });
@@ -250,6 +261,24 @@ impl Stage {
         same.then(|| before + lease.left)
     }
 
+    /// Waits until somebody has a lease newer than `token`, before he can have done anything with it, and says who.
+    pub(crate) fn granted_after(&self, token: u64) -> (usize, u64) {
+        let end = now() + self.ttl + PATIENCE;
+        while now() < end {
+            // One that cannot be read just now can be a moment later.
+            let lease = self.observe().ok().flatten();
+            let found = lease.and_then(|lease| Some((lease.holder?.id, lease.token?.get())));
+            if let Some((id, granted)) = found
+                && granted > token
+            {
+                let who = self.contenders.iter().position(|each| each.id == id);
+                return (who.expect("one of ours"), granted);
+            }
+            pause(Duration::from_micros(100));
+        }
+        self.fail(&format!("nobody leads after term {token}"));
+    }
+
     pub(crate) fn books(&self) -> Books {
         self.register.books()
     }
@@ -324,6 +353,8 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        // What is frozen does not even die.
+        freezer::thaw(&self.mark);
         processes::exterminate(&self.mark);
         for contender in &mut self.contenders {
             let _ = contender.process.wait();
