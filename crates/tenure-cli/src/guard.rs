@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
-use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, setsid};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal, setsid};
+use tenure::store::file::Locked;
 use tenure::{Clock, Error, Hold, Result};
 use tokio::io::unix::AsyncFd;
 
@@ -126,12 +127,14 @@ impl Watch {
         let Outcome { ended, told } =
             oversee(&mut tree, &mut fuse, &mut self.deaths, &mut orders, death).await;
         // Nothing of the command is left from here on.
+        let _ = self.line.send(&Report::Empty, &[]);
         if let Some(on_lose) = &self.setup.on_lose {
             let hold = self.giving_back.hold();
             Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
         }
         let _ = self.line.send(&Report::Gone { ended, told }, &[]);
         // A leader that lives gives its lease back itself, and hangs up.
+        let mut what = "the leader's process died";
         let dead = tokio::select! {
             biased;
             () = self.leader.death() => true,
@@ -151,15 +154,25 @@ impl Watch {
             // Frozen: it does not believe in its term any more, and its command is gone.
             () = clock.sleep_until(fuse.deadline()) => false,
         };
-        let given = self.giving_back.give().await;
-        self.say(dead, given.as_ref().err());
+        let mut given = self.giving_back.give().await;
+        let in_the_way = given.as_ref().err().and_then(stuck_in_the_way);
+        if !dead {
+            what = "the leader's process is frozen";
+        }
+        if !dead && in_the_way == u32::try_from(self.setup.leader).ok() {
+            what = "the leader's process was frozen in the middle of a change, and killed";
+            // Frozen in the middle of a change: nobody could ever lead before it goes on. It leads no more itself, so its
+            // death costs nothing but a restart.
+            self.leader.kill();
+            self.leader.death().await;
+            given = self.giving_back.give().await;
+        }
+        self.say(what, given.as_ref().err());
         Ok(())
     }
 
-    fn say(&self, dead: bool, failed: Option<&Error>) {
+    fn say(&self, what: &str, failed: Option<&Error>) {
         let candidate = &self.giving_back.hold().candidate;
-        let what =
-            if dead { "the leader's process died" } else { "the leader's process is frozen" };
         let then = match failed {
             None => "released the lease".to_owned(),
             Some(error) => {
@@ -219,6 +232,11 @@ impl Leader {
         Ok(Leader(watched))
     }
 
+    fn kill(&self) {
+        // One that is dead already needs no signal.
+        let _ = pidfd_send_signal(self.0.get_ref(), Signal::KILL);
+    }
+
     async fn death(&self) {
         if self.0.readable().await.is_err() {
             // The runtime is going away; nothing else can make this fail.
@@ -251,6 +269,11 @@ fn inherited_line() -> Result<Line> {
     }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))
+}
+
+/// The process that has locked what we want to give back.
+fn stuck_in_the_way(error: &Error) -> Option<u32> {
+    std::error::Error::source(error)?.downcast_ref::<Locked>()?.by
 }
 
 fn cannot(what: &str, error: &io::Error) -> Error {

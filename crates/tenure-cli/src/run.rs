@@ -24,7 +24,7 @@ use crate::{duration, output};
 
 use lines::Lines;
 pub(crate) use options::RunArgs;
-use options::TimingArgs;
+use options::{ServiceArgs, TimingArgs};
 use term::{After, Crew, Job};
 use ward::Recipe;
 
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
     if let Some(exit) = nothing_to_run(args, run)? {
         return Ok(exit);
     }
+    check_periods(run)?;
     let choice = Choice::of(args)?;
     if choice.url.starts_with("memory:") {
         return Err(Error::invalid(
@@ -76,6 +77,17 @@ fn nothing_to_run(args: &Args, run: &RunArgs) -> Result<Option<Exit>> {
         })),
         ([], true) => Ok(None),
     }
+}
+
+/// What would be done over and over without a pause.
+fn check_periods(run: &RunArgs) -> Result<()> {
+    let ServiceArgs { heartbeat, health_every, .. } = &run.service;
+    for (flag, period) in [("--heartbeat", *heartbeat), ("--health-every", Some(*health_every))] {
+        if period == Some(Duration::ZERO) {
+            return Err(Error::invalid(format!("{flag} must not be zero: give a period like 2s")));
+        }
+    }
+    Ok(())
 }
 
 fn timing_options(timing: &TimingArgs) -> Options {

@@ -89,8 +89,8 @@ pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused>
 
     let mut levels = vec![Level::Variables(&variable), Level::EnvFile(&env_file)];
     levels.extend(file.as_ref().map(Level::File));
-    let Resolved { origins, flags } = resolve::resolve(&chosen, &reader, &levels)?;
-    let said = reader.clone().try_get_matches_from(with_flags(typed, &flags));
+    let Resolved { origins, flags, command } = resolve::resolve(&chosen, &reader, &levels)?;
+    let said = reader.clone().try_get_matches_from(with_flags(typed, &flags, &command));
     let said = said.map_err(|error| together(&error, &chosen, &origins))?;
     let mut args = Args::from_arg_matches(&said)?;
     *json |= args.json;
@@ -142,9 +142,12 @@ fn without_variables(command: Command) -> Command {
 }
 
 /// Flags may stand anywhere before the `--` behind which the wrapped command's own begin.
-fn with_flags(typed: &[OsString], flags: &[OsString]) -> Vec<OsString> {
+fn with_flags(typed: &[OsString], flags: &[OsString], command: &[OsString]) -> Vec<OsString> {
     let (ours, theirs) = typed.split_at(ours(typed));
-    [ours, flags, theirs].concat()
+    match command {
+        [] => [ours, flags, theirs].concat(),
+        command => [ours, flags, &["--".into()], command].concat(),
+    }
 }
 
 /// How much of the command line is ours.

@@ -172,7 +172,9 @@ impl Driver {
     fn watch(&self) -> BoxStream<'static, Change> {
         let names = self.places.iter().flat_map(|place| {
             let name = &place.claim.name;
-            [name.clone(), name.ask()]
+            // Of a lease of our own nobody asks anything.
+            let ask = (!name.is_own()).then(|| name.ask());
+            [Some(name.clone()), ask].into_iter().flatten()
         });
         self.store.watch(&Scope::Names(names.collect()))
     }
@@ -366,7 +368,11 @@ impl Driver {
     }
 
     fn observe_asks(&mut self) {
-        let names = self.places.iter().map(|place| place.claim.name.ask()).collect();
+        let names = self.places.iter().map(|place| &place.claim.name);
+        let names: Vec<Name> = names.filter(|name| !name.is_own()).map(Name::ask).collect();
+        if names.is_empty() {
+            return;
+        }
         let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
         let call = async move {
             let scope = Scope::Names(names);

@@ -55,6 +55,22 @@ impl Name {
         Name(format!("{OWN_PREFIX}ask:{self}").into())
     }
 
+    /// The lease which the candidate `id` of `self` holds on itself while it is there.
+    #[must_use]
+    pub fn node(&self, id: &CandidateId) -> Name {
+        Name(format!("{}{id}", self.nodes()).into())
+    }
+
+    /// How the names of all of those begin. A longer name may begin like this too: see [`present`](crate::presence::present).
+    pub(crate) fn nodes(&self) -> String {
+        format!("{OWN_PREFIX}node:{self}:")
+    }
+
+    /// Whether it is one of Tenure's own.
+    pub fn is_own(&self) -> bool {
+        self.0.starts_with(OWN_PREFIX)
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

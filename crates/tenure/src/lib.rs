@@ -81,6 +81,7 @@
 //! | fence | [`Token`], [`Fence`], and the chapter on [fencing](guide::fencing) |
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](guide::testing) |
 //! | ask something of a leader elsewhere | [`ask`] |
+//! | see who takes part | [`presence`] |
 //! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](guide::parts) |
 //! | handle what goes wrong | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
 //! | read the algorithm | [`election`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
@@ -103,6 +104,7 @@ pub mod guide;
 mod health;
 mod lease;
 pub mod observation;
+pub mod presence;
 mod rng;
 pub mod store;
 pub mod timing;

@@ -99,7 +99,9 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The command could not be started; why.
     Failed(String),
-    /// Nothing of the command is left.
+    /// Nothing of the command is left; what there is to do then is being done.
+    Empty,
+    /// All is done.
     Gone {
         ended: Ended,
         /// It was told to stop, and has not ended by itself.

@@ -52,8 +52,14 @@ impl Lines {
     pub(super) fn released(&self, why: &Why) {
         let id = &self.id;
         let why = match why {
+            // What we gave back then was hardly ours any more.
+            Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => return,
             Why::Shutdown if self.ended.load(Ordering::Relaxed) => "ended",
-            why => word(why),
+            Why::Resigned => "resigned",
+            Why::Asked => "asked",
+            Why::Unhealthy => "unhealthy",
+            Why::Drained => "drain",
+            _ => "shutdown",
         };
         say!(info, id, "released", "[{id}] Released leadership: reason={why}");
     }
@@ -112,19 +118,6 @@ fn reason(why: &Why) -> String {
         Why::Drained => "drained".to_owned(),
         Why::Shutdown => "shutdown".to_owned(),
         other => format!("{other:?}"),
-    }
-}
-
-/// The same in a word, for a lease that was given back.
-fn word(why: &Why) -> &'static str {
-    match why {
-        Why::Unreachable(_) | Why::Paused(_) => "expired",
-        Why::Refused(_) => "refused",
-        Why::Resigned => "resigned",
-        Why::Asked => "asked",
-        Why::Unhealthy => "unhealthy",
-        Why::Drained => "drain",
-        _ => "shutdown",
     }
 }
 

@@ -183,6 +183,7 @@ impl Crew<'_> {
         let clock = Clock::boot();
         let mut known = leadership.deadline();
         let mut stop: Option<Moment> = None;
+        let mut abandoned = false;
         // The deadline may have moved since the guard was told of it.
         ward.order(Order::Deadline(known.as_nanos()));
         loop {
@@ -216,7 +217,10 @@ impl Crew<'_> {
                     watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
-                () = until(patience) => ward.abandon(),
+                () = until(patience), if !abandoned && !ward.is_empty() => {
+                    abandoned = true;
+                    ward.abandon();
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use tenure::{Clock, Leadership, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -41,7 +41,7 @@ pub(super) enum Fate {
 
 /// A command that runs.
 pub(super) enum Ward {
-    Guarded { line: Line, guard: tokio::process::Child, pid: Pid, spared: Spared },
+    Guarded { line: Line, guard: tokio::process::Child, spared: Spared, empty: bool },
     Bare { orders: mpsc::UnboundedSender<Order>, task: JoinHandle<Outcome> },
 }
 
@@ -58,7 +58,7 @@ impl Ward {
     }
 
     /// Passes it on without waiting. Whoever does not take it is as good as dead.
-    pub(super) fn order(&self, order: Order) {
+    pub(super) fn order(&mut self, order: Order) {
         match self {
             Ward::Guarded { line, .. } => {
                 if line.send(&order, &[]).is_err() {
@@ -71,28 +71,35 @@ impl Ward {
     }
 
     /// The guard does not do its duty: without it we get the tree ourselves.
-    pub(super) fn abandon(&self) {
-        if let Ward::Guarded { pid, .. } = self {
-            // Its number is ours: nobody else reaps it.
-            let _ = kill_process(*pid, Signal::KILL);
+    pub(super) fn abandon(&mut self) {
+        if let Ward::Guarded { guard, .. } = self {
+            // One that has ended already needs no signal.
+            let _ = guard.start_kill();
         }
+    }
+
+    /// Nothing of the command is left, as far as we have been told.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self, Ward::Guarded { empty: true, .. })
     }
 
     /// Returns when nothing of the command is left.
     pub(super) async fn end(&mut self) -> Fate {
         match self {
-            Ward::Guarded { line, .. } => {
-                let report = line.receive().await;
-                match report {
-                    Some(Report::Gone { ended, told }) => Fate::Gone(Outcome { ended, told }),
-                    Some(Report::Failed(why)) => Fate::Failed(why),
+            Ward::Guarded { line, empty, .. } => loop {
+                match line.receive().await {
+                    Some(Report::Empty) => *empty = true,
+                    Some(Report::Gone { ended, told }) => {
+                        return Fate::Gone(Outcome { ended, told });
+                    }
+                    Some(Report::Failed(why)) => return Fate::Failed(why),
                     None => {
                         self.abandon();
                         self.clear_up().await;
-                        Fate::Unguarded
+                        return Fate::Unguarded;
                     }
                 }
-            }
+            },
             Ward::Bare { task, .. } => match task.await {
                 Ok(outcome) => Fate::Gone(outcome),
                 Err(error) => Fate::Failed(error.to_string()),
@@ -129,8 +136,7 @@ fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::R
     environment::cleared(&mut command);
     command.stdin(Stdio::from(theirs));
     let guard = tokio::process::Command::from(command).spawn()?;
-    let pid = pid_of(guard.id())?;
-    let spared = Spared::new(pid);
+    let spared = Spared::new(pid_of(guard.id())?);
     let stop_within_ms = u64::try_from(recipe.stop_within.as_millis()).unwrap_or(u64::MAX);
     let deadline = leadership.deadline();
     let mut setup = Setup::new(&recipe.store_url, leadership.hold(), deadline, stop_within_ms);
@@ -140,7 +146,7 @@ fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::R
     let mut files = vec![stdin.as_fd()];
     files.extend(store.liveness());
     line.send(&setup, &files)?;
-    Ok(Ward::Guarded { line, guard, pid, spared })
+    Ok(Ward::Guarded { line, guard, spared, empty: false })
 }
 
 fn bare(recipe: &Recipe, leadership: &Leadership) -> io::Result<Ward> {

@@ -38,9 +38,16 @@ impl Setting<'_> {
         std::iter::once(self.key).chain(self.aliases.iter().copied())
     }
 
+    /// The command that is run: words behind `--`, and a list in `tenure.toml`. No variable can hold such.
+    pub(crate) fn is_command(&self) -> bool {
+        self.arg.is_last_set()
+    }
+
     /// Its variables.
     pub(crate) fn variables(&self) -> impl Iterator<Item = String> {
-        self.keys().map(|key| format!("TENURE_{}", key.replace('-', "_").to_uppercase()))
+        self.keys()
+            .filter(|_| !self.is_command())
+            .map(|key| format!("TENURE_{}", key.replace('-', "_").to_uppercase()))
     }
 
     /// It is there or not, and has no value.
@@ -94,11 +101,15 @@ fn settings(command: &Command, runs: bool) -> Vec<Setting<'_>> {
 }
 
 fn setting(arg: &Arg, runs: bool) -> Option<Setting<'_>> {
+    let id = arg.get_id().as_str();
+    if arg.is_last_set() {
+        return Some(Setting { arg, id, key: id, aliases: Vec::new(), in_file: runs });
+    }
     let key = arg.get_long().filter(|key| !ABOUT_SETTINGS.contains(key))?;
     arg.get_env()?;
     let aliases = arg.get_visible_aliases().unwrap_or_default();
     let in_file = runs || arg.is_global_set();
-    Some(Setting { arg, id: arg.get_id().as_str(), key, aliases, in_file })
+    Some(Setting { arg, id, key, aliases, in_file })
 }
 
 /// Every key that a `tenure.toml` may have, whatever the command: one file serves them all.

@@ -1,6 +1,7 @@
 //! `tenure.toml`: where it is looked for, and what stands in it.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tenure::store::shown;
@@ -50,7 +51,10 @@ impl File {
         let everywhere = Path::new("/etc/tenure").join(NAME);
         for path in [Some(PathBuf::from(NAME)), home, Some(everywhere)].into_iter().flatten() {
             match std::fs::read(&path) {
-                Ok(bytes) => return File::parse(&path, bytes).map(Some),
+                Ok(bytes) => {
+                    check_owner(&path)?;
+                    return File::parse(&path, bytes).map(Some);
+                }
                 Err(error) if is_absent(&path, error.kind()) => {}
                 Err(error) => return Err(super::unreadable(&path, &error)),
             }
@@ -85,6 +89,21 @@ impl File {
             self.path.display()
         )))
     }
+}
+
+/// What merely lies where we stand can name commands to be run: a stranger's is not taken.
+fn check_owner(path: &Path) -> Result<()> {
+    let metadata = std::fs::metadata(path).map_err(|error| super::unreadable(path, &error))?;
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+    let whose = match (ours, metadata.mode() & 0o002) {
+        (true, 0) => return Ok(()),
+        (true, _) => "can be written by everybody (chmod o-w)",
+        (false, _) => "belongs to another user",
+    };
+    Err(Error::invalid(format!(
+        "{} {whose}, so its settings are not taken: if they are meant, name it by --config",
+        path.display()
+    )))
 }
 
 /// Nothing there, or nothing that we can see: the home of somebody else, who has started us.

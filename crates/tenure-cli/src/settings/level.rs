@@ -79,6 +79,12 @@ fn values(setting: &Setting<'_>, value: &Value) -> Result<Vec<OsString>, String>
     match (setting.is_switch(), value) {
         (true, Value::Bool(is)) => Ok(vec![is.to_string().into()]),
         (true, _) => Err("takes true or false".to_owned()),
+        (false, Value::Many(items)) if setting.is_command() && !items.is_empty() => {
+            Ok(items.iter().map(OsString::from).collect())
+        }
+        (false, _) if setting.is_command() => {
+            Err("takes a list of words, as in [\"/opt/backup.sh\", \"--full\"]".to_owned())
+        }
         (false, Value::One(text)) => Ok(vec![text.into()]),
         (false, Value::Many(items)) if setting.is_list() => {
             Ok(items.iter().map(OsString::from).collect())

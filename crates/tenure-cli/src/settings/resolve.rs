@@ -25,6 +25,8 @@ pub(crate) struct Resolved {
     pub(crate) origins: Origins,
     /// As they would be typed.
     pub(crate) flags: Vec<OsString>,
+    /// What would be typed behind `--`.
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Asks the levels, the highest first, for what was not typed. `reader` is the command line that
@@ -35,7 +37,7 @@ pub(crate) fn resolve(
     levels: &[Level<'_>],
 ) -> Result<Resolved> {
     let settings = chosen.settings();
-    let mut resolved = Resolved { origins: typed(chosen), flags: Vec::new() };
+    let mut resolved = Resolved { origins: typed(chosen), flags: Vec::new(), command: Vec::new() };
     for level in levels {
         let mut found = Origins::new();
         for setting in &settings {
@@ -44,7 +46,10 @@ pub(crate) fn resolve(
                 continue;
             }
             if let Some(given) = level.find(setting)? {
-                resolved.flags.extend(flags(chosen, reader, setting, &given)?);
+                match setting.is_command() {
+                    true => resolved.command.clone_from(&given.values),
+                    false => resolved.flags.extend(flags(chosen, reader, setting, &given)?),
+                }
                 found.insert(setting.id.to_owned(), given.origin);
             }
         }

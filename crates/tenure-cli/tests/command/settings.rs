@@ -295,3 +295,39 @@ fn colour_is_for_terminals_unless_somebody_says_otherwise() {
     assert!(!coloured(&[("TENURE_COLOR", "always")], &["--color", "never", "--frobnicate"]));
     assert!(!coloured(&[("NO_COLOR", "1")], &["--color", "auto", "--frobnicate"]));
 }
+
+#[test]
+fn a_file_that_everybody_can_write_is_not_taken_unless_it_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let file = world.path().join("tenure.toml");
+    std::fs::write(&file, "lock-name = \"x\"\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let args = ["run", "--print-config"];
+    world.run(&args).exits(125).complains("tenure.toml can be written by everybody");
+    world
+        .run(&["run", "--print-config", "--config", "tenure.toml"])
+        .exits(0)
+        .says("lock-name = \"x\"");
+}
+
+#[test]
+fn the_command_can_stand_in_the_file_and_what_is_typed_wins() {
+    let world = World::new();
+    let file = world.path().join("tenure.toml");
+    std::fs::write(&file, "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n")
+        .unwrap();
+    let run = |args: &[&str]| {
+        let mut command = world.command(&["run", "-q"]);
+        Ran::new(
+            command.env("TENURE_LOCK_DIR", world.path().join("l")).args(args).output().unwrap(),
+        )
+    };
+    run(&[]).exits(0).says("from the --file\n");
+    run(&["--", "echo", "typed"]).exits(0).says("typed\n");
+    run(&["--print-config"])
+        .exits(0)
+        .says("command = [\"echo\", \"from the\", \"--file\"]  # from tenure.toml line 2");
+    std::fs::write(&file, "lock-name = \"x\"\ncommand = \"echo hi\"\n").unwrap();
+    run(&[]).exits(125).complains("tenure.toml line 2: 'command' takes a list of words");
+}

@@ -40,6 +40,7 @@ type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + 
 #[must_use = "nothing happens before start"]
 pub struct Builder {
     name: String,
+    own: bool,
     id: Option<String>,
     note: String,
     options: Options,
@@ -50,9 +51,15 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// For a lease of Tenure's own.
+    pub(crate) fn own(name: &Name) -> Self {
+        Builder { own: true, ..Builder::new(name.as_str()) }
+    }
+
     pub(super) fn new(name: &str) -> Self {
         Builder {
             name: name.to_owned(),
+            own: false,
             id: None,
             note: String::new(),
             options: Options::default(),
@@ -176,7 +183,7 @@ impl Builder {
     /// # Errors
     /// Invalid: something set here cannot work.
     pub fn launch(self, store: Arc<dyn Store>) -> Result<Election> {
-        let name = Name::new(&self.name)?;
+        let name = if self.own { Name::stored(&self.name)? } else { Name::new(&self.name)? };
         let candidate = match &self.id {
             Some(id) => CandidateId::new(id)?,
             None => CandidateId::generate(),

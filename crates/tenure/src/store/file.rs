@@ -52,6 +52,7 @@ mod watch;
 use directory::Directory;
 pub use filesystem::default_directory;
 use live::Live;
+pub use lock::Locked;
 use pass::{Memory, Pass};
 use rules::{Renewal, Revocation, Save, Verb};
 use sight::Judge;

@@ -12,6 +12,7 @@ use flaky::Flaky;
 use futures_util::StreamExt;
 use tenure::ask::{Reply, Wish, ask};
 use tenure::election::Why;
+use tenure::presence::{Presence, present};
 use tenure::store::Scope;
 use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
 
@@ -326,6 +327,8 @@ async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
     assert!(matches!(lost, Event::LostLeadership { why: Why::Resigned, .. }), "{lost:?}");
     let changed = events.next().await.unwrap();
     assert!(matches!(changed, Event::LeaderChanged { to: None, .. }), "{changed:?}");
+    let released = events.next().await.unwrap();
+    assert!(matches!(released, Event::Released { .. }), "{released:?}");
     // Nobody else is there, so it leads again.
     let changed = events.next().await.unwrap();
     assert!(matches!(&changed, Event::LeaderChanged { to: Some(to), .. } if to == "a"));
@@ -434,4 +437,32 @@ async fn an_idle_waiter_calls_the_store_at_most_one_and_a_half_times_per_ttl() {
     let calls = store.calls() - before;
     assert!((calls as f64) <= 1.5 * ttls + 2.0, "{calls} calls in {ttls:.1} TTLs");
     drop(waiter);
+}
+
+#[tokio::test]
+async fn whoever_is_present_is_seen_under_its_own_name_only() {
+    let store = Flaky::new(&Clock::boot());
+    let (short, long) = (Name::new("a").unwrap(), Name::new("a:b").unwrap());
+    let announce = async |name: &Name, id: &str, note: &str| {
+        let id = CandidateId::new(id).unwrap();
+        Presence::new(name, &id, TTL).note(note).announce(arc(&store)).await.unwrap()
+    };
+    let ids = async |name: &Name| {
+        let nodes = present(store.memory(), name).await.unwrap();
+        nodes.into_iter().map(|node| (node.id.to_string(), node.note)).collect::<Vec<_>>()
+    };
+    let first = announce(&short, "x", "http://x").await;
+    let other = announce(&long, "y", "").await;
+    assert_eq!(ids(&short).await, [("x".to_owned(), "http://x".to_owned())]);
+    assert_eq!(ids(&long).await, [("y".to_owned(), String::new())]);
+    // The same id again is seen once, and when the first goes, it is the second that is seen.
+    let again = announce(&short, "x", "http://again").await;
+    assert!(first.is_seen() && !again.is_seen());
+    assert_eq!(ids(&short).await.len(), 1);
+    first.leave().await;
+    until("the second is seen", || again.is_seen()).await;
+    assert_eq!(ids(&short).await, [("x".to_owned(), "http://again".to_owned())]);
+    again.leave().await;
+    assert!(ids(&short).await.is_empty());
+    drop(other);
 }

@@ -1,6 +1,8 @@
 //! The lock of a name: `flock` on a file that is never unlinked.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -115,12 +117,46 @@ impl Drop for NameLock<'_> {
 }
 
 /// What is said when the lock was busy for too long.
-pub(super) fn busy(directory: &Directory, spot: &Spot, waited: std::time::Duration) -> Error {
-    Error::unavailable(format!(
-        "waited {} ms for the lock {}/{}, which another process holds: is one stopped or hanging? \
-         (see 'lslocks')",
+pub(super) fn busy(directory: &Directory, spot: &Spot, waited: Duration) -> Error {
+    let path = format!("{}/{}", directory.locks.path, spot.shown(&spot.lock()));
+    let by = holder(&path);
+    let whom = by.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+    let message = format!(
+        "waited {} ms for the lock {path}, which {whom} holds: is it stopped or hanging?",
         waited.as_millis(),
-        directory.locks.path,
-        spot.shown(&spot.lock()),
-    ))
+    );
+    Error::unavailable(message).caused_by(Locked { by })
+}
+
+/// The cause of an error about a name that another process has locked, and for longer than it should: it is stopped in
+/// the middle of a change, or hangs in the file system. Nobody can change the name before it goes on or is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Locked {
+    /// Which process, where that can be seen.
+    pub by: Option<u32>,
+}
+
+impl fmt::Display for Locked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            Some(pid) => write!(f, "locked by process {pid}"),
+            None => f.write_str("locked by another process"),
+        }
+    }
+}
+
+impl std::error::Error for Locked {}
+
+/// The process that has locked the file at `path`, as the kernel lists it.
+fn holder(path: &str) -> Option<u32> {
+    let stat = rustix::fs::stat(path).ok()?;
+    let (dev, ino) = (stat.st_dev, stat.st_ino);
+    let file = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`, and lines of those that wait, with an arrow.
+    std::fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let held = words.next()? == "FLOCK";
+        let pid = words.nth(2)?;
+        (held && words.next()? == file).then(|| pid.parse().ok()).flatten()
+    })
 }

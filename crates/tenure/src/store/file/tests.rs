@@ -229,6 +229,20 @@ async fn a_lock_file_replaced_while_it_is_held_spoils_what_was_done_under_it() {
 }
 
 #[tokio::test]
+async fn whoever_is_in_the_way_is_named() {
+    use std::error::Error as _;
+    let scratch = Scratch::new();
+    let (a, b) = (scratch.open().await, scratch.open().await);
+    let ours = hold(&a, &claim("a", LONG)).await;
+    let _stuck = lock(&b.0.directory).expect("free");
+    let answer = a.release(&[Release::from(ours)]).await.unwrap().remove(0).unwrap_err();
+    assert_eq!(answer.kind(), Kind::Unavailable);
+    let locked = answer.source().and_then(|source| source.downcast_ref::<Locked>());
+    assert_eq!(locked, Some(&Locked { by: Some(std::process::id()) }), "{answer}");
+    assert!(answer.to_string().contains(&format!("process {}", std::process::id())), "{answer}");
+}
+
+#[tokio::test]
 async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
