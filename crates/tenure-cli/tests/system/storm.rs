@@ -56,8 +56,8 @@ struct Storm {
     place: Kind,
     dice: Dice,
     outage: Option<(Moment, Outage)>,
-    /// When one of them was last started.
-    started: Moment,
+    /// When each was last started.
+    started: [Moment; 3],
     log: File,
 }
 
@@ -66,7 +66,7 @@ fn storm(place: Kind) {
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let dice = Dice(now().as_nanos() | 1);
     let plights = [None, None, None];
-    let mut storm = Storm { stage, place, dice, plights, outage: None, started: now(), log };
+    let mut storm = Storm { stage, place, dice, plights, outage: None, started: [now(); 3], log };
     let end = now() + LASTS;
     let mut next = now();
     let mut struck = 0;
@@ -97,7 +97,7 @@ impl Storm {
         }
         let newest = (0..3).max_by_key(|who| self.stage.term_of(*who)).unwrap_or(0);
         let who = if self.dice.roll(3) > 0 { newest } else { self.dice.roll(3) };
-        if self.plights[who].is_some() {
+        if self.plights[who].is_some() || self.is_young(who) {
             return false;
         }
         let pid = self.stage.contenders[who].pid();
@@ -139,10 +139,14 @@ impl Storm {
         true
     }
 
+    /// Whether it may not have opened its directory yet. Whoever does that where there is none makes one, and leads in it
+    /// beside those who use the old one.
+    fn is_young(&self, who: usize) -> bool {
+        !self.place.is_server() && now() < self.started[who] + STARTING
+    }
+
     fn strike_store(&mut self) -> bool {
-        // Whoever starts where there is no directory makes one, and leads in it beside those who use the old one.
-        let starting = !self.place.is_server() && now() < self.started + STARTING;
-        if self.outage.is_some() || starting {
+        if self.outage.is_some() || (0..3).any(|who| self.is_young(who)) {
             return false;
         }
         let outage = match (self.place.is_server(), self.dice.roll(2)) {
@@ -181,7 +185,7 @@ impl Storm {
                 Plight::Ended => {
                     self.stage.ended(who);
                     self.stage.restart(who);
-                    self.started = now();
+                    self.started[who] = now();
                 }
                 Plight::Stopped => self.stage.contenders[who].signal(Signal::CONT),
                 Plight::CutOff => self.stage.place.cable(who).mend(),
