@@ -29,20 +29,19 @@ const MODES: [Mode; 7] = [
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for mode in MODES {
-        for place in [Kind::File, Kind::Cabled] {
-            for fault in [Fault::Kill, Fault::Term, Fault::Freeze] {
-                let name = format!("child::{}::{}::{}", mode.name(), fault.name(), called(place));
-                let deaf = fault == Fault::Term && !mode.heeds_signals();
-                trials.push(trial(name, place, move || match deaf {
-                    true => ignore(place, mode),
-                    false => suffer(place, mode, fault),
-                }));
+    // Modes innermost: those with many processes do not run side by side, which would be one more fault.
+    for place in [Kind::File, Kind::Cabled] {
+        for end in [
+            End::Fault(Fault::Kill),
+            End::Fault(Fault::Term),
+            End::Fault(Fault::Freeze),
+            End::Fault(Fault::Guard),
+            End::Loss,
+        ] {
+            for mode in MODES {
+                let name = format!("child::{}::{}::{}", mode.name(), end.name(), called(place));
+                trials.push(trial(name, place, move || end.befall(place, mode)));
             }
-            let name = format!("child::{}::guard::{}", mode.name(), called(place));
-            trials.push(trial(name, place, move || guard_alone(place, mode, 1)));
-            let name = format!("child::{}::lost::{}", mode.name(), called(place));
-            trials.push(trial(name, place, move || lose(place, mode)));
         }
     }
     for place in [Kind::File, Kind::Redis] {
@@ -52,6 +51,32 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// How a term ends.
+#[derive(Clone, Copy)]
+enum End {
+    Fault(Fault),
+    /// The leader can renew no more.
+    Loss,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            End::Fault(fault) => fault.name(),
+            End::Loss => "lost",
+        }
+    }
+
+    fn befall(self, place: Kind, mode: Mode) {
+        match self {
+            End::Loss => lose(place, mode),
+            End::Fault(Fault::Guard) => guard_alone(place, mode, 1),
+            End::Fault(Fault::Term) if !mode.heeds_signals() => ignore(place, mode),
+            End::Fault(fault) => suffer(place, mode, fault),
+        }
+    }
 }
 
 fn suffer(place: Kind, mode: Mode, fault: Fault) {
