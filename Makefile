@@ -6,7 +6,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-race test-coverage lint bench servers deps
+.PHONY: help demo run run-node1 run-node2 run-node3 demo-parallel kill-demo test test-race test-coverage lint bench servers deps
 
 # `make test STORES=all` fetches every server and lets no test go without.
 STORES ?=
@@ -19,6 +19,55 @@ help: ## this list
 
 demo: ## three processes, one leads: it is killed, stopped, frozen, and another takes over
 	cargo run --release -- demo
+
+# One election to play with: a count every five seconds, and a line a second about where each stands.
+NODE_ID ?= node-1
+NODE = cargo run --release --quiet -- run leader-election-demo --mock \
+    --lease-duration 10s --retry-period 2s --heartbeat 1s
+
+# Every exec keeps the process, so that the number in the file is the node's own.
+run: ## one node of an election, NODE_ID=node-1; run-node1, run-node2, run-node3 for three terminals
+	@mkdir -p target/demo
+	cargo build --release
+	echo "$$$$" >"target/demo/$(NODE_ID).pid"
+	exec $(NODE) --node-id "$(NODE_ID)"
+
+run-node1 run-node2 run-node3: run-node%:
+	@$(MAKE) --no-print-directory run NODE_ID=node-$*
+
+# A shell's background ignores Ctrl-C, so the nodes are told to end by name; sed stays for what they say last.
+demo-parallel: ## three nodes of that election at once, until Ctrl-C
+	@mkdir -p target/demo
+	cargo build --release
+	trap 'exec 2>/dev/null; kill $$(jobs -pr) || true; wait' EXIT
+	trap 'exit 0' INT TERM
+	for node in node-1 node-2 node-3; do
+	    (
+	        exec > >(trap "" INT TERM; exec sed -u "s/^/$$node | /") 2>&1
+	        echo "$$BASHPID" >"target/demo/$$node.pid"
+	        exec $(NODE) --node-id "$$node"
+	    ) &
+	done
+	# The shell would tell of each one that was killed.
+	exec 2>/dev/null
+	wait
+
+# By number, and only one that was started by the targets above.
+kill-demo: ## kill -9 the leader of that election; another one goes on
+	@leader=$$(cargo run --release --quiet -- status leader-election-demo --json |
+	    sed -nE 's/.*"currentLeader":"([^"]*)".*/\1/p') || true
+	if [[ -z $$leader ]]; then
+	    echo "nobody leads leader-election-demo here; in another terminal: make demo-parallel" >&2
+	    exit 1
+	fi
+	pid=$$(cat "target/demo/$$leader.pid" 2>/dev/null) || true
+	if [[ -z $$pid ]] || ! tr '\0' ' ' <"/proc/$$pid/cmdline" 2>/dev/null |
+	    grep -q "run leader-election-demo .*--node-id $$leader "; then
+	    echo "$$leader leads, and was not started here by make" >&2
+	    exit 1
+	fi
+	echo "kill -9 $$pid, which is $$leader"
+	kill -9 "$$pid"
 
 # Only stdout goes through the pipe: cargo's own words stay as they are, and what the log holds is
 # what the test binaries said. With pipefail, the pipe's status is cargo's.

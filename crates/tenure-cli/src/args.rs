@@ -148,8 +148,14 @@ fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let secret = typed.iter().any(|arg| shown(arg) != *arg);
+    // A word where none is expected is most often the command.
+    let stray = error.kind() == ErrorKind::UnknownArgument && typed.iter().any(|arg| arg == "run");
+    let hint = "the command stands behind '--', as in 'tenure run NAME -- CMD ARG'";
     if !secret && !json {
         let _ = error.print();
+        if stray {
+            output::tell("invalid", &format!("\n  {hint}"), json);
+        }
         return Exit::Usage;
     }
     // A URL in the wrong place is quoted by clap, password and all.

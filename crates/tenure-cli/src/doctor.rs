@@ -121,7 +121,7 @@ fn summary(report: &Report, lease: Option<&Finding>) -> String {
         return format!("Nobody can lead '{}' as it is: why is said above.", lease.name);
     }
     match (count(Verdict::Bad), count(Verdict::Weak)) {
-        (0, 0) => "All is well.".to_owned(),
+        (0, 0) => "The store is well.".to_owned(),
         (0, weak) => format!("Usable, with {weak} weak point(s), named above."),
         (bad, _) => format!("Not usable as it is: {bad} check(s) failed, named above."),
     }

@@ -29,7 +29,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal, setsid};
 use tenure::store::file::Locked;
-use tenure::{Clock, Error, Hold, Result};
+use tenure::{Clock, Error, Hold, Moment, Result};
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use child::run as run_child;
@@ -133,11 +133,10 @@ impl Watch {
             Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
         }
         let _ = self.line.send(&Report::Gone { ended, told }, &[]);
-        // A leader that lives gives its lease back itself, and hangs up.
+        // A leader that lives gives its lease back itself, and says so before it may end.
         let mut what = "the leader's process died";
         let dead = tokio::select! {
             biased;
-            () = self.leader.death() => true,
             dismissed = hung_up(&self.line) => {
                 let followed = async {
                     tokio::select! {
@@ -151,8 +150,9 @@ impl Watch {
                 }
                 true
             }
+            () = self.leader.death() => true,
             // Frozen: it does not believe in its term any more, and its command is gone.
-            () = clock.sleep_until(fuse.deadline()) => false,
+            () = believed_no_more(&clock, fuse.deadline()) => false,
         };
         let mut given = self.giving_back.give().await;
         let in_the_way = given.as_ref().err().and_then(stuck_in_the_way);
@@ -184,7 +184,13 @@ impl Watch {
             Log::Silent => {}
             Log::Text => eprintln!("tenure: {text}"),
             Log::Json => {
-                let line = serde_json::json!({"level": "WARN", "candidate": candidate.as_str(), "message": text});
+                let line = serde_json::json!({
+                    "timestamp": crate::time::now(),
+                    "level": "WARN",
+                    "message": text,
+                    "candidate": candidate.as_str(),
+                    "event": "guard",
+                });
                 eprintln!("{line}");
             }
         }
@@ -250,6 +256,14 @@ struct OverTheLine<'a>(&'a Line);
 impl Orders for OverTheLine<'_> {
     async fn next(&mut self) -> Option<Order> {
         self.0.receive().await
+    }
+}
+
+/// Returns at the deadline; never after a refusal, when there is nothing to give back, and a leader that has told us so.
+async fn believed_no_more(clock: &Clock, deadline: Moment) {
+    match deadline {
+        Moment::NEVER => std::future::pending().await,
+        deadline => clock.sleep_until(deadline).await,
     }
 }
 

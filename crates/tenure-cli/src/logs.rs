@@ -68,6 +68,14 @@ pub(crate) const LINE: &str = "line";
 /// The target of what the library says of its own events; where we show those, it is for those who debug.
 const EVENT: &str = "tenure::event";
 
+/// Beside a command, every line of ours begins in a way that tells it from the command's.
+pub(crate) fn prefix(args: &Args) -> &'static str {
+    match &args.command {
+        Command::Run(run) if !run.work.command.is_empty() => "tenure: ",
+        _ => "",
+    }
+}
+
 /// Starts logging, the same on a terminal and in a pipe. What is logged is written when this is dropped.
 #[must_use]
 pub(crate) fn start(args: &Args) -> Queue {
@@ -78,10 +86,7 @@ pub(crate) fn start(args: &Args) -> Queue {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    let (beside_a_command, shows_events) = match &args.command {
-        Command::Run(run) => (!run.work.command.is_empty(), true),
-        _ => (false, false),
-    };
+    let shows_events = matches!(args.command, Command::Run(_));
     let twice = shows_events && level < LevelFilter::DEBUG;
     let filter = filter_fn(move |event| !twice || event.target() != EVENT);
     let (queue, writer) = queue::start();
@@ -89,7 +94,7 @@ pub(crate) fn start(args: &Args) -> Queue {
     let registry = tracing_subscriber::registry().with(level);
     match args.log_format {
         Format::Text => {
-            let text = Text { prefix: if beside_a_command { "tenure: " } else { "" } };
+            let text = Text { prefix: prefix(args) };
             registry.with(layer.event_format(text).with_filter(filter)).init();
         }
         Format::Json => {

@@ -59,7 +59,7 @@ fn run(args: &Args) -> Exit {
         Command::Completions { shell } => pages::completions(*shell),
         Command::Man(man) => pages::man(man),
     };
-    done.unwrap_or_else(|error| output::failed(&error, args.json))
+    done.unwrap_or_else(|error| output::failed_beside(logs::prefix(args), &error, args.json))
 }
 
 /// One thread is enough for what we do ourselves; renewals have their own.

@@ -62,7 +62,13 @@ struct Said<'a> {
 
 /// Tells of an error on stderr and gives its exit code.
 pub(crate) fn failed(error: &Error, json: bool) -> Exit {
-    tell(error.kind().as_str(), &error.to_string(), json);
+    failed_beside("", error, json)
+}
+
+/// The same where a line has to say whose it is; in JSON it needs not.
+pub(crate) fn failed_beside(prefix: &str, error: &Error, json: bool) -> Exit {
+    let prefix = if json { "" } else { prefix };
+    tell(error.kind().as_str(), &format!("{prefix}{error}"), json);
     error.kind().into()
 }
 

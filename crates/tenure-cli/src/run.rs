@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::election::Why;
+use tenure::election::Phase;
 use tenure::timing::{Options, Timing};
 use tenure::{CandidateId, Clock, Election, Error, Event, Kind, Name, Result, Store};
 
@@ -29,7 +29,7 @@ use term::{After, Crew, Job};
 use ward::Recipe;
 
 /// The first line waits so long for the store to say what it promises.
-const FIRST_LINE: Duration = Duration::from_millis(500);
+const FIRST_LINE: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
     let name = name(run)?;
@@ -72,7 +72,8 @@ fn nothing_to_run(args: &Args, run: &RunArgs) -> Result<Option<Exit>> {
             Err(Error::invalid("--mock and a command are two kinds of work: give one of them"))
         }
         ([command, ..], false) => Ok(check_program(command).err().map(|refusal| {
-            output::tell("invalid", &refusal.sentence, args.json);
+            let prefix = if args.json { "" } else { logs::prefix(args) };
+            output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
             refusal.exit
         })),
         ([], true) => Ok(None),
@@ -111,6 +112,7 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
     let timing = Timing::new(&timing_options(&run.timing), &store.limits())?;
     let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
     let lines = Lines::new(&id);
+    first_line(name, &id, choice, &*store, &timing).await;
     if run.work.no_guard && !run.work.command.is_empty() {
         lines.trouble(
             "--no-guard: if this process is killed or frozen, the command runs on beside the next leader",
@@ -122,7 +124,6 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
         Some(Duration::ZERO) => builder.try_start(store.clone()).await?,
         _ => builder.launch(store.clone())?,
     };
-    first_line(name, &id, choice, &*store, &timing).await;
     lines.started();
     let chatter = tokio::spawn(chat(election.events(), lines.clone()));
     let election = Arc::new(election);
@@ -131,7 +132,7 @@ async fn campaign(args: &Args, run: &RunArgs, name: &Name, choice: &Choice) -> R
         .heartbeat
         .map(|every| tokio::spawn(beat(Arc::clone(&election), lines.clone(), every)));
     let crew = Crew {
-        job: job(args, run, choice, &timing),
+        job: job(args, run, choice, &*store, &timing),
         election: &election,
         store: &*store,
         lines: &lines,
@@ -167,13 +168,23 @@ fn builder(run: &RunArgs, name: &Name, id: &CandidateId) -> tenure::Builder {
     builder
 }
 
-fn job(args: &Args, run: &RunArgs, choice: &Choice, timing: &Timing) -> Job {
+/// What the guard opens: the very directory that we use, and not a new one where that was moved away from.
+fn guards_url(choice: &Choice, store: &dyn Store) -> String {
+    if !choice.url.starts_with("file:") {
+        return choice.url.clone();
+    }
+    let url = store.url();
+    let and = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{and}create=0")
+}
+
+fn job(args: &Args, run: &RunArgs, choice: &Choice, store: &dyn Store, timing: &Timing) -> Job {
     if run.work.mock {
         return Job::Mock { on_lose: run.service.on_lose.clone() };
     }
     Job::Command(Recipe {
         command: run.work.command.clone(),
-        store_url: choice.url.clone(),
+        store_url: guards_url(choice, store),
         stop_within: timing.stop_within,
         on_lose: run.service.on_lose.clone(),
         log: match (logs::level(args), args.log_format) {
@@ -217,11 +228,17 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
     }
     let status = crew.election.status();
     if status.store_reachable != Some(true) {
-        let error = status.last_error.unwrap_or_else(|| Error::unavailable("no answer in time"));
-        return Err(error);
+        let why = status.last_error.map_or("no answer".to_owned(), |error| error.to_string());
+        let wait = duration::shown(wait);
+        return Err(Error::unavailable(format!("gave up after --wait {wait}: {why}")));
     }
-    let led =
-        status.current_leader.map_or("nobody leads yet".to_owned(), |by| format!("{by} leads"));
+    let led = match (status.state, status.current_leader) {
+        (Phase::Acquiring, _) => {
+            "held it without leading, because somebody else may still be at work".to_owned()
+        }
+        (_, Some(by)) => format!("{by} leads"),
+        (_, None) => "nobody leads yet".to_owned(),
+    };
     let wait = duration::shown(wait);
     crew.lines.trouble(&format!("Gave up after --wait {wait}: {led}"));
     Ok(Exit::WaitedInVain)
@@ -255,13 +272,19 @@ async fn first_line(
 
 /// Tells of what is not told where it happens.
 async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines: Lines) {
-    let (mut why, mut answered) = (Why::Shutdown, false);
+    // Why the term before ended, if there was one.
+    let (mut why, mut answered) = (None, false);
     while let Some(event) = events.next().await {
         match event {
             // A store that refuses us from the first is the end, and told there.
             Event::StoreUnreachable(error) if error.kind() != Kind::Unavailable && !answered => {}
-            Event::LostLeadership { why: lost, .. } => why = lost,
-            Event::Released { .. } => lines.released(&why),
+            Event::LostLeadership { why: lost, .. } => why = Some(lost),
+            // What was held without leading is nobody's concern.
+            Event::Released { .. } => {
+                if let Some(why) = why.take() {
+                    lines.released(&why);
+                }
+            }
             Event::LeaderChanged { to: Some(leader), .. } => lines.leads(&leader),
             Event::StoreUnreachable(error) => lines.unreachable(&error),
             Event::StoreBack => {

@@ -162,6 +162,11 @@ impl Machine {
         }
     }
 
+    /// Does not campaign before an [`Event::Health`] says that it is fit.
+    pub fn begin_unfit(&mut self) {
+        self.healthy = false;
+    }
+
     /// Takes one event at `now` and adds what is to be done to `out`.
     pub fn step(&mut self, now: Moment, event: Event, out: &mut Vec<Action>) {
         // The clock first: a success that comes after the time to stop revives nothing.
@@ -492,6 +497,8 @@ impl Machine {
             return;
         };
         let by = lease.holder.as_ref().map(|holder| holder.id.clone());
+        // Revoked, or taken by a namesake: the loss itself tells of it.
+        self.warned_same_id |= by.as_deref() == Some(self.candidate.as_str());
         match term.part {
             Part::Leading => self.lose(trip.back, Why::Refused(by), Moment::NEVER, out),
             // Its work is stopping already, but it must not have effects any more.

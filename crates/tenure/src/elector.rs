@@ -235,7 +235,7 @@ impl Driver {
                 let Asked { token, ask, answer } = asked;
                 if this.last_ask < Some(token) {
                     this.last_ask = Some(token);
-                    tracing::info!(name = %this.claim.name, ?ask, "asked");
+                    tracing::debug!(name = %this.claim.name, ?ask, "asked");
                     self.step(place, MachineEvent::Asked(ask));
                     self.batch.answers.extend(answer);
                 }

@@ -24,10 +24,11 @@ impl Default for HealthGate {
     }
 }
 
-/// Counts the answers. A candidate begins fit.
+/// Counts the answers. A candidate begins unfit, and the first answer counts at once: nobody leads before it was asked.
 #[derive(Debug)]
 pub(crate) struct Hysteresis {
     gate: HealthGate,
+    asked: bool,
     fit: bool,
     /// Answers in a row against what it is now.
     against: u32,
@@ -35,16 +36,21 @@ pub(crate) struct Hysteresis {
 
 impl Hysteresis {
     pub(crate) fn new(gate: HealthGate) -> Self {
-        Hysteresis { gate, fit: true, against: 0 }
+        Hysteresis { gate, asked: false, fit: false, against: 0 }
     }
 
     /// Takes one answer; returns what it has become if that changed.
     pub(crate) fn take(&mut self, good: bool) -> Option<bool> {
         if good == self.fit {
+            self.asked = true;
             self.against = 0;
             return None;
         }
         self.against += 1;
+        if !std::mem::replace(&mut self.asked, true) {
+            (self.fit, self.against) = (good, 0);
+            return Some(good);
+        }
         let needed = if self.fit { self.gate.fails } else { self.gate.passes };
         if self.against < needed.max(1) {
             return None;
@@ -60,12 +66,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_first_answer_counts_at_once_and_a_bad_one_like_any_other() {
+        let mut gate = Hysteresis::new(HealthGate::default());
+        let answers = [false, true, false, true, true];
+        let changes: Vec<_> = answers.iter().map(|good| gate.take(*good)).collect();
+        assert_eq!(changes, [None, None, None, None, Some(true)]);
+    }
+
+    #[test]
     fn it_takes_three_in_a_row_to_fall_and_two_to_rise() {
         let mut gate = Hysteresis::new(HealthGate::default());
         let answers =
             [true, false, false, true, false, false, false, false, true, false, true, true];
         let changes: Vec<_> = answers.iter().map(|good| gate.take(*good)).collect();
         let mut expected = [None; 12];
+        expected[0] = Some(true);
         expected[6] = Some(false);
         expected[11] = Some(true);
         assert_eq!(changes, expected);

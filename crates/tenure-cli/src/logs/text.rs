@@ -10,7 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::LINE;
 
-/// Beside a command, every line of ours begins in a way that tells it from the command's.
+/// The format, with what every line begins with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
     pub(super) prefix: &'static str,
@@ -52,6 +52,8 @@ impl Visit for Parts {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
+            // One process is about one of these, and its first line has said which.
+            "name" | "candidate" => {}
             name => self.fields += &format!(" {name}={value:?}"),
         }
     }

@@ -41,7 +41,7 @@ impl Lines {
 
     pub(super) fn lost(&self, why: &Why) {
         let id = &self.id;
-        say!(info, id, "lost", "[{id}] Lost leadership: {}", reason(why));
+        say!(info, id, "lost", "[{id}] Lost leadership: {}", reason(why, id));
     }
 
     /// The work has come to its end by itself: that is why we shut down.
@@ -103,13 +103,16 @@ impl Lines {
 }
 
 /// Why a term ended, in words.
-fn reason(why: &Why) -> String {
+fn reason(why: &Why, id: &CandidateId) -> String {
     match why {
         Why::Unreachable(since) => format!("store unreachable since {}", time_of_day(*since)),
         Why::Paused(time) => format!(
-            "this process did not run for {}, and its time ran out",
+            "this process did not run for up to {}, and its time ran out",
             crate::duration::shown(*time)
         ),
+        Why::Refused(Some(by)) if by == id.as_str() => {
+            "revoked, or taken by another candidate with this id".to_owned()
+        }
         Why::Refused(Some(by)) => format!("the store says that it is led by {by}"),
         Why::Refused(None) => "the store says that it is not ours any more".to_owned(),
         Why::Resigned => "resigned".to_owned(),

@@ -14,7 +14,7 @@ use super::mock;
 use super::ward::{Fate, Recipe, Ward};
 
 /// Asked to stop while the lease can still be renewed, a command has at least so long.
-const UNHURRIED: Duration = Duration::from_secs(10);
+const UNHURRIED: Duration = Duration::from_secs(5);
 /// A guard gets so long to kill, and at least so long to carry out any order, before we do its duty.
 const GUARD_KILLS: Duration = Duration::from_millis(100);
 const GUARD_REACTS: Duration = Duration::from_millis(50);
@@ -156,6 +156,12 @@ impl Crew<'_> {
         };
         let fate = self.attend(&mut ward, leadership, signals, watch).await;
         ward.dismiss();
+        if !recipe.guarded
+            && let Some(on_lose) = &recipe.on_lose
+        {
+            let hold = leadership.hold();
+            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+        }
         match fate {
             Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),
             // Signalled to end, and then out of time: how it ended is still its own answer.

@@ -40,6 +40,7 @@ pub(super) enum Fate {
 }
 
 /// A command that runs.
+#[allow(clippy::large_enum_variant)] // There is one of it.
 pub(super) enum Ward {
     Guarded { line: Line, guard: tokio::process::Child, spared: Spared, empty: bool },
     Bare { orders: mpsc::UnboundedSender<Order>, task: JoinHandle<Outcome> },

@@ -112,6 +112,7 @@ fn nothing_to_run_or_two_things_is_125_and_says_what_to_type() {
     run(&world, &["--mock", "--", "true"]).exits(125).complains("give one of them");
     world.run(&["run"]).exits(125).complains("'tenure run NAME -- CMD'");
     run(&world, &["--lock-name", "b", "--", "true"]).exits(125).complains("give one");
+    world.run(&["run", "a", "true"]).exits(125).complains("'tenure run NAME -- CMD ARG'");
     world.run(&["run", "a b", "--", "true"]).exits(125).complains("a b");
     world.run(&["run", "tenure:x", "--", "true"]).exits(125).complains("choose another");
     run(&world, &["--lease-duration", "5", "--", "true"]).exits(125).complains("5s for seconds");
@@ -285,6 +286,38 @@ fn a_hook_that_hangs_is_ended() {
     let world = World::new();
     run(&world, &["--on-lose", "sleep 60", "--", "true"]).exits(0);
     nobody_left(&world);
+}
+
+#[test]
+fn without_a_guard_the_hook_runs_too() {
+    let world = World::new();
+    let mark = world.path().join("mark");
+    let hook = format!("touch {}", mark.display());
+    run(&world, &["--no-guard", "--on-lose", &hook, "--", "true"]).exits(0);
+    assert!(mark.exists());
+}
+
+#[test]
+fn revoked_it_says_so_and_blames_nobody_else() {
+    let place = Place::new();
+    let child = start(&place.world, &["--once", "--", "sleep", "60"]);
+    eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
+    place.run(&["revoke", NAME, "--yes"]).exits(0);
+    let ran = done(child);
+    ran.exits(121)
+        .complains("Lost leadership: revoked, or taken by another candidate with this id");
+    for never in ["ids should be unique", "frozen", "died"] {
+        assert!(!ran.stderr.contains(never), "{}", ran.stderr);
+    }
+    nobody_left(&place.world);
+}
+
+#[test]
+fn a_candidate_that_was_never_fit_never_leads() {
+    let world = World::new();
+    let gate = ["--health", "false", "--health-every", "50ms", "--wait", "500ms"];
+    let ran = run(&world, &[&gate[..], &["--", "echo", "ran"]].concat());
+    assert_eq!(ran.exits(120).stdout, "");
 }
 
 #[test]

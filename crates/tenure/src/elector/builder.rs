@@ -144,7 +144,7 @@ impl Builder {
         self
     }
 
-    /// Leads only while `check` says `true`; a check that takes longer than the gate's period counts as `false`.
+    /// Leads only while `check` says `true`, and not before it was asked for the first time; a check that takes longer than the gate's period counts as `false`.
     pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -195,8 +195,12 @@ impl Builder {
         let rank = self.priority.min(0).unsigned_abs();
         let seed = entropy::random_u128();
         let clock = self.clock;
-        let machine =
+        let mut machine =
             Machine::new(name.clone(), candidate.clone(), timing.clone(), rank, seed, clock.now());
+        if self.health.is_some() {
+            // Fit only when it has been asked.
+            machine.begin_unfit();
+        }
         let mut claim = Claim::new(name, candidate, Nonce::from_bits(0), timing.ttl);
         claim.note = Note::new(&self.note)?;
         claim.ends_with_process = self.ends_with_process;

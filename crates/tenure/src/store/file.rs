@@ -63,6 +63,8 @@ use sight::Judge;
 pub struct Options {
     /// Also on a file system whose locks are not known to exclude. The store is then of grade C.
     pub force: bool,
+    /// Only a directory that is there. One that was moved away is not made anew by somebody who comes later.
+    pub existing: bool,
 }
 
 impl Options {
@@ -70,6 +72,13 @@ impl Options {
     #[must_use]
     pub fn force(mut self) -> Self {
         self.force = true;
+        self
+    }
+
+    /// The same, making nothing.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.existing = true;
         self
     }
 }
@@ -115,8 +124,8 @@ impl FileStore {
 
     pub(super) async fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
         let mut options = Options::default();
-        for (key, value) in url.options(&["force"])? {
-            options.force = match value {
+        for (key, value) in url.options(&["force", "create"])? {
+            let is = match value {
                 "1" => true,
                 "0" => false,
                 other => {
@@ -124,13 +133,19 @@ impl FileStore {
                     return Err(Error::invalid(format!("'{key}' is 0 or 1, not '{other}'")));
                 }
             };
+            match key {
+                "force" => options.force = is,
+                _ => options.existing = !is,
+            }
         }
         match path_of(url.rest)? {
             Some(path) => Self::open(path, options).await,
             None => {
                 let path = default_directory()?;
                 in_background(move || {
-                    filesystem::make_default_parents(&path)?;
+                    if !options.existing {
+                        filesystem::make_default_parents(&path)?;
+                    }
                     Self::opened(&path, options)
                 })
                 .await
@@ -140,7 +155,7 @@ impl FileStore {
 
     fn opened(path: &Path, options: Options) -> Result<Self> {
         let clock = Clock::boot();
-        let directory = Directory::open(path, options.force)?;
+        let directory = Directory::open(path, options)?;
         live::sweep(&directory, &clock);
         Ok(FileStore(Arc::new(Shared {
             directory,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::Options;
 use super::failure::{failed, refused};
 use super::filesystem::FileSystem;
 use crate::error::{Error, Result};
@@ -68,11 +69,14 @@ impl AsFd for Handle {
 }
 
 impl Directory {
-    /// Opens it, and makes what is missing of it.
-    pub(super) fn open(path: &Path, force: bool) -> Result<Self> {
+    /// Opens it, and makes what is missing of it unless only what exists is wanted.
+    pub(super) fn open(path: &Path, options: Options) -> Result<Self> {
         let path = entered(path)?;
-        let top = Handle::enter(CWD, &path, &shown(&path))?;
-        let file_system = FileSystem::of(&top, &top.path, force)?;
+        let top = match options.existing {
+            true => Handle::open(CWD, &path, &shown(&path))?,
+            false => Handle::enter(CWD, &path, &shown(&path))?,
+        };
+        let file_system = FileSystem::of(&top, &top.path, options.force)?;
         let below = |name: &str| {
             let handle = Handle::enter(&top, Path::new(name), &format!("{}/{name}", top.path))?;
             if handle.id.dev == top.id.dev {

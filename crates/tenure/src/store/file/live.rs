@@ -24,6 +24,8 @@ use crate::store::Grade;
 /// What a crashed process may leave behind, and for how long at most.
 const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
 const SWEEP_MAX: usize = 1000;
+/// How the records begin by which candidates show that they are there.
+const NODES: &str = "tenure:node:";
 
 /// The file that goes with this process, locked.
 #[derive(Debug)]
@@ -138,6 +140,17 @@ pub(super) fn sweep(directory: &Directory, clock: &Clock) {
                 // If it cannot be removed it is in nobody's way.
                 let _ = rustix::fs::unlinkat(handle, name.as_str(), AtFlags::empty());
             }
+        }
+    }
+    // Processes come and go, and each may have had an id of its own. Nobody decides anything by these, so that they and
+    // their locks are the only ones that may go; one that is there is renewed more often than this.
+    let records = entries(&directory.leases).unwrap_or_default();
+    let nodes = records.iter().filter_map(|name| name.strip_suffix(".lease"));
+    for node in nodes.filter(|node| node.starts_with(NODES)).take(SWEEP_MAX) {
+        let (record, lock) = (format!("{node}.lease"), format!("{node}.lock"));
+        if is_old(&directory.leases, &record) {
+            let _ = rustix::fs::unlinkat(&directory.leases, record, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&directory.locks, lock, AtFlags::empty());
         }
     }
 }

@@ -258,7 +258,17 @@ async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
     for path in [&mine, &live.join("dead"), &tmp.join("left")] {
         std::fs::File::open(path).unwrap().set_modified(old).unwrap();
     }
+    let leases = scratch.0.join("leases");
+    for node in ["tenure:node:a:gone.lease", "tenure:node:a:there.lease", "a:node:old.lease"] {
+        std::fs::write(leases.join(node), "").unwrap();
+        if !node.contains("there") {
+            std::fs::File::open(leases.join(node)).unwrap().set_modified(old).unwrap();
+        }
+    }
     drop(scratch.open().await);
+    assert!(!leases.join("tenure:node:a:gone.lease").exists());
+    assert!(leases.join("tenure:node:a:there.lease").exists());
+    assert!(leases.join("a:node:old.lease").exists(), "a user's record stays for ever");
     assert!(mine.exists() && live.join("fresh").exists());
     assert!(!live.join("dead").exists() && !tmp.join("left").exists());
 }
@@ -267,7 +277,7 @@ async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
 async fn what_is_wrong_with_a_url_is_said() {
     for (url, says) in [
         ("file:/x?force=yes", "0 or 1"),
-        ("file:/x?mode=1", "no option 'mode'; it has force"),
+        ("file:/x?mode=1", "no option 'mode'; it has force, create"),
         ("file://host/x", "names a host"),
         ("file:~/x", "whole path"),
         ("file:/", "cannot hold leases"),
@@ -293,4 +303,15 @@ async fn it_says_what_it_is() {
     let whats: Vec<_> = report.checks.iter().map(|check| check.what).collect();
     assert_eq!(whats, ["file system", "permissions", "space", "clock", "reach"]);
     assert!(!store.limits().shared);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_made_by_those_who_only_want_what_exists() {
+    let scratch = Scratch::new();
+    let path = scratch.0.join("moved-away");
+    let url = format!("file:{}?create=0", path.display());
+    assert_eq!(crate::open(&url).await.unwrap_err().kind(), Kind::Unavailable);
+    assert!(!path.exists());
+    crate::open(&format!("file:{}", path.display())).await.unwrap();
+    crate::open(&url).await.unwrap();
 }
