@@ -10,6 +10,7 @@
 //! argument or environment.
 
 mod child;
+mod family;
 mod fuse;
 mod giving_back;
 mod hook;

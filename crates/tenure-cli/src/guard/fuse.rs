@@ -9,7 +9,7 @@ use tenure::Moment;
 
 /// The time between SIGKILL and the deadline: dying takes a moment, and must be over by then.
 pub(crate) fn reserve(stop_within: Duration) -> Duration {
-    (stop_within / 4).clamp(Duration::from_millis(20), Duration::from_millis(500))
+    (stop_within / 2).clamp(Duration::from_millis(20), Duration::from_millis(500))
 }
 
 /// What is due.
@@ -115,9 +115,9 @@ mod tests {
         assert_eq!(fuse.due(at(3_199)), None);
         assert_eq!(fuse.due(at(3_200)), Some(Due::Ask));
         assert_eq!(fuse.due(at(3_300)), None, "asked once");
-        assert_eq!(fuse.burns_until(), at(3_800));
-        assert_eq!(fuse.due(at(3_800)), Some(Due::Kill));
-        assert_eq!(fuse.due(at(3_801)), Some(Due::Kill), "killed until nothing is left");
+        assert_eq!(fuse.burns_until(), at(3_600));
+        assert_eq!(fuse.due(at(3_600)), Some(Due::Kill));
+        assert_eq!(fuse.due(at(3_601)), Some(Due::Kill), "killed until nothing is left");
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         let mut fuse = Fuse::new(at(4_000), STOP);
         fuse.stop(at(11_000));
         assert_eq!(fuse.due(at(1_000)), Some(Due::Ask));
-        assert_eq!(fuse.burns_until(), at(3_800));
+        assert_eq!(fuse.burns_until(), at(3_600));
         fuse.extend(at(14_000));
         assert_eq!(fuse.burns_until(), at(11_000));
         fuse.stop(at(12_000));

@@ -1,11 +1,11 @@
 //! The command and everything it has started, however they are related by now.
 //!
 //! Whoever has a [`Tree`] is a subreaper: a process of it whose parent dies becomes our own child. So what is left can be
-//! listed, ended layer by layer, and is known to be gone when we have no child any more. Only process numbers that cannot
-//! have been given to a stranger are ever signalled: those of our own children, which nobody reaps but us, and the group of
-//! the command, whose number is taken for as long as it has a member or we do not reap the command itself.
+//! listed, and is known to be gone when we have no child any more. No stranger is ever signalled, although process numbers
+//! are used again: those of our own children are safe, because nobody reaps them but us; the command's group has its number
+//! for as long as it has a member or we do not reap the command itself; whoever is deeper is first held by a descriptor, and
+//! then asked whose child it is.
 
-use std::fs;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +15,7 @@ use rustix::process::{
     kill_process_group, set_child_subreaper, wait, waitid, waitpid,
 };
 
+use super::family;
 use crate::exit::Exit;
 
 /// How a command ended.
@@ -119,8 +120,7 @@ impl Tree {
         }
     }
 
-    /// Kills what can be reached now. What is deeper comes up to us when its parents are dead: again, until
-    /// [`Tree::is_gone`].
+    /// Kills what there is now. What has been forked meanwhile is found the next time: again, until [`Tree::is_gone`].
     pub(crate) fn kill(&mut self) {
         // The group at once: no fork escapes that.
         self.signal(Signal::KILL);
@@ -133,6 +133,9 @@ impl Tree {
             let _ = kill_process_group(self.main, Signal::KILL);
         }
         strays.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+        // All of them in one go: if each layer had to die before the next is reached, a busy machine would take that long
+        // for each.
+        family::kill_descendants(&spared());
     }
 
     /// Reaps the orphans that have ended, while the command runs on.
@@ -184,10 +187,9 @@ impl Tree {
 
 /// Ends whatever became our child and is nobody's we know: the tree of a guard that died. Returns whether nothing is left.
 pub(crate) fn end_orphans() -> bool {
-    for pid in unknown() {
-        let _ = kill_process(pid, Signal::KILL);
-        reap(pid);
-    }
+    unknown().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+    family::kill_descendants(&spared());
+    reap_orphans();
     unknown().is_empty()
 }
 
@@ -197,7 +199,7 @@ pub(crate) fn reap_orphans() {
 }
 
 fn unknown() -> Vec<Pid> {
-    let mut pids = children().unwrap_or_default();
+    let mut pids = family::children();
     let spared = spared();
     pids.retain(|pid| !spared.contains(pid));
     pids
@@ -219,43 +221,6 @@ fn how(status: WaitStatus) -> Option<Ended> {
     code.or_else(|| status.terminating_signal().map(Ended::Signal))
 }
 
-/// The children of this process. One that is being born or dies meanwhile may be missed, which is why everybody here asks
-/// again.
-fn children() -> io::Result<Vec<Pid>> {
-    let mut pids = Vec::new();
-    for task in fs::read_dir("/proc/self/task")? {
-        match fs::read_to_string(task?.path().join("children")) {
-            Ok(list) => pids.extend(list.split_whitespace().filter_map(parse)),
-            // A thread that has just ended, or a kernel without these lists.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return children_by_search(),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(pids)
-}
-
-/// Goes through all processes for those whose parent we are.
-fn children_by_search() -> io::Result<Vec<Pid>> {
-    let me = getpid().as_raw_nonzero().to_string();
-    let mut pids = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(parse) else { continue };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name of the program is in parentheses, and may itself contain some.
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        if parent == Some(me.as_str()) {
-            pids.push(pid);
-        }
-    }
-    Ok(pids)
-}
-
-fn parse(text: &str) -> Option<Pid> {
-    text.parse().ok().and_then(Pid::from_raw)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,15 +229,5 @@ mod tests {
     fn an_end_is_an_exit_code() {
         assert_eq!(Exit::from(Ended::Code(3)), Exit::Passed(3));
         assert_eq!(Exit::from(Ended::Signal(9)), Exit::Passed(137));
-    }
-
-    #[test]
-    fn both_ways_find_the_same_children() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = parse(&child.id().to_string()).unwrap();
-        assert!(children().unwrap().contains(&pid));
-        assert!(children_by_search().unwrap().contains(&pid));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 }

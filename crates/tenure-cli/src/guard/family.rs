@@ -1,0 +1,101 @@
+//! Who descends from this process, read from `/proc`.
+//!
+//! A list of processes is old when it has been read: some of them are gone, others have been forked. So everybody who uses it
+//! asks again, and nobody trusts a number in it before it is pinned down.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+/// Everybody there is, by the parent. Without a readable `/proc`, nobody.
+fn by_parent() -> BTreeMap<i32, Vec<i32>> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    children
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program is in parentheses, and may itself contain some.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
+/// The children of this process, reaped or not.
+pub(super) fn children() -> Vec<Pid> {
+    match listed() {
+        Some(pids) => pids,
+        None => by_parent().remove(&me()).into_iter().flatten().filter_map(Pid::from_raw).collect(),
+    }
+}
+
+/// The same by the kernel's own lists, where it keeps them: quicker than looking at everybody.
+fn listed() -> Option<Vec<Pid>> {
+    let mut pids = Vec::new();
+    for task in fs::read_dir("/proc/self/task").ok()? {
+        // A thread that has just ended had children too, and they are another's now.
+        let list = fs::read_to_string(task.ok()?.path().join("children")).ok()?;
+        pids.extend(
+            list.split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw),
+        );
+    }
+    Some(pids)
+}
+
+/// Kills everybody below our children, but for the families of those that are `spared`. Our children themselves are the
+/// caller's to deal with.
+pub(super) fn kill_descendants(spared: &[Pid]) {
+    let family = by_parent();
+    let mut above: Vec<i32> = family.get(&me()).cloned().unwrap_or_default();
+    above.retain(|pid| spared.iter().all(|spared| spared.as_raw_nonzero().get() != *pid));
+    while let Some(ancestor) = above.pop() {
+        for pid in family.get(&ancestor).into_iter().flatten() {
+            kill_child_of(ancestor, *pid);
+            above.push(*pid);
+        }
+    }
+}
+
+/// Kills `pid` if it is still, or again, a child of `parent`, which is one of ours.
+fn kill_child_of(ancestor: i32, pid: i32) {
+    let Some(pinned) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+    else {
+        return;
+    };
+    // Asked after it was pinned: whoever has this number now is the one who will be killed.
+    let whose = parent(pid);
+    if whose == Some(ancestor) || whose == Some(me()) {
+        let _ = pidfd_send_signal(&pinned, Signal::KILL);
+    }
+}
+
+fn me() -> i32 {
+    getpid().as_raw_nonzero().get()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_child_is_found_whichever_way() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(children().contains(&Pid::from_raw(pid).unwrap()));
+        assert!(by_parent()[&me()].contains(&pid));
+        assert_eq!(parent(pid), Some(me()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!children().contains(&Pid::from_raw(pid).unwrap()));
+    }
+}
