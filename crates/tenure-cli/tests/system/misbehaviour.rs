@@ -10,7 +10,7 @@ use crate::rig::cycle::cycle;
 use crate::rig::fault::Fault;
 use crate::rig::place::Kind;
 use crate::rig::processes;
-use crate::rig::stage::Stage;
+use crate::rig::stage::{PATIENCE, Stage};
 use crate::rig::time::{look, now, pause_until};
 use crate::rig::worker::{CODE, Mode};
 use crate::trial;
@@ -106,9 +106,14 @@ fn ignore(place: Kind, mode: Mode) {
         stage.contenders[term.who].signal(Signal::TERM);
         pause_until(now() + TTL.saturating_mul(2));
         assert_eq!(stage.steady().token, term.token, "its lease is renewed as long as it works");
-        for _ in 0..2 {
+        // As a person would: two that come together are one to a process that had no turn between them.
+        let ended = look(PATIENCE, || {
             stage.contenders[term.who].signal(Signal::INT);
-            pause_until(now() + Duration::from_millis(50));
+            pause_until(now() + Duration::from_millis(200));
+            stage.contenders[term.who].ended()
+        });
+        if ended.is_none() {
+            stage.fail("it was interrupted again and again, and does not end");
         }
         assert_eq!(stage.ended(term.who).code(), Some(128 + 9), "it had to be killed");
         stage.next_after(term.token, SOON);
