@@ -3,7 +3,7 @@
 //! A list of processes is old when it has been read: some of them are gone, others have been forked. So everybody who uses it
 //! asks again, and nobody trusts a number in it before it is pinned down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
@@ -50,29 +50,30 @@ fn listed() -> Option<Vec<Pid>> {
     Some(pids)
 }
 
-/// Kills everybody below our children, but for the families of those that are `spared`. Our children themselves are the
-/// caller's to deal with.
-pub(super) fn kill_descendants(spared: &[Pid]) {
-    let family = by_parent();
-    let mut above: Vec<i32> = family.get(&me()).cloned().unwrap_or_default();
-    above.retain(|pid| spared.iter().all(|spared| spared.as_raw_nonzero().get() != *pid));
-    while let Some(ancestor) = above.pop() {
-        for pid in family.get(&ancestor).into_iter().flatten() {
-            kill_child_of(ancestor, *pid);
-            above.push(*pid);
-        }
+/// Kills everybody who descends from us, but for those that are `spared` and their families: all of them in one go, because
+/// on a busy machine it takes its time until each layer has died and the next is ours.
+pub(super) fn kill(spared: &[Pid]) {
+    let mut family = by_parent();
+    let mut ours: Vec<i32> = family.remove(&me()).unwrap_or_default();
+    ours.retain(|pid| spared.iter().all(|spared| spared.as_raw_nonzero().get() != *pid));
+    let mut known: BTreeSet<i32> = ours.iter().copied().collect();
+    known.insert(me());
+    while let Some(pid) = ours.pop() {
+        kill_if_child_of(&known, pid);
+        let below = family.remove(&pid).unwrap_or_default();
+        known.extend(&below);
+        ours.extend(below);
     }
 }
 
-/// Kills `pid` if it is still, or again, a child of `parent`, which is one of ours.
-fn kill_child_of(ancestor: i32, pid: i32) {
+/// Kills `pid` if its parent, by now, is us or one of ours.
+fn kill_if_child_of(known: &BTreeSet<i32>, pid: i32) {
     let Some(pinned) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
         return;
     };
     // Asked after it was pinned: whoever has this number now is the one who will be killed.
-    let whose = parent(pid);
-    if whose == Some(ancestor) || whose == Some(me()) {
+    if parent(pid).is_some_and(|parent| known.contains(&parent)) {
         let _ = pidfd_send_signal(&pinned, Signal::KILL);
     }
 }

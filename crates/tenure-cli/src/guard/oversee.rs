@@ -43,7 +43,8 @@ pub(crate) async fn oversee(
 ) -> Outcome {
     let clock = Clock::boot();
     let mut fate = std::pin::pin!(fate);
-    let (mut sealed, mut deaf, mut killing) = (false, false, false);
+    let (mut sealed, mut deaf) = (false, false);
+    let mut again = None;
     // Whether the command was told to stop before it ended.
     let mut told = None;
     loop {
@@ -62,16 +63,20 @@ pub(crate) async fn oversee(
                 tree.ask();
                 continue;
             }
-            Some(Due::Kill) => {
+            // Each death wakes us; looking for what is left must not take the time that dying needs.
+            Some(Due::Kill) if again.is_none_or(|again| clock.now() >= again) => {
+                let begun = clock.now();
                 tree.kill();
-                killing = true;
+                let took = clock.now().since(begun);
+                again = Some(clock.now() + took.max(AGAIN));
                 if tree.is_gone() {
                     continue;
                 }
             }
+            Some(Due::Kill) => {}
             None => {}
         }
-        let wake_at = if killing { clock.now() + AGAIN } else { fuse.burns_until() };
+        let wake_at = again.unwrap_or_else(|| fuse.burns_until());
         tokio::select! {
             // Orders first: one that extends the deadline has been true since it was sent.
             biased;

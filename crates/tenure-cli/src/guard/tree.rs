@@ -122,20 +122,11 @@ impl Tree {
 
     /// Kills what there is now. What has been forked meanwhile is found the next time: again, until [`Tree::is_gone`].
     pub(crate) fn kill(&mut self) {
-        // The group at once: no fork escapes that.
+        // The group at once: no fork escapes that, and often it is all there is.
         self.signal(Signal::KILL);
-        if self.is_gone() {
-            return;
+        if !self.is_gone() {
+            family::kill(&spared());
         }
-        let strays = self.strays();
-        // Its number is nobody else's as long as it has a member.
-        if strays.iter().any(|pid| getpgid(Some(*pid)) == Ok(self.main)) {
-            let _ = kill_process_group(self.main, Signal::KILL);
-        }
-        strays.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
-        // All of them in one go: if each layer had to die before the next is reached, a busy machine would take that long
-        // for each.
-        family::kill_descendants(&spared());
     }
 
     /// Reaps the orphans that have ended, while the command runs on.
@@ -187,8 +178,7 @@ impl Tree {
 
 /// Ends whatever became our child and is nobody's we know: the tree of a guard that died. Returns whether nothing is left.
 pub(crate) fn end_orphans() -> bool {
-    unknown().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
-    family::kill_descendants(&spared());
+    family::kill(&spared());
     reap_orphans();
     unknown().is_empty()
 }
