@@ -628,8 +628,11 @@ impl Machine {
     }
 
     fn look_soon(&mut self, now: Moment) {
-        if let State::Waiting { look_at } = &mut self.state {
-            *look_at = now;
+        match &mut self.state {
+            State::Waiting { look_at } => *look_at = now,
+            // It looks because it wanted nothing; now it does, and must not sleep on what it sees.
+            State::Looking { again, .. } => *again = Some(Again { at: now, unless: None }),
+            _ => {}
         }
     }
 

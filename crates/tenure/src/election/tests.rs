@@ -346,3 +346,14 @@ fn an_unwanted_or_drained_candidate_looks_and_does_not_claim() {
     bench.at(10, Event::Asked(Ask::Undrain));
     bench.asked();
 }
+
+#[test]
+fn a_candidate_that_is_undrained_while_it_looks_claims_when_it_has_looked() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Asked(Ask::Drain));
+    let Action::Observe(request) = bench.actions[0] else { panic!("{:?}", bench.actions) };
+    bench.at(1, Event::Asked(Ask::Undrain));
+    assert!(bench.actions.is_empty(), "the answer comes first: {:?}", bench.actions);
+    bench.at(2, Event::Observed(request, Ok(None)));
+    bench.asked();
+}
