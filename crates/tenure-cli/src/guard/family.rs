@@ -3,23 +3,15 @@
 //! A list of processes is old when it has been read: some of them are gone, others have been forked. So everybody who uses it
 //! asks again, and nobody trusts a number in it before it is pinned down.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
-/// Everybody there is, by the parent. Without a readable `/proc`, nobody.
-fn by_parent() -> BTreeMap<i32, Vec<i32>> {
-    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        if let Some(parent) = parent(pid) {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    children
+/// The number of everybody there is. Without a readable `/proc`, nobody's.
+fn numbers() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn parent(pid: i32) -> Option<i32> {
@@ -33,8 +25,14 @@ fn parent(pid: i32) -> Option<i32> {
 pub(super) fn children() -> Vec<Pid> {
     match listed() {
         Some(pids) => pids,
-        None => by_parent().remove(&me()).into_iter().flatten().filter_map(Pid::from_raw).collect(),
+        None => searched(),
     }
+}
+
+fn searched() -> Vec<Pid> {
+    let mut pids = numbers();
+    pids.retain(|pid| parent(*pid) == Some(me()));
+    pids.into_iter().filter_map(Pid::from_raw).collect()
 }
 
 /// The same by the kernel's own lists, where it keeps them: quicker than looking at everybody.
@@ -53,27 +51,28 @@ fn listed() -> Option<Vec<Pid>> {
 /// Kills everybody who descends from us, but for those that are `spared` and their families: all of them in one go, because
 /// on a busy machine it takes its time until each layer has died and the next is ours.
 pub(super) fn kill(spared: &[Pid]) {
-    let mut family = by_parent();
-    let mut ours: Vec<i32> = family.remove(&me()).unwrap_or_default();
-    ours.retain(|pid| spared.iter().all(|spared| spared.as_raw_nonzero().get() != *pid));
-    let mut known: BTreeSet<i32> = ours.iter().copied().collect();
-    known.insert(me());
-    while let Some(pid) = ours.pop() {
-        kill_if_child_of(&known, pid);
-        let below = family.remove(&pid).unwrap_or_default();
-        known.extend(&below);
-        ours.extend(below);
+    let me = me();
+    let mut everybody = numbers();
+    // Whoever was forked after us has a greater number, until they begin anew; and parents come before their children.
+    everybody.sort_unstable_by_key(|pid| (*pid < me, *pid));
+    let mut ours = BTreeSet::from([me]);
+    for pid in everybody {
+        let spared = spared.iter().any(|spared| spared.as_raw_nonzero().get() == pid);
+        if !spared && parent(pid).is_some_and(|parent| ours.contains(&parent)) {
+            ours.insert(pid);
+            kill_if_child_of(&ours, pid);
+        }
     }
 }
 
 /// Kills `pid` if its parent, by now, is us or one of ours.
-fn kill_if_child_of(known: &BTreeSet<i32>, pid: i32) {
+fn kill_if_child_of(ours: &BTreeSet<i32>, pid: i32) {
     let Some(pinned) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
         return;
     };
     // Asked after it was pinned: whoever has this number now is the one who will be killed.
-    if parent(pid).is_some_and(|parent| known.contains(&parent)) {
+    if parent(pid).is_some_and(|parent| ours.contains(&parent)) {
         let _ = pidfd_send_signal(&pinned, Signal::KILL);
     }
 }
@@ -93,7 +92,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         assert!(children().contains(&Pid::from_raw(pid).unwrap()));
-        assert!(by_parent()[&me()].contains(&pid));
+        assert!(searched().contains(&Pid::from_raw(pid).unwrap()));
         assert_eq!(parent(pid), Some(me()));
         child.kill().unwrap();
         child.wait().unwrap();

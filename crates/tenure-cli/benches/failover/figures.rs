@@ -1,0 +1,38 @@
+//! Many measurements in a few figures.
+
+/// Milliseconds.
+#[derive(Default)]
+pub(crate) struct Figures(Vec<f64>);
+
+impl Figures {
+    pub(crate) fn add(&mut self, millis: f64) {
+        self.0.push(millis);
+        self.0.sort_by(f64::total_cmp);
+    }
+
+    pub(crate) fn merge(&mut self, other: Figures) {
+        other.0.into_iter().for_each(|millis| self.add(millis));
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The smallest that no less than so many percent do not exceed.
+    pub(crate) fn percent(&self, percent: usize) -> f64 {
+        let rank = (self.0.len() * percent).div_ceil(100).max(1);
+        self.0.get(rank - 1).copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.percent(50)
+    }
+
+    pub(crate) fn least(&self) -> f64 {
+        self.percent(0)
+    }
+
+    pub(crate) fn most(&self) -> f64 {
+        self.percent(100)
+    }
+}

@@ -1,0 +1,95 @@
+//! What it takes when nothing happens: memory, the way to the store, and the time to the first attempt.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::Clock;
+
+use crate::figures::Figures;
+use crate::rig::place::{Kind, asked};
+use crate::rig::processes::memory;
+use crate::rig::stage::Stage;
+use crate::rig::time::{millis, now, pause};
+use crate::rig::worker::Mode;
+use crate::rows::TTL;
+
+pub(crate) fn measure(place: Kind, repeats: usize) -> String {
+    let mut stage = Stage::empty(place, TTL, Mode::Plain);
+    let (attempts, effects) = starts(&mut stage, repeats);
+    stage.restart(0);
+    let term = stage.settled();
+    // Long enough for a few renewals.
+    pause(Duration::from_secs(4));
+    let of = |pid, what| memory(pid, what).unwrap_or_default();
+    let together = of(term.leader, "VmRSS") + of(term.guard, "VmRSS");
+    let (anonymous, child) = (of(term.guard, "RssAnon"), of(term.leader, "RssAnon"));
+    let mut lines = vec![
+        format!(
+            "leader and guard together {:.1} MiB resident (wanted ≤ 20); anonymous: leader {:.2} MiB, guard {:.2} MiB (wanted ≤ 4)",
+            mebi(together),
+            mebi(child),
+            mebi(anonymous)
+        ),
+        shown(
+            "from the start of the command to the acquire, on the store's clock (wanted ≤ 20)",
+            &attempts,
+        ),
+        shown("from the start of the command to the first effect of its child", &effects),
+        shown("one look at the store", &looks(&stage)),
+    ];
+    lines.extend(pings(&stage).map(|pings| shown("one PING to the bare server", &pings)));
+    stage.close();
+    lines.join("\n")
+}
+
+#[allow(clippy::cast_precision_loss)] // Far below 2^52.
+fn mebi(kibibytes: u64) -> f64 {
+    kibibytes as f64 / 1024.0
+}
+
+fn shown(what: &str, figures: &Figures) -> String {
+    let (median, p99, most) = (figures.median(), figures.percent(99), figures.most());
+    format!(
+        "{what}: median {median:.2} ms, p99 {p99:.2}, max {most:.2} ({} times)",
+        figures.count()
+    )
+}
+
+/// On a free lease, with nobody else. A token is minted from the wall clock in microseconds when the store grants it: on
+/// this one machine it says when that was.
+#[allow(clippy::cast_precision_loss)] // Differences of a few milliseconds.
+fn starts(stage: &mut Stage, repeats: usize) -> (Figures, Figures) {
+    let (mut attempts, mut effects) = (Figures::default(), Figures::default());
+    let mut last = 0;
+    for round in 0..repeats {
+        let (wall, begun) = (Clock::boot().minting_micros(), now());
+        match round {
+            0 => stage.add(),
+            _ => stage.restart(0),
+        }
+        let first = stage.next_after(last, TTL);
+        effects.add(millis(begun, first.at));
+        attempts.add(first.token.saturating_sub(wall) as f64 / 1_000.0);
+        last = first.token;
+        stage.contenders[0].signal(Signal::TERM);
+        stage.ended(0);
+    }
+    (attempts, effects)
+}
+
+fn looks(stage: &Stage) -> Figures {
+    let mut figures = Figures::default();
+    (0..200).for_each(|_| figures.add(stage.round_trip().as_secs_f64() * 1_000.0));
+    figures
+}
+
+fn pings(stage: &Stage) -> Option<Figures> {
+    let mut server = stage.place.ping()?;
+    let mut figures = Figures::default();
+    for _ in 0..200 {
+        let begun = now();
+        assert!(asked(&mut server), "it answers");
+        figures.add(millis(begun, now()));
+    }
+    Some(figures)
+}

@@ -1,0 +1,55 @@
+//! How long nobody works when a leader is struck, measured from outside with the real command:
+//! `cargo bench -p tenure-cli --bench failover [-- --repeats 50 --fault kill,freeze --store file|redis]`.
+//!
+//! From the fault to the first effect of the next term, by the stamps that the workers themselves take. Ends with 1 if
+//! ever two worked at once, or if the fenced register took a stale write.
+
+#![allow(clippy::unwrap_used)] // A bench fails like a test.
+
+#[path = "../../tests/system/rig/mod.rs"]
+mod rig;
+
+mod figures;
+mod footprint;
+mod options;
+mod rows;
+
+use std::process::ExitCode;
+
+use options::Options;
+use rig::fault::Fault;
+use rig::place::Kind;
+
+fn main() -> ExitCode {
+    if let Some(code) = rig::play() {
+        return code;
+    }
+    let options = match Options::read(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(125);
+        }
+    };
+    let mut clean = true;
+    for place in [Kind::File, Kind::Redis] {
+        if !options.places.contains(&place) {
+            continue;
+        }
+        if let Some(why) = place.missing() {
+            println!("Redis: {why}");
+            continue;
+        }
+        println!("{}", rows::heading(place));
+        for &fault in &options.faults {
+            if fault == Fault::Cut && place == Kind::File {
+                continue;
+            }
+            let row = rows::measure(place, fault, options.repeats);
+            clean &= row.is_clean();
+            println!("{row}");
+        }
+        println!("{}", footprint::measure(place, options.repeats.min(20)));
+    }
+    if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

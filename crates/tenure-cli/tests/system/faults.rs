@@ -1,0 +1,144 @@
+//! Every fault that can befall a leader, on a directory and on Redis.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use tenure::Moment;
+
+use crate::rig::cycle::{AFTER_THAW, cycle};
+use crate::rig::fault::Fault;
+use crate::rig::judge::Thaw;
+use crate::rig::place::Kind;
+use crate::rig::processes::{is_there, signal};
+use crate::rig::stage::{PATIENCE, Stage};
+use crate::rig::time::{look, now, pause};
+use crate::rig::worker::Mode;
+use crate::trial;
+
+const CYCLES: usize = 5;
+/// Where the lease has to run out.
+pub(crate) const TTL: Duration = Duration::from_secs(1);
+/// Where it must not: whoever waits for this one waits much too long.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+/// What a hand-over may take on a machine with other things to do, where it takes milliseconds.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for fault in Fault::ALL {
+        for place in [Kind::File, if fault == Fault::Cut { Kind::Cabled } else { Kind::Redis }] {
+            if fault == Fault::Cut && place == Kind::File {
+                continue;
+            }
+            let name = format!("fault::{}::{}", fault.name(), called(place));
+            trials.push(trial(name, place, move || match fault {
+                Fault::Guard => guard_alone(place, Mode::Plain, CYCLES),
+                _ => suffer(place, fault),
+            }));
+        }
+    }
+    let name = "control::an_unfenced_counter_breaks_after_a_thaw".to_owned();
+    trials.push(trial(name, Kind::File, unfenced_counter_breaks));
+    trials
+}
+
+pub(crate) fn called(place: Kind) -> &'static str {
+    if place.is_server() { "redis" } else { "file" }
+}
+
+/// The latest moment at which the leader may still believe, if it renewed last just before `at`: the TTL less its margin
+/// of a tenth.
+pub(crate) fn deadline(at: Moment, ttl: Duration) -> Moment {
+    at + ttl.mul_f64(0.9)
+}
+
+fn suffer(place: Kind, fault: Fault) {
+    let quick = matches!(fault, Fault::Kill | Fault::Term)
+        || matches!(fault, Fault::KillTree | Fault::KillPair) && place == Kind::File;
+    let ttl = if quick { LONG } else { TTL };
+    let mut stage = Stage::new(place, ttl, Mode::Plain);
+    for _ in 0..CYCLES {
+        let outcome = cycle(&mut stage, fault);
+        let gap = outcome.gap();
+        if quick && gap > SOON {
+            stage.fail(&format!("nobody led for {gap:?}"));
+        }
+        if gap > ttl + SOON {
+            stage.fail(&format!("nobody led for {gap:?}, with a TTL of {ttl:?}"));
+        }
+        match fault {
+            Fault::Term => {
+                assert_eq!(outcome.code, Some(128 + 15), "its work died of the SIGTERM passed on");
+            }
+            Fault::Freeze | Fault::Cut => {
+                let late = outcome.last.since(deadline(outcome.struck, ttl));
+                if late > Duration::ZERO {
+                    stage.fail(&format!("it worked {late:?} past its deadline"));
+                }
+            }
+            Fault::FreezeTree => {
+                let thawed = outcome.thawed.expect("it was thawed");
+                if thawed > AFTER_THAW {
+                    stage.fail(&format!("it was dead only {thawed:?} after the thaw"));
+                }
+            }
+            Fault::Kill | Fault::KillTree | Fault::KillPair | Fault::Guard => {}
+        }
+    }
+    let (verdict, books) = stage.finish();
+    assert!(verdict.terms > CYCLES, "{} terms", verdict.terms);
+    assert!(books.accepted() > 0, "the register was written to");
+}
+
+/// The leader ends what the guard has left and starts both again, in the same term or in the next.
+pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
+    for _ in 0..cycles {
+        // A stage for each: a guard that dies again and again is started again more slowly.
+        let mut stage = Stage::new(place, LONG, mode);
+        let term = stage.settled();
+        let (at, _) = Fault::Guard.strike(&stage, &term);
+        stage.gone(&term.work);
+        let next = stage.next_since(now());
+        assert!(!term.work.contains(&next.pid), "a new process works");
+        let gap = next.at.since(at);
+        if gap > SOON {
+            stage.fail(&format!("nobody worked for {gap:?}"));
+        }
+        assert!(is_there(term.leader), "the leader lives on");
+        let new = stage.steady();
+        assert_ne!(new.guard, term.guard);
+        stage.finish();
+    }
+}
+
+/// Proves that the fault bites: a worker that trusts its lease and writes what it had read before it was frozen undoes
+/// what the next leader wrote.
+fn unfenced_counter_breaks() {
+    let mut stage = Stage::new(Kind::File, TTL, Mode::Plain);
+    for _ in 0..4 * CYCLES {
+        let term = stage.settled();
+        let all = || [term.leader, term.guard].into_iter().chain(term.work.iter().copied());
+        all().for_each(|pid| signal(pid, Signal::STOP));
+        stage.next_after(term.token, TTL + PATIENCE);
+        pause(Duration::from_millis(150));
+        // The work is first to run again: a thaw is not always at one instant.
+        let from = now();
+        stage.thaws.push(Thaw { token: term.token, from, within: Duration::from_secs(1) });
+        term.work.iter().for_each(|pid| signal(*pid, Signal::CONT));
+        let broken = look(Duration::from_millis(100), || {
+            let books = stage.books();
+            (books.lost_updates() > 0 && books.refused > 0).then_some(())
+        });
+        all().for_each(|pid| signal(pid, Signal::CONT));
+        stage.gone(&term.work);
+        stage.waits(term.who);
+        if broken.is_some() {
+            let (verdict, books) = stage.finish();
+            assert!(verdict.excused > 0, "the judge has seen it too");
+            assert!(books.lost_updates() > 0 && books.stale_accepted() == 0, "{books:?}");
+            return;
+        }
+    }
+    stage.fail("the counter that nothing fences was never broken: this fault does not bite");
+}

@@ -1,0 +1,64 @@
+//! The whole system, from outside: three contenders run the real command, one of them suffers a fault, and the judge
+//! reads what their work has written.
+//!
+//! Only correctness is asserted: never two at a time, always one again, nothing left behind. How fast it is, the bench
+//! `failover` says. What cannot be tried here is shown as ignored, with the reason.
+
+#![allow(clippy::unwrap_used)] // A trial fails by panicking.
+
+mod rig;
+
+mod early;
+mod faults;
+mod misbehaviour;
+mod outages;
+mod storm;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+use rig::place::{Kind, SERVER};
+
+/// They wait more than they work.
+const AT_A_TIME: usize = 6;
+
+fn main() -> ExitCode {
+    if let Some(code) = rig::play() {
+        return code;
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_A_TIME);
+    let mut trials =
+        vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
+    // The longest first.
+    trials.extend(storm::trials());
+    trials.extend(early::trials());
+    trials.extend(outages::trials());
+    trials.extend(faults::trials());
+    trials.extend(misbehaviour::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A trial on a place, ignored where there is none such and nobody insists.
+fn trial(name: String, place: Kind, run: impl FnOnce() + Send + 'static) -> Trial {
+    let missing = place.missing();
+    let why = missing.clone();
+    let trial = Trial::test(name, move || {
+        if let Some(why) = why {
+            return Err(why.into());
+        }
+        run();
+        Ok(())
+    });
+    match missing {
+        Some(why) if !(place.is_server() && required()) => {
+            trial.with_kind(why).with_ignored_flag(true)
+        }
+        _ => trial,
+    }
+}
+
+fn required() -> bool {
+    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
+    required.split([',', ' ']).any(|word| word == "all" || word == SERVER)
+}

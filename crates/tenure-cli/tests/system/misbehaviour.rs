@@ -1,0 +1,174 @@
+//! Commands that do not do as they are told, under each way in which a term can end.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::faults::{LONG, SOON, TTL, called, deadline, guard_alone};
+use crate::rig::cycle::cycle;
+use crate::rig::fault::Fault;
+use crate::rig::place::Kind;
+use crate::rig::processes;
+use crate::rig::stage::{PATIENCE, Stage};
+use crate::rig::time::{look, now, pause_until};
+use crate::rig::worker::{CODE, Mode};
+use crate::trial;
+
+const CYCLES: usize = 3;
+
+const MODES: [Mode; 7] = [
+    Mode::Stubborn,
+    Mode::Forks,
+    Mode::Hops,
+    Mode::Daemon,
+    Mode::Closes,
+    Mode::Session,
+    Mode::Group,
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    // Modes innermost: those with many processes do not run side by side, which would be one more fault.
+    for place in [Kind::File, Kind::Cabled] {
+        for end in [
+            End::Fault(Fault::Kill),
+            End::Fault(Fault::Term),
+            End::Fault(Fault::Freeze),
+            End::Fault(Fault::Guard),
+            End::Loss,
+        ] {
+            for mode in MODES {
+                let name = format!("child::{}::{}::{}", mode.name(), end.name(), called(place));
+                trials.push(trial(name, place, move || end.befall(place, mode)));
+            }
+        }
+    }
+    for place in [Kind::File, Kind::Redis] {
+        for mode in [Mode::Exits, Mode::Orphan] {
+            let name = format!("child::{}::{}", mode.name(), called(place));
+            trials.push(trial(name, place, move || end_in_turn(place, mode)));
+        }
+    }
+    trials
+}
+
+/// How a term ends.
+#[derive(Clone, Copy)]
+enum End {
+    Fault(Fault),
+    /// The leader can renew no more.
+    Loss,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            End::Fault(fault) => fault.name(),
+            End::Loss => "lost",
+        }
+    }
+
+    fn befall(self, place: Kind, mode: Mode) {
+        match self {
+            End::Loss => lose(place, mode),
+            End::Fault(Fault::Guard) => guard_alone(place, mode, 1),
+            End::Fault(Fault::Term) if !mode.heeds_signals() => ignore(place, mode),
+            End::Fault(fault) => suffer(place, mode, fault),
+        }
+    }
+}
+
+fn suffer(place: Kind, mode: Mode, fault: Fault) {
+    // One that does not heed SIGTERM has until the deadline: nothing to wait for at length.
+    let ttl = if fault == Fault::Kill { LONG } else { TTL };
+    let mut stage = Stage::new(place, ttl, mode);
+    for _ in 0..CYCLES {
+        let outcome = cycle(&mut stage, fault);
+        let gap = outcome.gap();
+        let limit = if fault == Fault::Kill { SOON } else { ttl + SOON };
+        if gap > limit {
+            stage.fail(&format!("nobody led for {gap:?}"));
+        }
+        let late = outcome.last.since(deadline(outcome.struck, ttl));
+        if fault == Fault::Freeze && late > Duration::ZERO {
+            stage.fail(&format!("it worked {late:?} past its deadline"));
+        }
+    }
+    stage.finish();
+}
+
+/// A signal that the command ignores: it works on in its term, alone, until somebody types Ctrl-C for the second time.
+fn ignore(place: Kind, mode: Mode) {
+    let mut stage = Stage::new(place, TTL, mode);
+    for _ in 0..CYCLES {
+        let term = stage.settled();
+        stage.contenders[term.who].signal(Signal::TERM);
+        pause_until(now() + TTL.saturating_mul(2));
+        assert_eq!(stage.steady().token, term.token, "its lease is renewed as long as it works");
+        // As a person would: two that come together are one to a process that had no turn between them.
+        let ended = look(PATIENCE, || {
+            stage.contenders[term.who].signal(Signal::INT);
+            pause_until(now() + Duration::from_millis(200));
+            stage.contenders[term.who].ended()
+        });
+        if ended.is_none() {
+            stage.fail("it was interrupted again and again, and does not end");
+        }
+        assert_eq!(stage.ended(term.who).code(), Some(128 + 9), "it had to be killed");
+        stage.next_after(term.token, SOON);
+        stage.restart(term.who);
+    }
+    stage.finish();
+}
+
+/// The leader itself learns that it can renew no more, and stops its work in time.
+fn lose(place: Kind, mode: Mode) {
+    let mut stage = Stage::new(place, TTL, mode);
+    for _ in 0..CYCLES {
+        let term = stage.settled();
+        let begun = now();
+        if place.is_server() {
+            stage.place.cable(term.who).cut();
+        } else {
+            stage.place.carry(true);
+        }
+        pause_until(begun + TTL);
+        stage.gone(&term.work);
+        let late = stage.last_of(term.token).at.since(deadline(begun, TTL));
+        if late > Duration::ZERO {
+            stage.fail(&format!("it worked {late:?} past its deadline"));
+        }
+        if place.is_server() {
+            stage.next_after(term.token, TTL + SOON);
+            stage.place.cable(term.who).mend();
+        } else {
+            stage.place.carry(false);
+            stage.next_after(term.token, TTL + SOON);
+        }
+        stage.steady();
+    }
+    stage.finish();
+}
+
+/// A command that ends gives the lease back: the next one has its turn, until all have had theirs.
+fn end_in_turn(place: Kind, mode: Mode) {
+    let mut stage = Stage::new(place, LONG, mode);
+    let begun = now();
+    let code = if mode == Mode::Exits { i32::from(CODE) } else { 0 };
+    for who in 0..stage.contenders.len() {
+        assert_eq!(stage.ended(who).code(), Some(code), "it ends as its command did");
+    }
+    let took = now().since(begun);
+    if took > LONG {
+        stage.fail(&format!("three turns took {took:?}"));
+    }
+    let left = look(SOON, || processes::marked(stage.mark()).is_empty().then_some(()));
+    if left.is_none() {
+        stage.fail(&processes::described(&processes::marked(stage.mark())));
+    }
+    let (verdict, _) = stage.finish();
+    if mode == Mode::Exits {
+        assert_eq!((verdict.stamps, verdict.terms), (3, 3), "one effect and one term each");
+    }
+}

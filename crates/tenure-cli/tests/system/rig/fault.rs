@@ -1,0 +1,97 @@
+//! What befalls a leader.
+
+use rustix::process::Signal;
+use tenure::Moment;
+
+use super::freezer::Frozen;
+use super::processes::{below, is_stopped, signal};
+use super::stage::{PATIENCE, Stage, Term};
+use super::time::{look, now};
+
+/// The names are those of the command line, `kill-pair` and `guard`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// SIGKILL to the leader process.
+    Kill,
+    /// SIGKILL to leader, guard, child and what is below.
+    KillTree,
+    /// SIGKILL to leader and guard; the child is left to itself.
+    KillPair,
+    /// SIGTERM to the leader process.
+    Term,
+    /// SIGSTOP to the leader process.
+    Freeze,
+    /// Leader, guard, child and what is below stand still.
+    FreezeTree,
+    /// Nothing passes between the leader's processes and the store.
+    Cut,
+    /// SIGKILL to the guard.
+    Guard,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 8] = [
+        Fault::Kill,
+        Fault::KillTree,
+        Fault::KillPair,
+        Fault::Term,
+        Fault::Freeze,
+        Fault::FreezeTree,
+        Fault::Cut,
+        Fault::Guard,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::KillTree => "kill-tree",
+            Fault::KillPair => "kill-pair",
+            Fault::Term => "term",
+            Fault::Freeze => "freeze",
+            Fault::FreezeTree => "freeze-tree",
+            Fault::Cut => "cut",
+            Fault::Guard => "guard",
+        }
+    }
+
+    /// Those that the command line knows.
+    pub(crate) fn is_public(self) -> bool {
+        !matches!(self, Fault::KillPair | Fault::Guard)
+    }
+
+    /// Lets it happen. The moment is just before.
+    pub(crate) fn strike(self, stage: &Stage, term: &Term) -> (Moment, Option<Frozen>) {
+        let sent = |pid, which| {
+            let at = now();
+            signal(pid, which);
+            (at, None)
+        };
+        match self {
+            Fault::Kill => sent(term.leader, Signal::KILL),
+            Fault::Term => sent(term.leader, Signal::TERM),
+            Fault::Freeze => sent(term.leader, Signal::STOP),
+            Fault::Guard => sent(term.guard, Signal::KILL),
+            Fault::FreezeTree => {
+                let (frozen, at) = Frozen::new(term.leader, stage.mark());
+                (at, Some(frozen))
+            }
+            Fault::KillTree | Fault::KillPair => {
+                // Stopped first, so that the guard does not see the others die.
+                signal(term.guard, Signal::STOP);
+                look(PATIENCE, || is_stopped(term.guard).then_some(())).expect("it stops");
+                let at = now();
+                signal(term.leader, Signal::KILL);
+                if self == Fault::KillTree {
+                    below(term.guard).into_iter().for_each(|pid| signal(pid, Signal::KILL));
+                }
+                signal(term.guard, Signal::KILL);
+                (at, None)
+            }
+            Fault::Cut => {
+                let at = now();
+                stage.place.cable(term.who).cut();
+                (at, None)
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Stops a whole tree of processes at one instant and lets it go on at one instant.
+//!
+//! With the kernel's freezer (cgroup v1) where we may use it; else with SIGSTOP and SIGCONT to one after the other.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::Moment;
+
+use super::processes::{below, is_stopped, is_there, signal};
+use super::time::{look, now};
+
+const ROOT: &str = "/sys/fs/cgroup/freezer";
+
+fn group(mark: &str) -> PathBuf {
+    let last = Path::new(mark).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Path::new(ROOT).join(last)
+}
+
+/// Lets go on what is frozen under this mark.
+pub(crate) fn thaw(mark: &str) {
+    let _ = std::fs::write(group(mark).join("freezer.state"), "THAWED");
+}
+
+/// Takes the group away, and what is left of it back to where it came from.
+pub(crate) fn remove(mark: &str) {
+    let group = group(mark);
+    let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines() {
+        let _ = std::fs::write(Path::new(ROOT).join("cgroup.procs"), pid);
+    }
+    let _ = std::fs::remove_dir(group);
+}
+
+/// A tree that stands still until it is thawed, which dropping does too.
+pub(crate) struct Frozen {
+    mark: String,
+    root: u32,
+    by_kernel: bool,
+    thawed: bool,
+}
+
+impl Frozen {
+    /// Freezes `root` and everything below it. The moment is just before.
+    pub(crate) fn new(root: u32, mark: &str) -> (Frozen, Moment) {
+        let group = group(mark);
+        // It may be there: one whose members were just killed cannot be removed at once.
+        let by_kernel = std::fs::create_dir(&group).is_ok() || group.is_dir();
+        let frozen = Frozen { mark: mark.to_owned(), root, by_kernel, thawed: false };
+        if !by_kernel {
+            let at = now();
+            frozen.stop_all();
+            return (frozen, at);
+        }
+        // Until nobody is found who is not yet in it.
+        let members = || std::fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        let outside = || {
+            let members = members();
+            let inside = |pid: &u32| members.lines().any(|line| line == pid.to_string());
+            let all = std::iter::once(root).chain(below(root));
+            all.filter(|pid| !inside(pid)).collect::<Vec<_>>()
+        };
+        let moved = look(Duration::from_secs(5), || {
+            let outside = outside();
+            for pid in &outside {
+                let _ = std::fs::write(group.join("cgroup.procs"), pid.to_string());
+            }
+            outside.is_empty().then_some(())
+        });
+        moved.expect("the tree stays what it is for a moment");
+        let at = now();
+        std::fs::write(group.join("freezer.state"), "FROZEN").unwrap();
+        let state = || std::fs::read_to_string(group.join("freezer.state")).unwrap();
+        look(Duration::from_secs(5), || (state().trim() == "FROZEN").then_some(()))
+            .expect("the kernel freezes it");
+        (frozen, at)
+    }
+
+    /// The leader first, so that nobody is left who could react.
+    fn stop_all(&self) {
+        let all = || std::iter::once(self.root).chain(below(self.root));
+        look(Duration::from_secs(5), || {
+            all().for_each(|pid| signal(pid, Signal::STOP));
+            all().all(|pid| is_stopped(pid) || !is_there(pid)).then_some(())
+        })
+        .expect("they all stop");
+    }
+
+    /// Lets all go on. The moment is just before.
+    pub(crate) fn thaw(mut self) -> Moment {
+        self.thaw_all()
+    }
+
+    fn thaw_all(&mut self) -> Moment {
+        let at = now();
+        if !std::mem::replace(&mut self.thawed, true) {
+            if self.by_kernel {
+                thaw(&self.mark);
+                remove(&self.mark);
+            } else {
+                let all = std::iter::once(self.root).chain(below(self.root));
+                all.for_each(|pid| signal(pid, Signal::CONT));
+            }
+        }
+        at
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.thaw_all();
+    }
+}

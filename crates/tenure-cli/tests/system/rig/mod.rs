@@ -1,0 +1,34 @@
+//! What the system tests and the failover bench share: contenders that run the real command, the faults they suffer, and
+//! the judge who reads what their work has written.
+
+#![allow(dead_code, reason = "the bench uses a part of it")]
+
+pub(crate) mod cycle;
+pub(crate) mod fault;
+pub(crate) mod freezer;
+pub(crate) mod history;
+pub(crate) mod judge;
+pub(crate) mod place;
+pub(crate) mod processes;
+mod proxy;
+mod register;
+#[path = "../../../../tenure/tests/conformance/servers.rs"]
+pub(crate) mod servers;
+pub(crate) mod stage;
+pub(crate) mod time;
+mod undertaker;
+pub(crate) mod worker;
+
+use std::process::ExitCode;
+
+/// Plays the part that our first argument names, if it names one: then this process is none of the tests.
+pub(crate) fn play() -> Option<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    let part = arguments.next()?;
+    let rest: Vec<String> = arguments.collect();
+    match (part.as_str(), rest.as_slice()) {
+        ("worker", [mode, place]) => Some(worker::play(mode, place.as_ref())),
+        ("undertaker", [mark, place]) => Some(undertaker::play(mark, place.as_ref())),
+        _ => None,
+    }
+}

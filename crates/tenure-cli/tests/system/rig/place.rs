@@ -1,0 +1,251 @@
+//! Where the leases of a trial live: a private directory, or a private server.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process_group};
+
+use super::proxy::Proxy;
+use super::servers::{self, Scratch, Server, free_port};
+use super::time::runtime;
+
+pub(crate) const SERVER: &str = "redis-7";
+/// Where a file system of its own is mounted, in the directory of a trial.
+pub(crate) const DISK: &str = "disk";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A directory in memory.
+    File,
+    /// A directory on a small file system of its own, in memory.
+    Disk,
+    /// A directory on a file system in a file, which can fail as one on a disk does.
+    Image,
+    Redis,
+    /// Redis, each contender behind a cable of its own.
+    Cabled,
+}
+
+impl Kind {
+    /// Why it cannot be had here.
+    pub(crate) fn missing(self) -> Option<String> {
+        match self {
+            Kind::File => None,
+            Kind::Disk => (!is_root()).then(|| "needs root, to mount".to_owned()),
+            Kind::Image => {
+                let able = is_root()
+                    && Path::new("/dev/loop-control").exists()
+                    && Command::new("mkfs.ext4").arg("-V").output().is_ok();
+                (!able).then(|| "needs root, loop devices and mkfs.ext4".to_owned())
+            }
+            Kind::Redis | Kind::Cabled if !cfg!(feature = "redis") => {
+                Some("built without redis".to_owned())
+            }
+            Kind::Redis | Kind::Cabled => {
+                let found = servers::find(SERVER, "redis-server");
+                found.is_none().then(|| servers::how_to_get(SERVER))
+            }
+        }
+    }
+
+    pub(crate) fn is_server(self) -> bool {
+        matches!(self, Kind::Redis | Kind::Cabled)
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+pub(crate) enum Place {
+    Directory { path: PathBuf, disk: Option<Disk> },
+    Redis { server: Server, port: u16, cables: Vec<Proxy> },
+}
+
+impl Place {
+    pub(crate) fn open(kind: Kind, scratch: &Path, contenders: usize) -> Place {
+        match kind {
+            Kind::File => Place::Directory { path: scratch.join("store"), disk: None },
+            Kind::Disk | Kind::Image => {
+                let image = (kind == Kind::Image).then(|| scratch.join("image"));
+                let disk = Disk::new(scratch.join(DISK), image);
+                Place::Directory { path: disk.path.join("store"), disk: Some(disk) }
+            }
+            Kind::Redis | Kind::Cabled => {
+                let port = free_port();
+                let text = port.to_string();
+                let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always";
+                let arguments = ["--port", &text, "--save", ""].into_iter().chain(words.split(' '));
+                let program = servers::find(SERVER, "redis-server").unwrap();
+                let started =
+                    Server::start(Scratch::in_memory(), program, arguments, async || answers(port));
+                let server = runtime().block_on(started).unwrap();
+                let cables = if kind == Kind::Cabled { contenders } else { 0 };
+                let cables = (0..cables).map(|_| Proxy::start(port)).collect();
+                Place::Redis { server, port, cables }
+            }
+        }
+    }
+
+    /// For the judge, who is never cut off.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Place::Directory { path, .. } => format!("file:{}", path.display()),
+            Place::Redis { port, .. } => redis(*port),
+        }
+    }
+
+    /// For one of the contenders.
+    pub(crate) fn url_for(&self, contender: usize) -> String {
+        match self {
+            Place::Redis { cables, .. } if !cables.is_empty() => redis(cables[contender].port()),
+            _ => self.url(),
+        }
+    }
+
+    pub(crate) fn cable(&self, contender: usize) -> &Proxy {
+        match self {
+            Place::Redis { cables, .. } => &cables[contender],
+            Place::Directory { .. } => panic!("no cable leads to a directory"),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        match self {
+            Place::Directory { disk: Some(disk), .. } => disk,
+            _ => panic!("no disk of its own"),
+        }
+    }
+
+    fn server(&self) -> (&Server, u16) {
+        match self {
+            Place::Redis { server, port, .. } => (server, *port),
+            Place::Directory { .. } => panic!("no server"),
+        }
+    }
+
+    /// Away with the directory, and back.
+    pub(crate) fn carry(&self, away: bool) {
+        let Place::Directory { path, .. } = self else { panic!("no directory") };
+        let elsewhere = path.with_file_name("elsewhere");
+        if away {
+            return std::fs::rename(path, elsewhere).unwrap();
+        }
+        // Whoever opened the store meanwhile has made an empty one. Nobody may have led in it.
+        if let Ok(leases) = std::fs::read_dir(path.join("leases")) {
+            assert_eq!(leases.count(), 0, "somebody led in a directory of his own");
+            std::fs::remove_dir_all(path).unwrap();
+        }
+        std::fs::rename(elsewhere, path).unwrap();
+    }
+
+    pub(crate) fn signal_server(&self, signal: Signal) {
+        kill_process_group(self.server().0.pid().unwrap(), signal).unwrap();
+    }
+
+    pub(crate) fn kill_server(&self) {
+        self.signal_server(Signal::KILL);
+        runtime().block_on(self.server().0.stop()).unwrap();
+    }
+
+    pub(crate) fn start_server_again(&self) {
+        let (server, port) = self.server();
+        runtime().block_on(server.start_again(async || answers(port))).unwrap();
+    }
+
+    /// A question to the bare server, without us: how far away it is.
+    pub(crate) fn ping(&self) -> Option<TcpStream> {
+        match self {
+            Place::Redis { port, .. } => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).ok(),
+            Place::Directory { .. } => None,
+        }
+    }
+}
+
+/// A young server would hold everybody back for a while: with quarantine we would test nothing else.
+fn redis(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/0?quarantine=0s")
+}
+
+fn answers(port: u16) -> bool {
+    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
+    let _ = server.set_read_timeout(Some(Duration::from_millis(500)));
+    asked(&mut server)
+}
+
+/// One PING and its answer; one that is still loading says something else.
+pub(crate) fn asked(server: &mut TcpStream) -> bool {
+    let mut answer = [0; 7];
+    server.write_all(b"PING\r\n").is_ok()
+        && server.read_exact(&mut answer).is_ok()
+        && answer == *b"+PONG\r\n"
+}
+
+/// A small file system of its own, unmounted at the end.
+pub(crate) struct Disk {
+    path: PathBuf,
+    image: Option<PathBuf>,
+}
+
+impl Disk {
+    fn new(path: PathBuf, image: Option<PathBuf>) -> Disk {
+        std::fs::create_dir(&path).unwrap();
+        if let Some(image) = &image {
+            std::fs::File::create_new(image).unwrap().set_len(4 << 20).unwrap();
+            run(Command::new("mkfs.ext4").arg("-q").arg(image));
+        }
+        let disk = Disk { path, image };
+        disk.mount();
+        disk
+    }
+
+    fn mount(&self) {
+        let mut mount = Command::new("mount");
+        match &self.image {
+            Some(image) => run(mount.args(["-o", "loop"]).args([image, &self.path])),
+            None => {
+                mount.args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs"]);
+                run(mount.arg(&self.path));
+            }
+        }
+    }
+
+    /// Makes it read-only as the kernel does when a disk fails. Asked politely, it refuses while files are open.
+    pub(crate) fn fail(&self) {
+        run(Command::new("mount").args(["-o", "remount,abort"]).arg(&self.path));
+    }
+
+    /// Makes it well again. Nobody may use it meanwhile.
+    pub(crate) fn repair(&self) {
+        run(Command::new("umount").arg(&self.path));
+        self.mount();
+    }
+
+    pub(crate) fn fill(&self) {
+        let mut file = std::fs::File::create(self.path.join("filler")).unwrap();
+        let mut size = 1 << 20;
+        while size > 0 {
+            if file.write_all(&vec![0; size]).is_err() {
+                size /= 2;
+            }
+        }
+    }
+
+    pub(crate) fn make_room(&self) {
+        std::fs::remove_file(self.path.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,105 @@
+//! Processes, as /proc shows them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The variable by which everything that a trial has started is known.
+pub(crate) const MARK: &str = "SYSTEM_TRIAL";
+
+/// Sends a signal; one that has gone meanwhile needs none.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether it runs, or could: a dead one that nobody has reaped yet does not.
+pub(crate) fn is_there(pid: u32) -> bool {
+    stat(&Path::new("/proc").join(pid.to_string())).is_some_and(|(state, _)| state != 'Z')
+}
+
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(&Path::new("/proc").join(pid.to_string())).is_none_or(|(state, _)| "TZX".contains(state))
+}
+
+/// The state and the parent.
+fn stat(process: &Path) -> Option<(char, u32)> {
+    let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+    // The name stands in brackets and may hold anything.
+    let mut words = stat.get(stat.rfind(')')? + 2..)?.split(' ');
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+fn all() -> Vec<(u32, std::path::PathBuf)> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect()
+}
+
+/// The direct children that are not dead.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let of_it = |path: &Path| stat(path).is_some_and(|(state, of)| of == parent && state != 'Z');
+    all().into_iter().filter(|(_, path)| of_it(path)).map(|(pid, _)| pid).collect()
+}
+
+/// Everything below it, parents before their children.
+pub(crate) fn below(root: u32) -> Vec<u32> {
+    let mut families: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (pid, path) in all() {
+        if let Some((state, parent)) = stat(&path)
+            && state != 'Z'
+        {
+            families.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = families.remove(&root).unwrap_or_default();
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(families.remove(pid).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+/// What was started under this mark and still runs.
+pub(crate) fn marked(mark: &str) -> Vec<u32> {
+    let mark = format!("{MARK}={mark}");
+    let ours = |path: &Path| {
+        let environ = std::fs::read(path.join("environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    all().into_iter().filter(|(_, path)| ours(path)).map(|(pid, _)| pid).collect()
+}
+
+/// What they are, for somebody who wants to know why they are still there.
+pub(crate) fn described(pids: &[u32]) -> String {
+    let one = |pid: &u32| {
+        let path = Path::new("/proc").join(pid.to_string());
+        let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        format!("{pid} {:?} {command}", stat(&path))
+    };
+    pids.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// A line of /proc/PID/status that counts kibibytes.
+pub(crate) fn memory(pid: u32, what: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// Kills what bears the mark, again and again while something is left: it may be forking.
+pub(crate) fn exterminate(mark: &str) {
+    for _ in 0..1_000 {
+        let left = marked(mark);
+        if left.is_empty() {
+            return;
+        }
+        left.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        super::time::pause(std::time::Duration::from_millis(1));
+    }
+}

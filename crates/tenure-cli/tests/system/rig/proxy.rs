@@ -1,0 +1,104 @@
+//! A cable between a contender and its server that can be cut: nothing passes, in either direction, and nobody is told.
+//!
+//! What was under way when it was cut, and what was sent meanwhile, arrives when it is mended: late, as after a partition.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+
+pub(crate) struct Proxy {
+    port: u16,
+    cable: Arc<Cable>,
+}
+
+#[derive(Default)]
+struct Cable {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Whole,
+    Cut,
+    Gone,
+}
+
+impl Cable {
+    fn set(&self, state: State) {
+        *self.state.lock().unwrap() = state;
+        self.changed.notify_all();
+    }
+
+    /// Returns when something may pass; `false` when nothing ever will.
+    fn passes(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        let state = self.changed.wait_while(state, |state| *state == State::Cut).unwrap();
+        *state == State::Whole
+    }
+}
+
+impl Proxy {
+    pub(crate) fn start(server: u16) -> Proxy {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let cable = Arc::<Cable>::default();
+        let shared = cable.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if *shared.state.lock().unwrap() == State::Gone {
+                    return;
+                }
+                let cable = shared.clone();
+                std::thread::spawn(move || serve(client, server, &cable));
+            }
+        });
+        Proxy { port, cable }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn cut(&self) {
+        self.cable.set(State::Cut);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.cable.set(State::Whole);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cable.set(State::Gone);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
+
+fn serve(client: TcpStream, server: u16, cable: &Cable) {
+    if !cable.passes() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) else { return };
+    // Small messages both ways: waiting for more to send would be a fault nobody asked for.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    std::thread::scope(|scope| {
+        scope.spawn(|| pump(&client, &server, cable));
+        scope.spawn(|| pump(&server, &client, cable));
+    });
+}
+
+fn pump(mut from: &TcpStream, mut to: &TcpStream, cable: &Cable) {
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if !cable.passes() || to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    // The end is news too.
+    cable.passes();
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}

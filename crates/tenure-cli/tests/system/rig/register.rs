@@ -1,0 +1,149 @@
+//! What the judge owns: a register that compares tokens inside its write, and a counter that does not.
+//!
+//! Workers reach both over a socket, so that a frozen one holds no lock, and what it had already sent is judged here.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+const SOCKET: &str = "judge.sock";
+
+/// What came of it all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Books {
+    /// The tokens of the fenced writes that were accepted, in that order.
+    accepted: Vec<u64>,
+    greatest: u64,
+    /// Fenced writes that came with a token older than the greatest seen.
+    pub(crate) refused: u64,
+    /// The unfenced counter, and how often somebody has set it one higher than what he had read.
+    counter: u64,
+    increments: u64,
+}
+
+impl Books {
+    fn fenced(&mut self, token: u64) -> bool {
+        let fresh = token >= self.greatest;
+        if fresh {
+            self.greatest = token;
+            self.accepted.push(token);
+        } else {
+            self.refused += 1;
+        }
+        fresh
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.len()
+    }
+
+    /// Accepted although a newer one had been: counted afterwards, not by the comparison that let them in.
+    pub(crate) fn stale_accepted(&self) -> usize {
+        self.accepted.windows(2).filter(|pair| pair[1] < pair[0]).count()
+    }
+
+    /// Increments of the unfenced counter that somebody else has written over.
+    pub(crate) fn lost_updates(&self) -> u64 {
+        self.increments.abs_diff(self.counter)
+    }
+}
+
+pub(crate) struct Register {
+    path: PathBuf,
+    books: Arc<Mutex<Books>>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Register {
+    pub(crate) fn open(directory: &Path) -> Register {
+        let path = directory.join(SOCKET);
+        let listener = UnixListener::bind(&path).unwrap();
+        let (books, closed) = (Arc::<Mutex<Books>>::default(), Arc::<AtomicBool>::default());
+        let register = Register { path, books: books.clone(), closed: closed.clone() };
+        std::thread::spawn(move || {
+            for worker in listener.incoming().flatten() {
+                if closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                let books = books.clone();
+                std::thread::spawn(move || serve(worker, &books));
+            }
+        });
+        register
+    }
+
+    pub(crate) fn books(&self) -> Books {
+        self.books.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        let _ = UnixStream::connect(&self.path);
+    }
+}
+
+fn serve(worker: UnixStream, books: &Mutex<Books>) {
+    let Ok(mut answers) = worker.try_clone() else { return };
+    for line in BufReader::new(worker).lines() {
+        let Ok(line) = line else { return };
+        let number = |text: &str| text.parse::<u64>().ok();
+        let answer = {
+            let mut books = books.lock().unwrap();
+            match line.split_once(' ').map(|(verb, value)| (verb, number(value))) {
+                Some(("fenced", Some(token))) => u64::from(books.fenced(token)),
+                Some(("set", Some(value))) => {
+                    books.counter = value;
+                    books.increments += 1;
+                    value
+                }
+                _ => books.counter,
+            }
+        };
+        if answers.write_all(format!("{answer}\n").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A worker's line to the judge.
+pub(crate) struct Line {
+    requests: UnixStream,
+    answers: BufReader<UnixStream>,
+    read: Option<u64>,
+}
+
+impl Line {
+    pub(crate) fn open(directory: &Path) -> Option<Line> {
+        let requests = UnixStream::connect(directory.join(SOCKET)).ok()?;
+        let answers = BufReader::new(requests.try_clone().ok()?);
+        Some(Line { requests, answers, read: None })
+    }
+
+    fn ask(&mut self, request: &str) -> Option<u64> {
+        self.requests.write_all(format!("{request}\n").as_bytes()).ok()?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).ok()?;
+        answer.trim().parse().ok()
+    }
+
+    /// The fenced write.
+    pub(crate) fn write(&mut self, token: u64) {
+        self.ask(&format!("fenced {token}"));
+    }
+
+    /// The unfenced increment in its two steps, as an application would do it that trusts its lease.
+    pub(crate) fn read_counter(&mut self) {
+        self.read = self.ask("get");
+    }
+
+    pub(crate) fn write_counter(&mut self) {
+        if let Some(value) = self.read.take() {
+            self.ask(&format!("set {}", value + 1));
+        }
+    }
+}

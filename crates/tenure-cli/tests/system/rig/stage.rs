@@ -1,0 +1,364 @@
+//! Three contenders for one name, each `tenure run NAME -- WORKER`, and what is seen of them from outside.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::store::{Scope, Store};
+use tenure::{Lease, Moment, Name, Token};
+use tokio::runtime::Runtime;
+
+use super::freezer;
+use super::history::{History, Line};
+use super::judge::{Thaw, Verdict, judge};
+use super::place::{Kind, Place};
+use super::processes::{self, MARK, below, children, is_there, signal};
+use super::register::{Books, Register};
+use super::servers::Scratch;
+use super::time::{look, now, pause, runtime};
+use super::undertaker::Undertaker;
+use super::worker::{HISTORY, Mode};
+
+const IDS: [&str; 3] = ["a", "b", "c"];
+const NAME: &str = "system:trial";
+/// Longer than anything takes that is not broken, however busy the machine is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+pub(crate) struct Contender {
+    pub(crate) id: &'static str,
+    process: Child,
+}
+
+impl Contender {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// To one that has ended it would go to whoever has its number now.
+    pub(crate) fn signal(&mut self, which: Signal) {
+        if self.ended().is_none() {
+            signal(self.pid(), which);
+        }
+    }
+
+    /// What it ended with, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().unwrap()
+    }
+}
+
+/// A term that is under way: who leads it and by which processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub(crate) token: u64,
+    /// Which of the contenders.
+    pub(crate) who: usize,
+    pub(crate) leader: u32,
+    pub(crate) guard: u32,
+    /// The child and everything below it.
+    pub(crate) work: Vec<u32>,
+}
+
+// Fields are dropped in this order: what uses the place and the directory ends before them.
+pub(crate) struct Stage {
+    pub(crate) ttl: Duration,
+    pub(crate) mode: Mode,
+    pub(crate) contenders: Vec<Contender>,
+    pub(crate) thaws: Vec<Thaw>,
+    pub(crate) place: Place,
+    mark: String,
+    name: Name,
+    history: History,
+    register: Register,
+    /// Opened when it is first asked: a disk that is to be unmounted must not be in use by us.
+    store: OnceCell<Arc<dyn Store>>,
+    runtime: Runtime,
+    _undertaker: Undertaker,
+    scratch: Scratch,
+}
+
+impl Stage {
+    /// All of them started.
+    pub(crate) fn new(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
+        let mut stage = Stage::empty(kind, ttl, mode);
+        (0..IDS.len()).for_each(|_| stage.add());
+        stage
+    }
+
+    /// Nobody started yet.
+    pub(crate) fn empty(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
+        let scratch = Scratch::in_memory();
+        let mark = scratch.path().display().to_string();
+        let undertaker = Undertaker::new(&mark, scratch.path());
+        let place = Place::open(kind, scratch.path(), IDS.len());
+        Stage {
+            ttl,
+            mode,
+            contenders: Vec::new(),
+            thaws: Vec::new(),
+            place,
+            mark,
+            name: Name::new(NAME).unwrap(),
+            history: History::create(&scratch.path().join(HISTORY)),
+            register: Register::open(scratch.path()),
+            store: OnceCell::new(),
+            runtime: runtime(),
+            _undertaker: undertaker,
+            scratch,
+        }
+    }
+
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Where a trial may leave what is to be kept if it fails.
+    pub(crate) fn directory(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// The newest term of one of them, if it ever led.
+    pub(crate) fn term_of(&mut self, who: usize) -> Option<u64> {
+        let of_it = |line: &&Line| line.candidate == IDS[who];
+        self.history.lines().iter().filter(of_it).map(|line| line.token).max()
+    }
+
+    pub(crate) fn add(&mut self) {
+        let process = self.spawn(self.contenders.len());
+        self.contenders.push(Contender { id: IDS[self.contenders.len()], process });
+    }
+
+    /// Starts one anew that has ended.
+    pub(crate) fn restart(&mut self, who: usize) {
+        let status = self.contenders[who].ended();
+        assert!(status.is_some(), "contender {} still runs", IDS[who]);
+        self.contenders[who].process = self.spawn(who);
+    }
+
+    fn spawn(&self, who: usize) -> Child {
+        let log = self.scratch.path().join(format!("{}.log", IDS[who]));
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let mut command = self.command();
+        command.args(["--store", &self.place.url_for(who), "--log-level", "debug"]);
+        command.args(["run", self.name.as_str(), "--node-id", IDS[who], "--lease-duration"]);
+        command.arg(format!("{}ms", self.ttl.as_millis()));
+        command.arg("--").arg(std::env::current_exe().unwrap()).args(["worker", self.mode.name()]);
+        command.arg(self.scratch.path());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        // Ctrl-C at the terminal is ours to answer.
+        command.process_group(0).spawn().unwrap()
+    }
+
+    /// The real command, with no setting from outside.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENURE_") {
+                command.env_remove(name);
+            }
+        }
+        command.env(MARK, &self.mark).env("TMPDIR", self.scratch.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Waits until somebody's work is under way, and says whose.
+    pub(crate) fn steady(&mut self) -> Term {
+        let found = look(PATIENCE, || {
+            let line = self.history.newest()?;
+            let fresh = now().since(line.at) < Duration::from_millis(100);
+            fresh.then(|| self.term(&line)).flatten()
+        });
+        found.unwrap_or_else(|| self.fail("nobody works"))
+    }
+
+    /// As [`Stage::steady`], when those who wait have had time to see whom they wait for.
+    pub(crate) fn settled(&mut self) -> Term {
+        self.steady();
+        pause(Duration::from_millis(150));
+        self.steady()
+    }
+
+    fn term(&self, line: &Line) -> Option<Term> {
+        let who = self.contenders.iter().position(|each| each.id == line.candidate)?;
+        let leader = self.contenders[who].pid();
+        let guard = *children(leader).first()?;
+        let work = below(guard);
+        (!work.is_empty()).then_some(Term { token: line.token, who, leader, guard, work })
+    }
+
+    /// The first effect of the next term.
+    pub(crate) fn next_after(&mut self, token: u64, limit: Duration) -> Line {
+        let found = look(limit, || self.history.first_after(token));
+        found.unwrap_or_else(|| self.fail(&format!("nobody works after term {token}")))
+    }
+
+    /// The first effect, of whatever term, that is not before `at`.
+    pub(crate) fn next_since(&mut self, at: Moment) -> Line {
+        let since = |history: &mut History| {
+            history.lines().iter().filter(|line| line.at >= at).min_by_key(|line| line.at).cloned()
+        };
+        let found = look(PATIENCE, || since(&mut self.history));
+        found.unwrap_or_else(|| self.fail("nobody works any more"))
+    }
+
+    /// The last effect of a term.
+    pub(crate) fn last_of(&mut self, token: u64) -> Line {
+        self.history.last_of(token).unwrap_or_else(|| self.fail(&format!("no term {token}")))
+    }
+
+    /// Waits until these processes are gone, and says when that was seen.
+    pub(crate) fn gone(&mut self, pids: &[u32]) -> Moment {
+        let end = now() + PATIENCE;
+        loop {
+            let at = now();
+            if !pids.iter().any(|pid| is_there(*pid)) {
+                return at;
+            }
+            if at > end {
+                let left = processes::described(pids);
+                self.fail(&format!("processes that should be gone:\n{left}"));
+            }
+            // Short, for this is measured, but no spinning: those who are to end need the processor.
+            pause(Duration::from_micros(200));
+        }
+    }
+
+    /// Waits until one has ended by itself.
+    pub(crate) fn ended(&mut self, who: usize) -> ExitStatus {
+        let ended = look(PATIENCE, || self.contenders[who].ended());
+        ended.unwrap_or_else(|| self.fail(&format!("contender {} does not end", IDS[who])))
+    }
+
+    /// Waits until one runs without a guard and a child, and stays so for a while.
+    pub(crate) fn waits(&mut self, who: usize) {
+        let pid = self.contenders[who].pid();
+        let idle = look(PATIENCE, || children(pid).is_empty().then_some(()));
+        idle.unwrap_or_else(|| self.fail(&format!("contender {} has still work", IDS[who])));
+        if let Some(status) = self.contenders[who].ended() {
+            self.fail(&format!("contender {} does not wait, it ended: {status}", IDS[who]));
+        }
+    }
+
+    fn observe(&self) -> tenure::Result<Option<Lease>> {
+        let scope = Scope::name(&self.name);
+        let store = self.store.get_or_init(|| {
+            self.runtime.block_on(tenure::open(&self.place.url())).expect("the URL is right")
+        });
+        let found = self.runtime.block_on(store.observe(&scope))?;
+        found.into_iter().next().transpose()
+    }
+
+    /// When this term's lease runs out unless it is renewed; `None` if it is over.
+    pub(crate) fn expiry(&self, token: u64) -> Option<Moment> {
+        let before = now();
+        let lease = self.observe().unwrap()?;
+        let same = lease.holder.is_some() && lease.token.map(Token::get) == Some(token);
+        same.then(|| before + lease.left)
+    }
+
+    /// Waits until somebody has a lease newer than `token`, before he can have done anything with it, and says who.
+    pub(crate) fn granted_after(&self, token: u64) -> (usize, u64) {
+        let end = now() + self.ttl + PATIENCE;
+        while now() < end {
+            // One that cannot be read just now can be a moment later.
+            let lease = self.observe().ok().flatten();
+            let found = lease.and_then(|lease| Some((lease.holder?.id, lease.token?.get())));
+            if let Some((id, granted)) = found
+                && granted > token
+            {
+                let who = self.contenders.iter().position(|each| each.id == id);
+                return (who.expect("one of ours"), granted);
+            }
+            pause(Duration::from_micros(100));
+        }
+        self.fail(&format!("nobody leads after term {token}"));
+    }
+
+    pub(crate) fn books(&self) -> Books {
+        self.register.books()
+    }
+
+    /// How long one look at the store takes.
+    pub(crate) fn round_trip(&self) -> Duration {
+        let before = now();
+        self.observe().unwrap();
+        now().since(before)
+    }
+
+    /// Stops all, sees that nothing is left, and lets the judge read, who must find nothing.
+    pub(crate) fn finish(mut self) -> (Verdict, Books) {
+        let (verdict, books) = self.close();
+        if !verdict.is_clean() || books.stale_accepted() > 0 {
+            self.fail(&format!("{verdict}\nstale writes accepted: {}", books.stale_accepted()));
+        }
+        (verdict, books)
+    }
+
+    /// Stops all, sees that nothing is left, and lets the judge read.
+    pub(crate) fn close(&mut self) -> (Verdict, Books) {
+        self.stop();
+        let left =
+            look(Duration::from_secs(2), || processes::marked(&self.mark).is_empty().then_some(()));
+        if left.is_none() {
+            let left = processes::described(&processes::marked(&self.mark));
+            self.fail(&format!("processes left behind:\n{left}"));
+        }
+        // What was killed whole leaves its lease to the TTL.
+        let free = look(self.ttl + PATIENCE, || {
+            let mut status = self.command();
+            status.args(["--store", &self.place.url(), "status", self.name.as_str()]);
+            (status.stdout(Stdio::null()).status().unwrap().code() == Some(1)).then_some(())
+        });
+        free.unwrap_or_else(|| self.fail("somebody still leads"));
+        let verdict = judge(self.history.lines(), &self.thaws, self.mode.workers());
+        (verdict, self.books())
+    }
+
+    /// Ends all contenders.
+    pub(crate) fn stop(&mut self) {
+        let end = if self.mode.heeds_signals() { Signal::TERM } else { Signal::KILL };
+        for contender in &mut self.contenders {
+            contender.signal(Signal::CONT);
+            contender.signal(end);
+        }
+        for who in 0..self.contenders.len() {
+            self.ended(who);
+        }
+    }
+
+    /// Ends the trial, and keeps what happened.
+    pub(crate) fn fail(&self, why: &str) -> ! {
+        let kept = self.keep();
+        panic!("{why}\nhistory and logs are kept in {}", kept.display());
+    }
+
+    /// Copies the history and the logs to where they outlive us.
+    pub(crate) fn keep(&self) -> PathBuf {
+        let from = self.scratch.path();
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(from.file_name().unwrap());
+        std::fs::create_dir_all(&to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                let _ = std::fs::copy(entry.path(), to.join(entry.file_name()));
+            }
+        }
+        to
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What is frozen does not even die.
+        freezer::thaw(&self.mark);
+        processes::exterminate(&self.mark);
+        for contender in &mut self.contenders {
+            let _ = contender.process.wait();
+        }
+        freezer::remove(&self.mark);
+    }
+}

@@ -1,0 +1,45 @@
+//! Waiting, on the clock that the judge reads.
+
+use std::time::Duration;
+
+use tenure::{Clock, Moment};
+use tokio::runtime::Runtime;
+
+/// How often one looks who waits for something.
+const LOOK: Duration = Duration::from_millis(2);
+
+pub(crate) fn now() -> Moment {
+    Clock::boot().now()
+}
+
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+pub(crate) fn pause(time: Duration) {
+    thread_local!(static RUNTIME: Runtime = runtime());
+    RUNTIME.with(|runtime| runtime.block_on(Clock::boot().sleep(time)));
+}
+
+pub(crate) fn pause_until(at: Moment) {
+    pause(at.since(now()));
+}
+
+/// Looks again and again, but not for ever.
+pub(crate) fn look<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = now() + limit;
+    loop {
+        if let Some(found) = found() {
+            return Some(found);
+        }
+        if now() >= end {
+            return None;
+        }
+        pause(LOOK);
+    }
+}
+
+/// Signed milliseconds from `from` to `to`.
+pub(crate) fn millis(from: Moment, to: Moment) -> f64 {
+    (to.since(from).as_secs_f64() - from.since(to).as_secs_f64()) * 1_000.0
+}
