@@ -22,7 +22,37 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || discreet(false)),
         trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || discreet(true)),
+        trial(
+            "secrets::a_wrong_one_ends_everything_at_once::redis".to_owned(),
+            Kind::Redis,
+            refused,
+        ),
     ]
+}
+
+/// An operator must act: nobody waits for a store that refuses us.
+fn refused() {
+    let port = free_port();
+    let server = guarded_server(port);
+    let url = format!("redis://:not{PASSWORD}@127.0.0.1:{port}");
+    for command in [
+        &["run", "secrets", "--", "true"][..],
+        &["run", "secrets", "--mock"],
+        &["status"],
+        &["watch"],
+        &["resign", "secrets"],
+        &["drain", "secrets", "a"],
+        &["revoke", "secrets", "--yes"],
+        &["doctor"],
+    ] {
+        let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        let output = tenure.args(command).env("TENURE_STORE", &url).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(123), "{command:?}: {said}");
+        assert!(said.contains("check user and password"), "{command:?}: {said}");
+        assert!(!said.contains(PASSWORD), "{command:?}: {said}");
+    }
+    runtime().block_on(server.stop()).unwrap();
 }
 
 fn discreet(typed: bool) {
