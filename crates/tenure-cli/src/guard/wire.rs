@@ -99,9 +99,7 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The command could not be started; why.
     Failed(String),
-    /// Nothing of the command is left; what there is to do then is being done.
-    Empty,
-    /// All is done.
+    /// Nothing of the command is left.
     Gone {
         ended: Ended,
         /// It was told to stop, and has not ended by itself.
