@@ -132,17 +132,14 @@ impl Stage {
         }
         if let Some(lead) = self.leader {
             self.look(lead.which, look::leader)?;
+            if faults.is_empty() {
+                let pid = self.cast.pid(lead.which).unwrap_or_default();
+                let stay = self.pace.stay.as_secs();
+                self.show.say(format!("   By hand: kill -9 {pid}, or -TERM, or -STOP"))?;
+                self.show.say(format!("   Else nothing happens for {stay} s; Ctrl+C ends it."))?;
+            }
         }
-        if faults.is_empty() {
-            let Pace { stay, .. } = self.pace;
-            let long = stay.as_secs();
-            self.show.say(format!(
-                "   Nothing happens to it for {long} s, unless you do it. Ctrl+C ends it sooner."
-            ))?;
-            self.peace(stay).await?;
-        } else {
-            self.peace(self.pace.look).await?;
-        }
+        self.peace(if faults.is_empty() { self.pace.stay } else { self.pace.look }).await?;
         for (number, fault) in faults.iter().enumerate() {
             let found = self.act(number + 1, *fault).await?;
             if !found {
