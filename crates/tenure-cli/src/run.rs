@@ -139,11 +139,13 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     let on_lose = plan.service.on_lose.clone();
     let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve { on_lose }) };
     let WorkArgs { command, get, schedule, once, .. } = work;
+    let times = schedule.schedule(*every)?;
     let recipe = Recipe {
         command: command.clone(),
         store_url: guards_url(&plan.choice, store),
         stop_within: timing.stop_within,
         on_lose: on_lose.clone(),
+        goes_on: times.is_some(),
         log: match (logs::level(plan.args), plan.args.log_format) {
             (Level::Error, _) => Log::Silent,
             (_, logs::Format::Text) => Log::Text,
@@ -151,12 +153,11 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
         },
         guarded: !work.no_guard,
     };
-    let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
-    let (task, on_lose) = match get {
-        // The guard runs its hook after each run.
-        _ if !command.is_empty() => (Task::Command(recipe), None),
-        Some(url) => (Task::Get(Get::new(url, work.timeout)?), on_lose),
-        None => (Task::Mock, on_lose),
+    let Some(times) = times else { return Ok(Job::Command(recipe)) };
+    let task = match get {
+        _ if !command.is_empty() => Task::Command(recipe),
+        Some(url) => Task::Get(Get::new(url, work.timeout)?),
+        None => Task::Mock,
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));

@@ -35,6 +35,8 @@ pub(crate) struct Setup {
     deadline: u64,
     pub(crate) stop_within_ms: u64,
     pub(crate) on_lose: Option<String>,
+    /// The term goes on after this run, so the hook is the leader's, as long as there is one.
+    pub(crate) goes_on: bool,
     /// The process that leads.
     pub(crate) leader: i32,
     pub(crate) log: Log,
@@ -59,6 +61,7 @@ impl Setup {
             deadline: deadline.as_nanos(),
             stop_within_ms,
             on_lose: None,
+            goes_on: false,
             leader: rustix::process::getpid().as_raw_nonzero().get(),
             log: Log::Text,
         }

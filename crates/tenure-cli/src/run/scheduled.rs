@@ -50,7 +50,7 @@ impl Crew<'_> {
         signals: &mut Signals,
     ) -> After {
         let after = self.slots(table, leadership, signals).await;
-        // A command's guard has run it after each run; here it belongs to the end of the term.
+        // It belongs to the end of the term, not of a run. Where we die or freeze in a run, its guard does it.
         if let Some(on_lose) = &table.on_lose {
             self.hook("--on-lose", on_lose, leadership).await;
         }

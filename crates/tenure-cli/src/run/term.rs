@@ -191,6 +191,7 @@ impl Crew<'_> {
         let fate = self.attend(&mut ward, leadership, signals, watch).await;
         ward.dismiss();
         if !recipe.guarded
+            && !recipe.goes_on
             && let Some(on_lose) = &recipe.on_lose
         {
             self.hook("--on-lose", on_lose, leadership).await;

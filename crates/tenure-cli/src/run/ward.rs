@@ -24,6 +24,8 @@ pub(super) struct Recipe {
     pub(super) store_url: String,
     pub(super) stop_within: Duration,
     pub(super) on_lose: Option<String>,
+    /// The term goes on after a run, and the leader runs that hook itself when it is over.
+    pub(super) goes_on: bool,
     pub(super) log: Log,
     pub(super) guarded: bool,
 }
@@ -142,6 +144,7 @@ fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::R
     let deadline = leadership.deadline();
     let mut setup = Setup::new(&recipe.store_url, leadership.hold(), deadline, stop_within_ms);
     setup.on_lose.clone_from(&recipe.on_lose);
+    setup.goes_on = recipe.goes_on;
     setup.log = recipe.log;
     let stdin = io::stdin();
     let mut files = vec![stdin.as_fd()];

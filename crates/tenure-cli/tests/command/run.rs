@@ -110,7 +110,7 @@ fn nothing_to_run_or_two_things_is_125_and_says_what_to_type() {
     let world = World::new();
     run(&world, &[]).exits(125).complains("'tenure run NAME -- CMD'").complains("--mock");
     run(&world, &["--mock", "--", "true"]).exits(125).complains("give one of them");
-    world.run(&["run"]).exits(125).complains("'tenure run NAME -- CMD'");
+    world.run(&["run", "--", "true"]).exits(125).complains("'tenure run NAME -- CMD'");
     run(&world, &["--lock-name", "b", "--", "true"]).exits(125).complains("give one");
     world.run(&["run", "a", "true"]).exits(125).complains("'tenure run NAME -- CMD ARG'");
     world.run(&["run", "a b", "--", "true"]).exits(125).complains("a b");
