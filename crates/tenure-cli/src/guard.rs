@@ -131,10 +131,6 @@ impl Watch {
         let Outcome { ended, told } =
             oversee(&mut tree, &mut fuse, &mut self.deaths, &mut orders, death).await;
         // Nothing of the command is left from here on.
-        let _ = self.line.send(&Report::Empty, &[]);
-        if !self.setup.goes_on {
-            self.on_lose().await;
-        }
         let _ = self.line.send(&Report::Gone { ended, told }, &[]);
         // A leader that lives gives its lease back itself, and says so before it may end.
         let mut what = "the leader's process died";
@@ -157,8 +153,10 @@ impl Watch {
             // Frozen: it does not believe in its term any more, and its command is gone.
             () = believed_no_more(&clock, fuse.deadline()) => false,
         };
-        if self.setup.goes_on {
-            self.on_lose().await;
+        // What a leader that lives does itself.
+        if let Some(on_lose) = &self.setup.on_lose {
+            let hold = self.giving_back.hold();
+            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
         }
         let mut given = self.giving_back.give().await;
         let in_the_way = given.as_ref().err().and_then(stuck_in_the_way);
@@ -175,13 +173,6 @@ impl Watch {
         }
         self.say(what, given.as_ref().err());
         Ok(())
-    }
-
-    async fn on_lose(&self) {
-        if let Some(on_lose) = &self.setup.on_lose {
-            let hold = self.giving_back.hold();
-            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
-        }
     }
 
     fn say(&self, what: &str, failed: Option<&Error>) {

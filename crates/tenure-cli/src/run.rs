@@ -98,6 +98,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
         lines: &lines,
         stop_within: timing.stop_within,
         on_lead: plan.service.on_lead.clone(),
+        on_lose: plan.service.on_lose.clone(),
     };
     let ended = take_turns(plan, &crew, &mut signals).await;
     drop(crew);
@@ -136,16 +137,13 @@ fn guards_url(choice: &Choice, store: &dyn Store) -> String {
 }
 
 fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
-    let on_lose = plan.service.on_lose.clone();
-    let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve { on_lose }) };
+    let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve) };
     let WorkArgs { command, get, schedule, once, .. } = work;
-    let times = schedule.schedule(*every)?;
     let recipe = Recipe {
         command: command.clone(),
         store_url: guards_url(&plan.choice, store),
         stop_within: timing.stop_within,
-        on_lose: on_lose.clone(),
-        goes_on: times.is_some(),
+        on_lose: plan.service.on_lose.clone(),
         log: match (logs::level(plan.args), plan.args.log_format) {
             (Level::Error, _) => Log::Silent,
             (_, logs::Format::Text) => Log::Text,
@@ -153,7 +151,7 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
         },
         guarded: !work.no_guard,
     };
-    let Some(times) = times else { return Ok(Job::Command(recipe)) };
+    let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
     let task = match get {
         _ if !command.is_empty() => Task::Command(recipe),
         Some(url) => Task::Get(Get::new(url, work.timeout)?),
@@ -161,7 +159,7 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));
-    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task, on_lose })))
+    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task })))
 }
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.

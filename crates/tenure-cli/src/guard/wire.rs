@@ -35,8 +35,6 @@ pub(crate) struct Setup {
     deadline: u64,
     pub(crate) stop_within_ms: u64,
     pub(crate) on_lose: Option<String>,
-    /// The term goes on after this run, so the hook is the leader's, as long as there is one.
-    pub(crate) goes_on: bool,
     /// The process that leads.
     pub(crate) leader: i32,
     pub(crate) log: Log,
@@ -61,7 +59,6 @@ impl Setup {
             deadline: deadline.as_nanos(),
             stop_within_ms,
             on_lose: None,
-            goes_on: false,
             leader: rustix::process::getpid().as_raw_nonzero().get(),
             log: Log::Text,
         }
@@ -102,9 +99,7 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The command could not be started; why.
     Failed(String),
-    /// Nothing of the command is left; what there is to do then is being done.
-    Empty,
-    /// All is done.
+    /// Nothing of the command is left.
     Gone {
         ended: Ended,
         /// It was told to stop, and has not ended by itself.

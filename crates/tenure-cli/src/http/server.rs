@@ -32,7 +32,9 @@ const BREATH: Duration = Duration::from_millis(100);
 /// A server at work. Dropped, it ends by itself, soon.
 #[derive(Debug)]
 pub(crate) struct Server {
+    #[allow(dead_code, reason = "the tests ask")]
     address: SocketAddr,
+    #[allow(dead_code, reason = "the tests ask")]
     news: Arc<News>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -69,6 +71,7 @@ impl Server {
     }
 
     /// Where it answers.
+    #[allow(dead_code, reason = "the tests ask")]
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -22,7 +22,6 @@ pub(super) struct Timetable {
     pub(super) schedule: Schedule,
     pub(super) policy: Policy,
     pub(super) task: Task,
-    pub(super) on_lose: Option<String>,
 }
 
 /// What is done in one slot.
@@ -44,20 +43,6 @@ struct Report {
 impl Crew<'_> {
     /// Works through the slots of one term.
     pub(super) async fn scheduled(
-        &self,
-        table: &Timetable,
-        leadership: &Leadership,
-        signals: &mut Signals,
-    ) -> After {
-        let after = self.slots(table, leadership, signals).await;
-        // It belongs to the end of the term, not of a run. Where we die or freeze in a run, its guard does it.
-        if let Some(on_lose) = &table.on_lose {
-            self.hook("--on-lose", on_lose, leadership).await;
-        }
-        after
-    }
-
-    async fn slots(
         &self,
         table: &Timetable,
         leadership: &Leadership,
@@ -96,6 +81,7 @@ impl Crew<'_> {
                     }
                 }
                 Step::Wait { until } => {
+                    self.note_down_end(leadership, &mut planner).await;
                     let left = until.map(|until| until.saturating_sub(unix_ms()));
                     left.map_or(LOOK_EVERY, Duration::from_millis).min(LOOK_EVERY)
                 }
@@ -110,7 +96,10 @@ impl Crew<'_> {
                     self.lines.ahead(&ahead);
                     Duration::ZERO
                 }
-                Step::Done => return After::Ended(exit),
+                Step::Done => {
+                    self.lines.work_ended();
+                    return After::Ended(exit);
+                }
             };
             if pause.is_zero() {
                 continue;

@@ -100,8 +100,9 @@ impl Service {
 /// Where others reach us, as far as we know it.
 fn url(door: &Door) -> String {
     let address = door.address();
-    match address.ip().is_unspecified() {
+    match door.is_open_to_others() && address.ip().is_unspecified() {
         false => format!("http://{address}"),
+        // On every address of this machine; others know it by its name.
         true => {
             let system = rustix::system::uname();
             format!("http://{}:{}", system.nodename().to_string_lossy(), address.port())

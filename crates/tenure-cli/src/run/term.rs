@@ -30,9 +30,7 @@ pub(super) enum Job {
     Command(Recipe),
     Scheduled(Box<Timetable>),
     /// Others act on what we answer.
-    Serve {
-        on_lose: Option<String>,
-    },
+    Serve,
 }
 
 /// Everybody who takes part in a term.
@@ -44,6 +42,7 @@ pub(super) struct Crew<'a> {
     pub(super) board: Board,
     pub(super) instance: Option<Arc<Instance>>,
     pub(super) on_lead: Option<String>,
+    pub(super) on_lose: Option<String>,
     pub(super) stop_within: Duration,
 }
 
@@ -73,20 +72,24 @@ impl Crew<'_> {
         if let Some(on_lead) = &self.on_lead {
             self.hook("--on-lead", on_lead, &leadership).await;
         }
-        match &self.job {
-            Job::Serve { on_lose } => self.serve(on_lose.as_deref(), &leadership, signals).await,
+        let after = match &self.job {
             Job::Command(recipe) => self.command(recipe, &leadership, signals).await,
             Job::Scheduled(table) => self.scheduled(table, &leadership, signals).await,
+            Job::Serve => self.serve(&leadership, signals).await,
+        };
+        // The work has ended. Of a leader that is killed or frozen its guard does this.
+        if let Some(on_lose) = &self.on_lose {
+            self.hook("--on-lose", on_lose, &leadership).await;
         }
+        // Nobody may rely on an answer of ours any more when the lease is given back.
+        if let (Job::Serve, Some(instance)) = (&self.job, &self.instance) {
+            instance.answers_run_out().await;
+        }
+        after
     }
 
-    /// Leads until it is told otherwise. The lease is given back when nobody may rely on an answer of ours any more.
-    async fn serve(
-        &self,
-        on_lose: Option<&str>,
-        leadership: &Leadership,
-        signals: &mut Signals,
-    ) -> After {
+    /// Leads until it is told otherwise.
+    async fn serve(&self, leadership: &Leadership, signals: &mut Signals) -> After {
         let after = tokio::select! {
             biased;
             why = leadership.lost() => {
@@ -98,17 +101,10 @@ impl Crew<'_> {
         if let (After::Ended(_), Some(instance)) = (&after, &self.instance) {
             instance.answer_no();
         }
-        if let Some(on_lose) = on_lose {
-            self.hook("--on-lose", on_lose, leadership).await;
-        }
-        if let Some(instance) = &self.instance {
-            instance.answers_run_out().await;
-        }
         after
     }
 
-    /// Runs a hook; a term that is lost does not wait for it to end.
-    pub(super) async fn hook(&self, flag: &str, hook: &str, leadership: &Leadership) {
+    async fn hook(&self, flag: &str, hook: &str, leadership: &Leadership) {
         let hold = leadership.hold();
         let hook = Hook::new(hook, &hold.name, &hold.candidate, Some(hold.token));
         if !hook.run().await {
@@ -190,12 +186,6 @@ impl Crew<'_> {
         };
         let fate = self.attend(&mut ward, leadership, signals, watch).await;
         ward.dismiss();
-        if !recipe.guarded
-            && !recipe.goes_on
-            && let Some(on_lose) = &recipe.on_lose
-        {
-            self.hook("--on-lose", on_lose, leadership).await;
-        }
         match fate {
             Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),
             // Signalled to end, and then out of time: how it ended is still its own answer.
@@ -257,7 +247,7 @@ impl Crew<'_> {
                     watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
-                () = until(patience), if !abandoned && !ward.is_empty() => {
+                () = until(patience), if !abandoned => {
                     abandoned = true;
                     ward.abandon();
                 }

@@ -24,8 +24,6 @@ pub(super) struct Recipe {
     pub(super) store_url: String,
     pub(super) stop_within: Duration,
     pub(super) on_lose: Option<String>,
-    /// The term goes on after a run, and the leader runs that hook itself when it is over.
-    pub(super) goes_on: bool,
     pub(super) log: Log,
     pub(super) guarded: bool,
 }
@@ -44,7 +42,7 @@ pub(super) enum Fate {
 /// A command that runs.
 #[allow(clippy::large_enum_variant)] // There is one of it.
 pub(super) enum Ward {
-    Guarded { line: Line, guard: tokio::process::Child, spared: Spared, empty: bool },
+    Guarded { line: Line, guard: tokio::process::Child, spared: Spared },
     Bare { orders: mpsc::UnboundedSender<Order>, task: JoinHandle<Outcome> },
 }
 
@@ -81,26 +79,16 @@ impl Ward {
         }
     }
 
-    /// Nothing of the command is left, as far as we have been told.
-    pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Ward::Guarded { empty: true, .. })
-    }
-
     /// Returns when nothing of the command is left.
     pub(super) async fn end(&mut self) -> Fate {
         match self {
-            Ward::Guarded { line, empty, .. } => loop {
-                match line.receive().await {
-                    Some(Report::Empty) => *empty = true,
-                    Some(Report::Gone { ended, told }) => {
-                        return Fate::Gone(Outcome { ended, told });
-                    }
-                    Some(Report::Failed(why)) => return Fate::Failed(why),
-                    None => {
-                        self.abandon();
-                        self.clear_up().await;
-                        return Fate::Unguarded;
-                    }
+            Ward::Guarded { line, .. } => match line.receive().await {
+                Some(Report::Gone { ended, told }) => Fate::Gone(Outcome { ended, told }),
+                Some(Report::Failed(why)) => Fate::Failed(why),
+                None => {
+                    self.abandon();
+                    self.clear_up().await;
+                    Fate::Unguarded
                 }
             },
             Ward::Bare { task, .. } => match task.await {
@@ -144,13 +132,12 @@ fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::R
     let deadline = leadership.deadline();
     let mut setup = Setup::new(&recipe.store_url, leadership.hold(), deadline, stop_within_ms);
     setup.on_lose.clone_from(&recipe.on_lose);
-    setup.goes_on = recipe.goes_on;
     setup.log = recipe.log;
     let stdin = io::stdin();
     let mut files = vec![stdin.as_fd()];
     files.extend(store.liveness());
     line.send(&setup, &files)?;
-    Ok(Ward::Guarded { line, guard, spared, empty: false })
+    Ok(Ward::Guarded { line, guard, spared })
 }
 
 fn bare(recipe: &Recipe, leadership: &Leadership) -> io::Result<Ward> {

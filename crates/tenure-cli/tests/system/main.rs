@@ -12,7 +12,9 @@ mod early;
 mod faults;
 mod misbehaviour;
 mod outages;
+mod secrets;
 mod storm;
+mod stuck;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
     trials.extend(outages::trials());
     trials.extend(faults::trials());
     trials.extend(misbehaviour::trials());
+    trials.extend(stuck::trials());
+    trials.extend(secrets::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

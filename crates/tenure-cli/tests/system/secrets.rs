@@ -1,0 +1,113 @@
+//! A password stands in nothing that we say, in no list of arguments and in no environment but the one it was given in.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::rig::place::{Kind, SERVER};
+use crate::rig::processes::{below, signal};
+use crate::rig::servers::{self, Scratch, Server, free_port};
+use crate::rig::time::{look, runtime};
+use crate::trial;
+
+const PASSWORD: &str = "sentinelpw";
+const PATIENCE: Duration = Duration::from_secs(15);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || discreet(false)),
+        trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || discreet(true)),
+        trial(
+            "secrets::a_wrong_one_ends_everything_at_once::redis".to_owned(),
+            Kind::Redis,
+            refused,
+        ),
+    ]
+}
+
+/// An operator must act: nobody waits for a store that refuses us.
+fn refused() {
+    let port = free_port();
+    let server = guarded_server(port);
+    let url = format!("redis://:not{PASSWORD}@127.0.0.1:{port}");
+    for command in [
+        &["run", "secrets", "--", "true"][..],
+        &["run", "secrets", "--mock"],
+        &["status"],
+        &["watch"],
+        &["resign", "secrets"],
+        &["drain", "secrets", "a"],
+        &["revoke", "secrets", "--yes"],
+        &["doctor"],
+    ] {
+        let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        let output = tenure.args(command).env("TENURE_STORE", &url).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(123), "{command:?}: {said}");
+        assert!(said.contains("check user and password"), "{command:?}: {said}");
+        assert!(!said.contains(PASSWORD), "{command:?}: {said}");
+    }
+    runtime().block_on(server.stop()).unwrap();
+}
+
+fn discreet(typed: bool) {
+    let port = free_port();
+    let server = guarded_server(port);
+    let scratch = Scratch::new();
+    let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}?quarantine=0s");
+    let output = scratch.path().join("output");
+    let mut leader = start(&url, typed, &output);
+    let below = look(PATIENCE, || Some(below(leader.id())).filter(|below| below.len() >= 2));
+    let below = below.expect("a guard and a command");
+    for pid in &below {
+        for what in ["cmdline", "environ"] {
+            let bytes = fs::read(format!("/proc/{pid}/{what}")).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!text.contains(PASSWORD), "{what} of {pid}: {text}");
+        }
+    }
+    // Killed, so that the guard has something to say too.
+    signal(leader.id(), Signal::KILL);
+    leader.wait().unwrap();
+    let said = look(PATIENCE, || {
+        let said = fs::read_to_string(&output).unwrap();
+        said.contains("released the lease").then_some(said)
+    });
+    let said = said.expect("the guard tells of it");
+    assert!(!said.contains(PASSWORD), "{said}");
+    assert_eq!(said.contains("a password on the command line"), typed, "{said}");
+    runtime().block_on(server.stop()).unwrap();
+}
+
+/// `tenure run`, saying all it can.
+fn start(url: &str, typed: bool, output: &std::path::Path) -> Child {
+    let output = fs::File::create(output).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    command.args(["--log-level", "trace", "run", "secrets"]);
+    match typed {
+        true => command.args(["--store", url]),
+        false => command.env("TENURE_STORE", url),
+    };
+    command.args(["--", "sh", "-c", "env; sleep 60; true"]).stdin(Stdio::null());
+    command.stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap()
+}
+
+fn guarded_server(port: u16) -> Server {
+    let text = port.to_string();
+    let words = ["--bind", "127.0.0.1", "--dir", ".", "--port", &text, "--save", ""];
+    let words = words.into_iter().chain(["--requirepass", PASSWORD]);
+    let program = servers::find(SERVER, "redis-server").unwrap();
+    let started = Server::start(Scratch::in_memory(), program, words, async || answers(port));
+    runtime().block_on(started).unwrap()
+}
+
+fn answers(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
+    let mut reply = [0; 1];
+    stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut reply).is_ok()
+}

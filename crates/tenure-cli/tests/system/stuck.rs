@@ -1,0 +1,48 @@
+//! A leader frozen in the middle of a change: while it holds the lock of its name in a directory. A freeze from outside
+//! hits those microseconds too rarely, so a tracer stops it exactly there.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::rig::place::Kind;
+use crate::rig::stage::Stage;
+use crate::rig::worker::Mode;
+use crate::trial;
+
+const TTL: Duration = Duration::from_secs(2);
+const CYCLES: usize = 2;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "stuck::frozen_with_the_lock_in_its_hand::file".to_owned();
+    let able = rustix::process::geteuid().is_root() && Path::new("/usr/bin/strace").exists();
+    let trial = trial(name, Kind::File, frozen_with_the_lock);
+    vec![match able {
+        true => trial,
+        false => trial.with_kind("needs root and strace".to_owned()).with_ignored_flag(true),
+    }]
+}
+
+fn frozen_with_the_lock() {
+    let mut stage = Stage::new(Kind::File, TTL, Mode::Plain);
+    for _ in 0..CYCLES {
+        let term = stage.settled();
+        let mut tracer = stop_at_the_next_lock(term.leader);
+        // Nobody can lead before the name is unlocked, and only its death unlocks it: the guard sees to that.
+        stage.next_after(term.token, TTL + Duration::from_secs(15));
+        stage.ended(term.who);
+        let _ = tracer.wait();
+        stage.restart(term.who);
+    }
+    stage.finish();
+}
+
+/// Stops the process when it has taken its next lock.
+fn stop_at_the_next_lock(leader: u32) -> Child {
+    let mut strace = Command::new("/usr/bin/strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &leader.to_string()]);
+    strace.args(["-e", "trace=flock", "-e", "inject=flock:signal=STOP:when=1"]);
+    strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
