@@ -208,5 +208,5 @@ dist: ## one tar file of the same with README and licences, in target/dist
 	mkdir -p "$(DIST)"
 	tar --create --directory "$$stage" --sort=name --format=gnu --mtime="@$$epoch" \
 	    --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w "$$name" |
-	    gzip -n9 >"$(DIST)/$$name.tar.gz"
+	    gzip -n >"$(DIST)/$$name.tar.gz"
 	echo "written: $(DIST)/$$name.tar.gz"

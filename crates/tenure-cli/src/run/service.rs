@@ -43,7 +43,7 @@ impl Service {
         timing: &Timing,
         (board, lines): (&Board, &Lines),
     ) -> Result<Service> {
-        let url = door.as_ref().map(|door| url(door)).unwrap_or_default();
+        let url = door.as_ref().map(url).unwrap_or_default();
         let mut service =
             Service { server: None, instance: None, presence: None, tasks: Vec::new() };
         if !plan.service.no_presence {

@@ -23,6 +23,7 @@ impl Node {
         Node { child, log }
     }
 
+    #[allow(dead_code, reason = "of those who share this, one has to know")]
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

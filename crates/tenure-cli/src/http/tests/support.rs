@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::{Clock, Election, Nonce, Store};
+use tenure::{Clock, Election, Nonce};
 use tokio::runtime::Runtime;
 
 use super::store::{Switched, Switches};
@@ -72,7 +72,7 @@ impl Default for Setup {
 pub(super) struct Rig {
     pub(super) runtime: Runtime,
     pub(super) election: Arc<Election>,
-    pub(super) other: Option<Election>,
+    _other: Option<Election>,
     pub(super) instance: Arc<Instance>,
     pub(super) work: Arc<Work>,
     pub(super) switches: Arc<Switches>,
@@ -101,7 +101,7 @@ impl Rig {
             runtime.block_on(builder.start(Arc::clone(&store))).unwrap()
         };
         let clock = Clock::boot();
-        let other = setup.follower.then(|| {
+        let _other = setup.follower.then(|| {
             let other = start("other");
             runtime.block_on(until(&clock, || other.is_leader()));
             other
@@ -114,7 +114,7 @@ impl Rig {
         let server = Server::start(door, Arc::clone(&instance), &store, setup.limits).unwrap();
         let server = Some(server);
         let _folder = folder;
-        Rig { runtime, election, other, instance, work, switches, clock, server, _folder }
+        Rig { runtime, election, _other, instance, work, switches, clock, server, _folder }
     }
 
     pub(super) fn server(&self) -> &Server {
