@@ -67,15 +67,16 @@ impl Worker {
         assert!(url.contains("127.0.0.1"), "{url}");
         // A new Redis would hold everybody back for three leases.
         environment.insert("REDIS_URL".to_owned(), format!("{url}?quarantine=0s"));
-        let port: u16 = environment["PORT"].parse().unwrap();
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
-            environment.insert("PORT".to_owned(), free_port().to_string());
-        }
         Worker { name: name.to_owned(), environment, node: None }
     }
 
     /// `tenure run`, which is what the image does, and nothing in its environment but what was said.
     fn start(&mut self, world: &World) {
+        // Others on this machine may have taken the port, also since we were killed.
+        let port: u16 = self.environment["PORT"].parse().unwrap();
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
+            self.environment.insert("PORT".to_owned(), free_port().to_string());
+        }
         let mut command = world.command(&["run"]);
         command.env_clear().env("TMPDIR", world.path()).env("HOME", world.path());
         command.envs(&self.environment);
@@ -83,7 +84,9 @@ impl Worker {
     }
 
     fn status(&self) -> Option<Value> {
-        web::status(self.environment["PORT"].parse().unwrap())
+        let status = web::status(self.environment["PORT"].parse().unwrap());
+        // While we are dead, somebody else may answer there.
+        status.filter(|status| status["candidateId"] == *self.name && status["name"] == "poll:leader")
     }
 
     fn leads(&self) -> bool {
