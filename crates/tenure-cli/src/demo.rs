@@ -1,9 +1,12 @@
 //! `tenure demo`: a few processes of ourselves, one leads and counts, and then things happen to it.
 
 mod cast;
+mod face;
 mod journal;
 mod judge;
+mod look;
 pub(crate) mod node;
+mod ports;
 mod report;
 mod scratch;
 mod script;
@@ -41,8 +44,10 @@ Examples:
   tenure demo --nodes 5 --fault kill,kill,freeze
   tenure demo --store redis://127.0.0.1:6379 --json
 
-It needs nothing and leaves nothing behind.
-Exit codes: 0 all is well, 1 two led, or a count was lost or doubled.")]
+It needs nothing and leaves nothing behind. While it runs its processes answer on ports 3000,
+3001, 3002 of this machine, or the next free ones: curl localhost:3000/status
+
+Exit codes: 0 all is well, 1 two led, a count was lost or doubled, or nobody came to lead.")]
 pub(crate) struct DemoArgs {
     /// How many processes
     #[arg(long, value_name = "N", env = "TENURE_NODES", default_value_t = 3)]
@@ -131,13 +136,14 @@ impl Setting {
     }
 
     /// The orders of the process with this number.
-    fn plan(&self, number: u8, journal: &Path) -> Plan {
+    fn plan(&self, number: usize, port: u16, journal: &Path) -> Plan {
         Plan {
             store: self.url.clone(),
             name: self.name.to_string(),
             id: format!("node-{number}"),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
             journal: journal.to_owned(),
+            port,
         }
     }
 }
@@ -145,7 +151,8 @@ impl Setting {
 /// What the demo came to.
 struct Outcome {
     setting: Setting,
-    nodes: usize,
+    /// Who took part, and on which port it answers.
+    nodes: Vec<(String, Option<u16>)>,
     scenes: Vec<(Scene, Faults)>,
     verdict: Verdict,
     /// What kept it from its end.
@@ -197,9 +204,10 @@ async fn stage(
     let played = async {
         // A store that is down is better known now than from three processes at once.
         let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
-        show.say(report::opening(demo.nodes, &setting, report.grade))?;
-        for number in 1..=demo.nodes {
-            stage.cast.start(setting.plan(number, &journal)).await?;
+        let ports = ports::allot(usize::from(demo.nodes));
+        show.say(report::opening(&setting, report.grade, &ports))?;
+        for (number, port) in (1..).zip(ports) {
+            stage.cast.start(setting.plan(number, port, &journal)).await?;
         }
         stage.play(faults).await
     };
@@ -215,7 +223,8 @@ async fn stage(
         Err(Halt::Interrupted | Halt::OutputGone) => (None, None),
     };
     let verdict = judge::judge(&journal::read(&journal)?, kept);
-    let nodes = stage.cast.len();
+    let node = |which| (stage.cast.id(which).to_owned(), stage.cast.port(which));
+    let nodes = (0..stage.cast.len()).map(node).collect();
     let scenes = answered_for(stage.scenes, &verdict);
     let outcome = Outcome { setting, nodes, scenes, verdict, trouble };
     report::close(args, &outcome, &played, scratch.kept())?;
@@ -226,8 +235,7 @@ async fn stage(
 async fn checkpoint(setting: &Setting) -> Result<u64> {
     let lease = setting.store.observe(&Scope::name(&setting.name)).await?.pop().transpose()?;
     let checkpoint = lease.and_then(|lease| lease.checkpoint);
-    let text = checkpoint.map(|kept| String::from_utf8_lossy(kept.as_bytes()).into_owned());
-    Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    Ok(checkpoint.as_ref().and_then(face::count).unwrap_or(0))
 }
 
 /// A fault answers for all terms from the one it ended to the one the next fault ends.

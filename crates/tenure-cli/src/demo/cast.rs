@@ -18,6 +18,8 @@ struct Player {
     /// Open as long as we live: its end is the process's end.
     stdin: Option<ChildStdin>,
     ended: Option<ExitStatus>,
+    /// Where it answers over HTTP, once it has said so.
+    port: Option<u16>,
 }
 
 /// All of them.
@@ -72,7 +74,7 @@ impl Cast {
         if let Some(stdout) = child.stdout.take() {
             tokio::spawn(listen(which, stdout, self.heard.clone()));
         }
-        Ok(Player { plan, child, stdin, ended: None })
+        Ok(Player { plan, child, stdin, ended: None, port: None })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -86,6 +88,22 @@ impl Cast {
     /// Its process id; none once it was reaped.
     pub(super) fn pid(&self, which: usize) -> Option<u32> {
         self.players[which].child.id()
+    }
+
+    /// The port that it was given.
+    pub(super) fn wanted(&self, which: usize) -> u16 {
+        self.players[which].plan.port
+    }
+
+    /// The port it answers on.
+    pub(super) fn port(&self, which: usize) -> Option<u16> {
+        self.players[which].port
+    }
+
+    /// It has said where it answers, and is to be found there again when it is started anew.
+    pub(super) fn answers(&mut self, which: usize, port: u16) {
+        let player = &mut self.players[which];
+        (player.plan.port, player.port) = (port, Some(port));
     }
 
     /// The next thing that one of them says.

@@ -1,6 +1,7 @@
-//! One process of the demo: campaigns, and while it leads, counts.
+//! One process of the demo: campaigns, and while it leads, counts. What it does can be asked over HTTP.
 
 use std::io::{self, BufRead, Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -8,6 +9,7 @@ use tenure::election::Why;
 use tenure::{Clock, Election, Error, Event, Leadership, Result, Saved};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::face::{self, Face};
 use super::journal::{Deed, Journal};
 use super::wire::{Plan, Word};
 use crate::exit::Exit;
@@ -45,13 +47,15 @@ async fn take_part(plan: &Plan) -> Result<Exit> {
         .id(&plan.id)
         .ttl(Duration::from_millis(plan.ttl_ms))
         .ends_with_process(true)
-        .start(store)
+        .start(Arc::clone(&store))
         .await?;
-    say(&Word::Started);
+    let election = Arc::new(election);
+    let (face, http) = Face::open(plan.port, &election, &store);
+    say(&Word::Started { http: http.map_err(|error| error.to_string()) });
     follow(&election);
     let campaign = async {
         while let Some(leadership) = election.leadership().await {
-            lead(&leadership, &journal).await?;
+            lead(&leadership, &journal, &face).await?;
         }
         Ok::<(), Error>(())
     };
@@ -62,6 +66,7 @@ async fn take_part(plan: &Plan) -> Result<Exit> {
         Ok(())
     };
     tokio::try_join!(campaign, end)?;
+    face.close();
     Ok(Exit::Done)
 }
 
@@ -82,10 +87,11 @@ fn follow(election: &Election) {
 
 /// The work of one term. Ends only between two counts, so that a clean end leaves nothing half
 /// done.
-async fn lead(leadership: &Leadership, journal: &Journal) -> Result<()> {
+async fn lead(leadership: &Leadership, journal: &Journal, face: &Face) -> Result<()> {
     let clock = Clock::boot();
     let token = leadership.token().get();
     let mut count = resumed(leadership)?;
+    face.leads(count);
     if let Some(at) = journal.effect(leadership, Deed::Lead, count).map_err(failure)? {
         say(&Word::Leads { at: at.as_nanos(), token, from: count });
     }
@@ -97,8 +103,10 @@ async fn lead(leadership: &Leadership, journal: &Journal) -> Result<()> {
             why = leadership.lost() => break why,
             () = clock.sleep_until(next) => {}
         }
+        let began = clock.now();
         if advance(leadership, journal, count + 1).await? {
             count += 1;
+            face.counted(count, clock.now().since(began));
             say(&Word::Counted { count });
         }
     };
@@ -112,8 +120,7 @@ async fn lead(leadership: &Leadership, journal: &Journal) -> Result<()> {
 /// Where the last leader stopped.
 fn resumed(leadership: &Leadership) -> Result<u64> {
     let Some(checkpoint) = leadership.checkpoint() else { return Ok(0) };
-    let text = str::from_utf8(checkpoint.as_bytes()).ok();
-    text.and_then(|text| text.parse().ok())
+    face::count(checkpoint)
         .ok_or_else(|| Error::corrupt("the checkpoint of the demo is not a count"))
 }
 

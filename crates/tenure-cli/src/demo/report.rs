@@ -6,6 +6,7 @@ use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
+use super::ports;
 use super::script::Halt;
 use super::show::{NEXT, millis, table};
 use super::{Outcome, Setting};
@@ -13,13 +14,20 @@ use crate::args::Args;
 use crate::{doctor, output};
 
 /// What somebody who sees it for the first time has to know.
-pub(super) fn opening(nodes: u8, setting: &Setting, grade: Grade) -> String {
+pub(super) fn opening(setting: &Setting, grade: Grade, given: &[u16]) -> String {
     let Setting { store, origin, ttl, .. } = setting;
-    let store = store.url();
+    let (store, nodes) = (store.url(), given.len());
+    let http = if ports::are_usual(given) {
+        String::new()
+    } else {
+        let given: Vec<String> = given.iter().map(u16::to_string).collect();
+        let (first, given) = (ports::FIRST, given.join(", "));
+        format!("Some ports from {first} on are taken: they answer on {given}.\n")
+    };
     format!(
         "tenure {}: {nodes} processes, TTL {}s, grade {grade} ({})\n\
          Store: {store} {origin}\n\
-         One of them leads. It counts ten times a second, and leaves its count to the next leader.\n",
+         One of them leads. It counts ten times a second, and leaves its count to the next leader.\n{http}",
         env!("CARGO_PKG_VERSION"),
         ttl.as_secs_f64(),
         doctor::meaning(grade),
@@ -60,6 +68,7 @@ struct Answer<'a> {
     store: String,
     name: &'a str,
     nodes: usize,
+    candidates: Vec<CandidateAnswer<'a>>,
     ttl_ms: u128,
     faults: Vec<FaultAnswer<'a>>,
     counts: u64,
@@ -70,6 +79,15 @@ struct Answer<'a> {
     interrupted: u64,
     directory: Option<&'a Path>,
     error: Option<ErrorAnswer>,
+}
+
+/// Spelled as in `tenure status`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CandidateAnswer<'a> {
+    candidate_id: &'a str,
+    /// Where it answered; `None` if it could not.
+    url: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -108,6 +126,10 @@ impl<'a> Answer<'a> {
             interrupted: found.interrupted,
             trouble: scene.trouble.as_deref(),
         });
+        let candidates = outcome.nodes.iter().map(|(id, port)| CandidateAnswer {
+            candidate_id: id,
+            url: port.map(|port| format!("http://127.0.0.1:{port}")),
+        });
         let error = match played {
             Err(Halt::Failed(error)) => {
                 Some(ErrorAnswer { kind: error.kind().as_str(), message: error.to_string() })
@@ -119,7 +141,8 @@ impl<'a> Answer<'a> {
             complete: played.is_ok(),
             store: outcome.setting.store.url(),
             name: outcome.setting.name.as_str(),
-            nodes: outcome.nodes,
+            nodes: outcome.nodes.len(),
+            candidates: candidates.collect(),
             ttl_ms: outcome.setting.ttl.as_millis(),
             faults: faults.collect(),
             counts: outcome.verdict.counts,

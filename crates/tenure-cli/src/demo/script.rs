@@ -1,5 +1,6 @@
 //! What happens in the demo, act by act.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -7,18 +8,40 @@ use tenure::{Clock, Error, Moment};
 
 use super::Fault;
 use super::cast::Cast;
-use super::show::{Show, explained};
+use super::look;
+use super::show::{Show, explained, millis};
 use super::wire::Word;
 
-/// How long the leader counts in peace before the first fault, and after each.
-const PEACE: Duration = Duration::from_millis(1_500);
-/// How long a frozen leader stays frozen after another has come to lead.
-const FROZEN: Duration = Duration::from_millis(700);
 /// How long the first leader may take: a server that has just started is not believed for some
 /// seconds.
 const BEGINNING: Duration = Duration::from_secs(15);
 /// How long anything may take that should happen, on top of two leases.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// How long things stay as they are.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// A leader counts; after a fault, while its victim is still dead or frozen.
+    look: Duration,
+    /// The victim is back.
+    rest: Duration,
+    /// Nothing is going to happen to anybody.
+    stay: Duration,
+}
+
+impl Pace {
+    /// Who reads wants to look, and to type a command in another terminal.
+    const FOR_READERS: Pace = Pace {
+        look: Duration::from_secs(3),
+        rest: Duration::from_secs(2),
+        stay: Duration::from_secs(10),
+    };
+    const FOR_NOBODY: Pace = Pace {
+        look: Duration::from_millis(700),
+        rest: Duration::from_millis(1_500),
+        stay: Duration::from_millis(1_500),
+    };
+}
 
 /// Why the demo ends early.
 pub(super) enum Halt {
@@ -66,6 +89,7 @@ pub(super) struct Stage {
     pub(super) cast: Cast,
     pub(super) scenes: Vec<Scene>,
     show: Show,
+    pace: Pace,
     patience: Duration,
     clock: Clock,
     leader: Option<Lead>,
@@ -87,6 +111,7 @@ impl Stage {
             cast,
             scenes: Vec::new(),
             show,
+            pace: if show.tells { Pace::FOR_READERS } else { Pace::FOR_NOBODY },
             patience: PATIENCE + 2 * ttl,
             clock: Clock::boot(),
             leader: None,
@@ -105,7 +130,16 @@ impl Stage {
         if !self.until(BEGINNING, ready).await? {
             return Err(Error::unavailable("nobody came to lead; see the log above").into());
         }
-        self.peace(PEACE).await?;
+        if let Some(lead) = self.leader {
+            self.look(lead.which, look::leader)?;
+            if faults.is_empty() {
+                let pid = self.cast.pid(lead.which).unwrap_or_default();
+                let stay = self.pace.stay.as_secs();
+                self.show.say(format!("   By hand: kill -9 {pid}, or -TERM, or -STOP"))?;
+                self.show.say(format!("   Else nothing happens for {stay} s; Ctrl+C ends it."))?;
+            }
+        }
+        self.peace(if faults.is_empty() { self.pace.stay } else { self.pace.look }).await?;
         for (number, fault) in faults.iter().enumerate() {
             let found = self.act(number + 1, *fault).await?;
             if !found {
@@ -125,8 +159,9 @@ impl Stage {
         let (id, pid) = (self.cast.id(victim.which).to_owned(), self.cast.pid(victim.which));
         let by_hand = format!("kill -{} {}", fault.signal_name(), pid.unwrap_or_default());
         self.show.say("")?;
-        self.show.say(format!("{number}. {}: {}.", fault.as_str(), explained(fault)))?;
+        self.show.say(format!("{number}. {} {id}: {}.", fault.as_str(), explained(fault)))?;
         self.show.say(format!("   By hand: {by_hand}"))?;
+        self.look(victim.which, |port| look::victim(fault, port))?;
         if fault == Fault::Freeze {
             // Between two counts: frozen in the middle of a checkpoint it would keep the lock of a
             // directory store, which the kernel takes only from the dead, and nobody could lead
@@ -141,7 +176,7 @@ impl Stage {
         let newer = |stage: &Stage| stage.leader.is_some_and(|lead| lead.token > victim.token);
         let found = self.until(self.patience, newer).await?;
         let next = self.leader.filter(|lead| lead.token > victim.token);
-        let mut scene = Scene {
+        self.scenes.push(Scene {
             fault,
             node: id,
             pid,
@@ -149,14 +184,18 @@ impl Stage {
             new_leader: next.map(|lead| self.cast.id(lead.which).to_owned()),
             gap: next.map(|lead| lead.at.since(at)),
             trouble: None,
-        };
-        if let Some(gap) = scene.gap {
-            self.show
-                .say(format!("   Without a leader for {:.1} ms.", super::show::millis(gap)))?;
+        });
+        if let Some(next) = next {
+            let gap = millis(next.at.since(at));
+            self.show.say(format!("   Without a leader for {gap:.1} ms."))?;
+            self.look(next.which, look::successor)?;
+            self.peace(self.pace.look).await?;
         }
-        scene.trouble = self.aftermath(fault, victim).await?;
-        self.scenes.push(scene);
-        self.peace(PEACE).await?;
+        let trouble = self.aftermath(fault, victim).await?;
+        if let Some(scene) = self.scenes.last_mut() {
+            scene.trouble = trouble;
+        }
+        self.peace(self.pace.rest).await?;
         Ok(found)
     }
 
@@ -164,12 +203,12 @@ impl Stage {
     async fn aftermath(&mut self, fault: Fault, victim: Lead) -> Result<Option<String>, Halt> {
         let which = victim.which;
         if fault == Fault::Freeze {
-            self.peace(FROZEN).await?;
             let (id, pid) = (self.cast.id(which), self.cast.pid(which).unwrap_or_default());
             self.show.say(format!("   {id} thaws. By hand: kill -CONT {pid}"))?;
             self.cast.signal(which, Signal::CONT);
             let told =
                 self.until(self.patience, |stage| stage.ended.contains(&victim.token)).await?;
+            self.look(which, look::thawed)?;
             return Ok((!told).then(|| "it never said that it had lost leadership".to_owned()));
         }
         if !self.until(self.patience, |stage| stage.gone.contains(&which)).await? {
@@ -181,6 +220,7 @@ impl Stage {
         self.gone.retain(|gone| *gone != which);
         let clean = fault != Fault::Term || status.success();
         let before = self.started;
+        self.show.say(format!("   {} is started again.", self.cast.id(which)))?;
         self.cast.restart(which).await?;
         self.until(self.patience, |stage| stage.started > before).await?;
         Ok((!clean).then(|| format!("it did not end in good order: {status}")))
@@ -196,6 +236,8 @@ impl Stage {
         for which in order {
             self.doomed.push(which);
             self.cast.signal(which, Signal::TERM);
+            // Somebody may have frozen it by hand.
+            self.cast.signal(which, Signal::CONT);
             if !self.until(self.patience, |stage| stage.gone.contains(&which)).await? {
                 let id = self.cast.id(which);
                 return Err(Error::unavailable(format!("{id} does not stop")).into());
@@ -207,6 +249,11 @@ impl Stage {
             }
         }
         Ok(())
+    }
+
+    /// Says what to look at, if there is anything.
+    fn look(&self, which: usize, line: impl Fn(u16) -> String) -> Result<(), Halt> {
+        self.cast.port(which).map_or(Ok(()), |port| self.show.say(line(port)))
     }
 
     /// Only listens.
@@ -230,9 +277,15 @@ impl Stage {
     }
 
     async fn hear(&mut self, which: usize, word: &Word) -> Result<(), Halt> {
-        self.show.word(self.cast.id(which), self.cast.pid(which), word)?;
+        let cast = &self.cast;
+        self.show.word(cast.id(which), cast.pid(which), cast.wanted(which), word)?;
         match word {
-            Word::Started => self.started += 1,
+            Word::Started { http } => {
+                self.started += 1;
+                if let Ok(port) = http {
+                    self.cast.answers(which, *port);
+                }
+            }
             // Two pipes have no order between them; tokens have.
             Word::Leads { at, token, .. } if self.leader.is_none_or(|lead| lead.token < *token) => {
                 let at = Moment::from_nanos(*at);
@@ -243,14 +296,23 @@ impl Stage {
                 self.leader = self.leader.filter(|lead| lead.token > *token);
             }
             Word::Gone if self.doomed.contains(&which) => self.gone.push(which),
-            Word::Gone => {
-                let status = self.cast.reap(which).await?;
-                let id = self.cast.id(which);
-                return Err(Error::unavailable(format!("{id} ended by itself: {status}")).into());
-            }
+            Word::Gone => self.revive(which).await?,
             Word::Counted { count } => self.counted = *count,
             Word::Leads { .. } | Word::Follows { .. } => {}
         }
         Ok(())
+    }
+
+    /// Starts one again that was ended, but not by us: we say how that is done by hand. What fails
+    /// by itself would only fail again.
+    async fn revive(&mut self, which: usize) -> Result<(), Halt> {
+        let status = self.cast.reap(which).await?;
+        let id = self.cast.id(which);
+        if !status.success() && status.signal().is_none() {
+            return Err(Error::unavailable(format!("{id} ended by itself: {status}")).into());
+        }
+        self.show.say(format!("   {id} was ended by hand ({status}), and is started again."))?;
+        self.leader = self.leader.filter(|lead| lead.which != which);
+        Ok(self.cast.restart(which).await?)
     }
 }

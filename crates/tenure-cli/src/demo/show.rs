@@ -23,12 +23,19 @@ impl Show {
         writeln!(io::stdout().lock(), "{}", text.as_ref()).map_err(|_| Halt::OutputGone)
     }
 
-    /// What one of the processes said.
-    pub(super) fn word(&self, id: &str, pid: Option<u32>, word: &Word) -> Result<(), Halt> {
+    /// What one of the processes said. It was given the port `wanted`.
+    pub(super) fn word(
+        &self,
+        id: &str,
+        pid: Option<u32>,
+        wanted: u16,
+        word: &Word,
+    ) -> Result<(), Halt> {
         match word {
-            Word::Started => {
+            Word::Started { http } => {
                 let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-                self.say(format!("✅ [{id}] Leader election started, process {pid}"))
+                let http = place(wanted, http);
+                self.say(format!("✅ [{id}] Leader election started, process {pid}, {http}"))
             }
             Word::Follows { leader } => {
                 self.say(format!("👥 [{id}] Status: FOLLOWER - {leader} leads"))
@@ -51,6 +58,15 @@ impl Show {
             )),
             Word::Ended { why, .. } => self.say(format!("[{id}] Lost leadership: {why}")),
         }
+    }
+}
+
+/// Where a process answers.
+fn place(wanted: u16, http: &Result<u16, String>) -> String {
+    match http {
+        Ok(port) if *port == wanted => format!("http://localhost:{port}"),
+        Ok(port) => format!("http://localhost:{port} (port {wanted} is taken)"),
+        Err(why) => format!("no HTTP: {why}"),
     }
 }
 
@@ -128,7 +144,19 @@ fn complaint(scene: &Scene) -> Option<String> {
 
 /// Where to go from here.
 pub(super) const NEXT: [&str; 3] = [
-    "tenure doctor                                      what your default directory promises",
-    "tenure demo --store redis://127.0.0.1:6379         the same on a Redis of yours",
-    "cargo run --example minimal                        ten lines of Rust, in two terminals",
+    "tenure run backup -- /opt/backup.sh   a command of yours, only where it leads; start it twice",
+    "tenure status, tenure doctor          who leads what, and what your store promises",
+    "docs/GUIDE.md                         choosing the numbers, recipes, from other tools",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn where_a_process_answers_is_said_and_why_it_does_not() {
+        assert_eq!(place(3000, &Ok(3000)), "http://localhost:3000");
+        assert_eq!(place(3000, &Ok(3004)), "http://localhost:3004 (port 3000 is taken)");
+        assert_eq!(place(3000, &Err("no port".to_owned())), "no HTTP: no port");
+    }
+}

@@ -13,14 +13,16 @@ pub(super) struct Plan {
     pub(super) id: String,
     pub(super) ttl_ms: u64,
     pub(super) journal: PathBuf,
+    /// Where it answers over HTTP, unless that is taken by then.
+    pub(super) port: u16,
 }
 
 /// What a process tells of itself, on its stdout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "camelCase")]
 pub(super) enum Word {
-    /// It campaigns.
-    Started,
+    /// It campaigns, and answers on this port, or why it does not.
+    Started { http: Result<u16, String> },
     /// Somebody else leads.
     Follows { leader: String },
     /// It leads, since `at` on the boot clock, and goes on from the count `from`.

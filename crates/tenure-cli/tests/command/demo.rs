@@ -1,8 +1,14 @@
 //! `tenure demo`: it ends well, by itself and otherwise, and leaves nothing behind.
 
-use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdout};
 
-use crate::support::{Ran, World, eventually, signal};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Ran, World, eventually, signal, status};
 
 #[test]
 fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {
@@ -22,6 +28,10 @@ fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {
         }
     }
     assert!(answer["counts"].as_u64().unwrap() > 20, "{answer}");
+    for (number, candidate) in (1..).zip(answer["candidates"].as_array().unwrap()) {
+        assert_eq!(candidate["candidateId"], format!("node-{number}"));
+        assert!(candidate["url"].as_str().unwrap().starts_with("http://127.0.0.1:3"), "{answer}");
+    }
     world.assert_nothing_left();
 }
 
@@ -33,11 +43,129 @@ fn people_get_a_story_a_table_and_next_steps() {
         .says("BECAME LEADER")
         .says("By hand: kill -9 ")
         .says("By hand: kill -TERM ")
+        .says("Look:    curl localhost:3")
+        .says("nobody answers there any more")
         .says("reason=shutdown")
+        .says("is started again")
         .says("fault     gap (ms)   two leaders at once   counter lost or doubled")
-        .says("Next:");
+        .says("Next:")
+        .says("tenure run ")
+        .says("tenure status")
+        .says("docs/GUIDE.md");
     assert_eq!(ran.stderr, "", "nothing to complain about");
     world.assert_nothing_left();
+}
+
+/// The demo with nothing happening in it, and what it says.
+struct Quiet {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    said: String,
+    /// Process and port of each.
+    nodes: BTreeMap<String, (Pid, u16)>,
+    /// Part of the store's URL, which nobody else has.
+    mark: String,
+}
+
+impl Quiet {
+    /// Returns when all have started and one leads.
+    fn start(world: &World) -> Quiet {
+        let mut child = world.start(&["demo", "--fault", "none"]);
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mark = world.path().to_str().unwrap().to_owned();
+        let mut quiet = Quiet { child, lines, said: String::new(), nodes: BTreeMap::new(), mark };
+        while quiet.nodes.len() < 3 || !quiet.said.contains("BECAME LEADER") {
+            quiet.hear();
+        }
+        quiet
+    }
+
+    /// One line; keeps who has started.
+    fn hear(&mut self) {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        self.said.push_str(&line);
+        assert!(!line.is_empty(), "it has ended:\n{}", self.said);
+        let Some((id, rest)) = line.split_once("] Leader election started, process ") else {
+            return;
+        };
+        let (_, id) = id.split_once('[').unwrap();
+        let (pid, url) = rest.split_once(", http://localhost:").unwrap();
+        let port = url.split_whitespace().next().unwrap().parse().unwrap();
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        self.nodes.insert(id.to_owned(), (pid, port));
+    }
+
+    /// Those that say they lead.
+    fn leaders(&self) -> Vec<String> {
+        // Where one was killed, a process of another test's demo may answer now.
+        let ours = |it: &Value| it["store"].as_str().unwrap().contains(&self.mark);
+        let leads = |(_, port): &(Pid, u16)| {
+            status(*port).filter(ours).is_some_and(|it| it["isLeader"] == true)
+        };
+        self.nodes.iter().filter(|(_, node)| leads(node)).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn end(self, world: &World) {
+        signal(&self.child, Signal::INT);
+        // It must not find its reader gone.
+        let Quiet { mut child, lines, .. } = self;
+        let said: Vec<String> = lines.lines().map(Result::unwrap).collect();
+        assert!(child.wait().unwrap().success(), "{said:#?}");
+        world.assert_nothing_left();
+    }
+}
+
+#[test]
+fn each_process_answers_for_itself_and_exactly_one_leads() {
+    let world = World::new();
+    let quiet = Quiet::start(&world);
+    assert_eq!(quiet.leaders().len(), 1);
+    eventually("all know the count", || {
+        quiet.nodes.iter().all(|(id, (_, port))| {
+            let it = status(*port).unwrap();
+            assert_eq!(it["candidateId"], **id);
+            // Only the leader counts, but the count belongs to all.
+            it["count"].as_u64() >= Some(3) && it["lastPolled"].is_string() == it["isLeader"]
+        })
+    });
+    quiet.end(&world);
+}
+
+#[test]
+fn a_leader_killed_by_hand_is_replaced_and_started_again() {
+    let world = World::new();
+    let mut quiet = Quiet::start(&world);
+    let leader = quiet.leaders().pop().unwrap();
+    let (pid, port) = quiet.nodes[&leader];
+    eventually("it has counted", || status(port).unwrap()["count"].as_u64() >= Some(3));
+    kill_process(pid, Signal::KILL).unwrap();
+    eventually("another one leads", || {
+        let leaders = quiet.leaders();
+        leaders.len() == 1 && leaders[0] != leader
+    });
+    while quiet.nodes[&leader].0 == pid {
+        quiet.hear();
+    }
+    let (_, port) = quiet.nodes[&leader];
+    assert_eq!(status(port).unwrap()["isLeader"], false);
+    quiet.end(&world);
+}
+
+#[test]
+fn ports_that_are_taken_are_left_out_and_it_says_so() {
+    let world = World::new();
+    // Other demos may run beside this one: what cannot be had here is theirs, and perhaps not for long.
+    let taken: Vec<_> =
+        (3000..3008).flat_map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
+    let quiet = Quiet::start(&world);
+    let ports: Vec<u16> = quiet.nodes.values().map(|(_, port)| *port).collect();
+    for held in &taken {
+        assert!(!ports.contains(&held.local_addr().unwrap().port()), "{ports:?}");
+    }
+    assert!(ports == [3000, 3001, 3002] || quiet.said.contains("taken"), "{}", quiet.said);
+    assert_eq!(quiet.leaders().len(), 1);
+    quiet.end(&world);
 }
 
 #[test]

@@ -86,7 +86,8 @@ impl Worker {
     fn status(&self) -> Option<Value> {
         let status = web::status(self.environment["PORT"].parse().unwrap());
         // While we are dead, somebody else may answer there.
-        status.filter(|status| status["candidateId"] == *self.name && status["name"] == "poll:leader")
+        status
+            .filter(|status| status["candidateId"] == *self.name && status["name"] == "poll:leader")
     }
 
     fn leads(&self) -> bool {

@@ -72,6 +72,7 @@ impl Default for Setup {
 pub(super) struct Rig {
     pub(super) runtime: Runtime,
     pub(super) election: Arc<Election>,
+    /// Leads as long as it is here.
     _other: Option<Election>,
     pub(super) instance: Arc<Instance>,
     pub(super) work: Arc<Work>,
