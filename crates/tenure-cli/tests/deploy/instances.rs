@@ -141,6 +141,8 @@ fn replaced() {
         workers[leader].start(&world);
     }
     counted_on(&workers, count);
+    // Signals are caught by one that answers, and not by one that has just been started.
+    eventually("each answers", || workers.iter().all(|worker| worker.status().is_some()));
     for worker in &mut workers {
         assert_eq!(worker.node.take().unwrap().end(), Some(0));
     }
