@@ -6,7 +6,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo run run-node1 run-node2 run-node3 demo-parallel kill-demo test test-race test-coverage lint bench servers deps
+.PHONY: help demo run run-node1 run-node2 run-node3 demo-parallel kill-demo test test-race test-coverage lint bench servers deps \
+    install dist
 
 # `make test STORES=all` fetches every server and lets no test go without.
 STORES ?=
@@ -171,3 +172,41 @@ deps: ## a throw-away Redis on 127.0.0.1:6379 until Ctrl-C
 	directory=$$(mktemp -d)
 	trap 'rm -rf "$$directory"' EXIT
 	"$$server" --bind 127.0.0.1 --port 6379 --save '' --appendonly no --dir "$$directory"
+
+# Both take BINARY=FILE, one that was built before (so that `sudo make install` needs no cargo), and PROFILE, the profile
+# of Cargo to build with.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINARY ?=
+PROFILE ?=
+DIST ?= target/dist
+
+# $(call built,PROFILE): sets $binary to the command, built if it was not given.
+define built
+binary="$(BINARY)"
+if [[ -z $$binary ]]; then
+    cargo build --locked --profile $(1) -p tenure-cli
+    binary=$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(1)),debug,$(1))/tenure
+fi
+endef
+
+install: ## the command, manual, completions, systemd unit; PREFIX=/usr/local DESTDIR= BINARY=
+	@$(call built,$(or $(PROFILE),release))
+	scripts/place "$$binary" "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
+	echo "installed: $(DESTDIR)$(PREFIX)/bin/tenure and what goes with it"
+
+# The same in, the same out: fixed order, owners, modes and times (SOURCE_DATE_EPOCH, else those of the commit).
+dist: ## one tar file of the same with README and licences, in target/dist
+	@$(call built,$(or $(PROFILE),dist))
+	version=$$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)
+	name=tenure-$$version-$$(rustc -vV | sed -n 's/^host: //p')
+	epoch=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+	stage=$$(mktemp -d)
+	trap 'rm -rf "$$stage"' EXIT
+	scripts/place "$$binary" "$$stage/$$name" /usr/local
+	cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$$stage/$$name"
+	mkdir -p "$(DIST)"
+	tar --create --directory "$$stage" --sort=name --format=gnu --mtime="@$$epoch" \
+	    --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w "$$name" |
+	    gzip -n >"$(DIST)/$$name.tar.gz"
+	echo "written: $(DIST)/$$name.tar.gz"

@@ -17,7 +17,8 @@ pub(super) struct Get {
 }
 
 impl Get {
-    pub(super) fn new(url: &str, timeout: Duration) -> Result<Get> {
+    /// Reads the URL, or says what is wrong with it.
+    pub(super) fn read(url: &str) -> Result<Url> {
         let wrong = |why: &str| {
             let shown = output::printable(&tenure::store::shown(url));
             Error::invalid(format!(
@@ -28,6 +29,11 @@ impl Get {
         if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
             return Err(wrong("only http and https can be polled"));
         }
+        Ok(parsed)
+    }
+
+    pub(super) fn new(url: &str, timeout: Duration) -> Result<Get> {
+        let url = Get::read(url)?;
         // One provider for everything here; a second call finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -36,7 +42,7 @@ impl Get {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| Error::denied(format!("cannot poll over HTTP: {error}")))?;
-        Ok(Get { client, url: parsed, timeout })
+        Ok(Get { client, url, timeout })
     }
 
     /// Asks once. An answer of 2xx is success; its body is read to the end and thrown away.

@@ -17,6 +17,9 @@ Examples:
   tenure run billing:nightly -- /opt/billing/run.sh        only where this candidate leads
   tenure run migrate --once --wait 5m -- ./migrate up      at start-up, one at a time
   tenure run report --wait 0s -- ./report.sh               now or not at all (exit 120)
+  tenure run report --once --every 1d -- ./report.sh       in the crontab of many hosts: one run a day
+  tenure run poll --get http://127.0.0.1:8080/ --every 5s  polls where it leads
+  tenure run                                               a whole instance, from REDIS_URL and PORT, or a .env
   tenure run db --health 'pg_isready -q' -- ./promote.sh   fit candidates only
   tenure run demo --mock --heartbeat 1s                    nothing but the election
 
@@ -109,7 +112,7 @@ pub(crate) struct WorkArgs {
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
 
-    /// One run at most: end when it has ended or leadership is lost
+    /// One run at most: end when it has ended or leadership is lost. With a schedule: run the current slot unless somebody has
     #[arg(long, env = "TENURE_ONCE", value_parser = BoolishValueParser::new())]
     pub(crate) once: bool,
 

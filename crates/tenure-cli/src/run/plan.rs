@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure::timing::Options;
 use tenure::{CandidateId, Error, Name, Result};
 
+use super::get::Get;
 use super::names::Names;
 use super::options::{RunArgs, ServeArgs, ServiceArgs, TimingArgs, WorkArgs};
 use crate::args::Args;
@@ -72,6 +73,11 @@ impl Plan<'_> {
             every = Some(names.every()?.unwrap_or(POLL_EVERY));
             plan.listen = Some(Listen::port(names.port()?.unwrap_or(PORT)));
             plan.heartbeat = plan.heartbeat.or(Some(HEARTBEAT));
+        }
+        // Found before anything is tried.
+        work.schedule.schedule(every)?;
+        if let Some(url) = &work.get {
+            Get::read(url)?;
         }
         plan.kind = Kind::Work { work, every };
         Ok(Ok(plan))

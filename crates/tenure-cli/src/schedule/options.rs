@@ -10,7 +10,7 @@ use crate::duration;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ScheduleArgs {
-    /// Run it this often, counted from 1970 in UTC [default: 5s for --mock]
+    /// Run it this often, counted from 1970 in UTC [default: 5s for --get and --mock]
     #[arg(long, value_name = "D", env = "TENURE_EVERY", value_parser = duration::parse)]
     pub(crate) every: Option<Duration>,
 

@@ -7,12 +7,17 @@
 mod candidates;
 mod demo;
 mod doctor;
+mod instance;
+mod node;
 mod pages;
 mod run;
+mod scheduled;
 mod secrets;
+mod serve;
 mod settings;
 mod status;
 mod steer;
 mod support;
 mod usage;
 mod watch;
+mod web;

@@ -11,6 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tenure::{Clock, Nonce};
 
+/// What sets up a whole instance, beside our own variables.
+const INSTANCE: [&str; 5] =
+    ["REDIS_URL", "PORT", "REDIS_LOCK_KEY", "REDIS_LOCK_TTL", "POLL_INTERVAL"];
+
 /// A private directory: TMPDIR, HOME and working directory of what runs in it, and gone with it.
 pub(crate) struct World(PathBuf);
 
@@ -29,7 +33,8 @@ impl World {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TENURE_") {
+            let text = name.to_string_lossy();
+            if text.starts_with("TENURE_") || INSTANCE.contains(&&*text) {
                 command.env_remove(name);
             }
         }
@@ -133,11 +138,15 @@ pub(crate) fn status(port: u16) -> Option<Value> {
 /// Looks again and again, for at most ten seconds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clock = Clock::boot();
     let end = clock.now() + Duration::from_secs(10);
     while !done() {
         assert!(clock.now() < end, "it never came to this: {what}");
-        runtime.block_on(clock.sleep(Duration::from_millis(20)));
+        pause(Duration::from_millis(20));
     }
+}
+
+pub(crate) fn pause(time: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(Clock::boot().sleep(time));
 }

@@ -1,0 +1,105 @@
+//! `tenure run` with neither a name nor a command: the whole instance, set up by five names that are not ours.
+
+use std::fs;
+use std::process::Command;
+
+use crate::node::Node;
+use crate::support::{Ran, World, eventually};
+use crate::web::{leads, status};
+
+/// `tenure run ARGS` with these variables, on a directory of its own.
+fn command(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = world.command(&["run"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases"));
+    command.env("TENURE_NODE_ID", "worker-1").args(args).envs(variables.iter().copied());
+    command
+}
+
+fn start(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Node {
+    Node::start(&mut command(world, args, variables), world.path(), "worker-1")
+}
+
+#[test]
+fn it_is_set_up_by_the_environment() {
+    let world = World::new();
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = port.to_string();
+    let names = [("REDIS_LOCK_KEY", "poll:leader"), ("REDIS_LOCK_TTL", "3000")];
+    let names = [&names[..], &[("POLL_INTERVAL", "400"), ("PORT", &port)]].concat();
+    let node = start(&world, &[], &names);
+    node.says("[worker-1] poll 2");
+    assert_eq!(node.port().to_string(), port);
+    let said = node.said();
+    let first = said.lines().next().unwrap();
+    assert!(first.contains(": poll:leader as worker-1 on file:"), "{first}");
+    assert!(first.contains(", TTL 3s, ") && first.ends_with(&format!("http 127.0.0.1:{port}")));
+    let status = status(node.port()).unwrap();
+    assert_eq!((&status["name"], &status["isLeader"]), (&"poll:leader".into(), &true.into()));
+    assert_eq!(status["candidateId"], "worker-1");
+    assert!(status["lastPolled"].is_string() && status["lastRun"]["by"] == "worker-1");
+    assert_eq!(node.end(), Some(0));
+}
+
+#[test]
+fn it_is_set_up_by_a_file_and_the_environment_wins_and_flags_win_over_both() {
+    let world = World::new();
+    let file = "# What is elected.\nREDIS_LOCK_KEY=from:file\nREDIS_LOCK_TTL=5000\nPOLL_INTERVAL=300\nPORT=1\n";
+    fs::write(world.path().join(".env"), file).unwrap();
+    let variables = [("REDIS_LOCK_KEY", "from:environment"), ("PORT", "0")];
+    let node = start(&world, &["--lease-duration", "2s"], &variables);
+    node.says("] poll 3");
+    let first = node.said().lines().next().unwrap().to_owned();
+    assert!(first.contains(": from:environment as worker-1"), "{first}");
+    assert!(first.contains("TTL 2s") && !first.ends_with(":1"), "{first}");
+    assert_eq!(node.end(), Some(0));
+    let node = start(&world, &["--http", "0", "--every", "1h"], &[]);
+    node.says("BECAME LEADER");
+    assert!(node.said().lines().next().unwrap().contains(": from:file as worker-1"));
+    eventually("it leads", || leads(node.port()));
+    assert_eq!(node.end(), Some(0));
+}
+
+#[test]
+fn without_anything_it_has_defaults() {
+    let world = World::new();
+    let node = start(&world, &["--http", "0"], &[]);
+    node.says("[worker-1] poll 1");
+    let first = node.said().lines().next().unwrap().to_owned();
+    assert!(first.contains(": leader-election-demo as ") && first.contains("TTL 4s"), "{first}");
+    node.says("Status: LEADER - Heartbeat at ");
+    assert_eq!(node.end(), Some(0));
+}
+
+#[test]
+fn elsewhere_those_names_belong_to_the_command() {
+    let world = World::new();
+    fs::write(world.path().join(".env"), "REDIS_LOCK_TTL=1\n").unwrap();
+    let names = [("REDIS_URL", "redis://127.0.0.1:1"), ("PORT", "x"), ("POLL_INTERVAL", "x")];
+    let ran = command(&world, &["job", "--", "env"], &names).output().unwrap();
+    let ran = Ran::new(ran);
+    ran.exits(0).says("REDIS_URL=redis://127.0.0.1:1\n").says("PORT=x\n").says("POLL_INTERVAL=x\n");
+    ran.complains("TTL 4s");
+    assert!(!ran.stdout.contains("REDIS_LOCK_TTL") && !ran.stderr.contains("http "));
+}
+
+#[test]
+fn mistakes_are_125_and_say_where_they_stand() {
+    let world = World::new();
+    for (name, value, says) in [
+        ("REDIS_LOCK_TTL", "4s", "REDIS_LOCK_TTL: '4s' is not a number of milliseconds"),
+        ("REDIS_LOCK_TTL", "0", "REDIS_LOCK_TTL must not be zero"),
+        ("POLL_INTERVAL", "-1", "POLL_INTERVAL: '-1' is not a number of milliseconds"),
+        ("PORT", "70000", "PORT: '70000' is not a port"),
+        ("REDIS_LOCK_KEY", "a b", "REDIS_LOCK_KEY: "),
+        ("REDIS_URL", "radish://a", "radish"),
+    ] {
+        let mut command = command(&world, &["--http", "0"], &[(name, value)]);
+        if name == "REDIS_URL" {
+            command.env_remove("TENURE_LOCK_DIR");
+        }
+        Ran::new(command.output().unwrap()).exits(125).complains(says);
+    }
+    fs::write(world.path().join(".env"), "\nREDIS_LOCK_TTL=long\n").unwrap();
+    let ran = Ran::new(command(&world, &[], &[]).output().unwrap());
+    ran.exits(125).complains(".env line 2");
+}

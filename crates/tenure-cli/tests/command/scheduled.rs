@@ -1,0 +1,254 @@
+//! Work on a schedule: each slot begins once, whoever leads, and what was cut off is told of.
+//!
+//! Clocks that differ cannot be had for a process here without a library between it and the kernel: what they mean for
+//! slots and for `--once` is tried in `src/schedule/planner_tests.rs`, where time is an argument.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::support::{Ran, World, eventually, pause};
+use crate::web::{Polled, get};
+
+const NAME: &str = "shop:report";
+/// Nobody sees two of its slots in a test.
+const LONG: &str = "365d";
+
+fn command(world: &World, id: &str, args: &[&str]) -> Command {
+    let mut command = world.command(&["run", NAME, "--node-id", id]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    command
+}
+
+fn node(world: &World, id: &str, args: &[&str]) -> Node {
+    Node::start(&mut command(world, id, args), world.path(), id)
+}
+
+fn run(world: &World, args: &[&str]) -> Ran {
+    Ran::new(command(world, "a", args).output().unwrap())
+}
+
+/// What `tenure status` says of the lease.
+fn status(world: &World) -> Value {
+    let mut command = world.command(&["status", NAME, "--json"]);
+    let ran = command.env("TENURE_LOCK_DIR", world.path().join("leases")).output();
+    Ran::new(ran.unwrap()).json()
+}
+
+/// Where the work leaves its marks.
+fn marks(world: &World) -> PathBuf {
+    world.path().join("marks")
+}
+
+fn marked(world: &World) -> Vec<String> {
+    let text = fs::read_to_string(marks(world)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Notes down who runs, and goes on with `then`.
+fn work(world: &World, then: &str) -> String {
+    format!("echo $TENURE_CANDIDATE >> {}; {then}", marks(world).display())
+}
+
+#[test]
+fn each_slot_is_run_once_and_counted() {
+    let world = World::new();
+    let work = work(&world, "true");
+    let a = node(&world, "a", &["--http", "0", "--every", "1s", "--", "sh", "-c", &work]);
+    eventually("three runs", || marked(&world).len() >= 3);
+    let shown = crate::web::status(a.port()).unwrap();
+    assert!(shown["lastPolled"].is_string() && shown["count"].as_u64() >= Some(3), "{shown}");
+    // Between two slots, so that none is cut off.
+    eventually("it has ended", || status(&world)["lastRun"]["outcome"] == "ok");
+    assert_eq!(a.end(), Some(0));
+    let status = status(&world);
+    assert_eq!(status["count"], marked(&world).len(), "{status}");
+    assert_eq!(status["lastRun"]["by"], "a");
+    assert!(status["lastRun"]["startedAt"].is_string() && status["lastRun"]["endedAt"].is_string());
+}
+
+#[test]
+fn the_next_leader_counts_on() {
+    let world = World::new();
+    let count = |id: &str| {
+        let mut node = node(&world, id, &["--mock", "--every", "300ms"]);
+        node.says(&format!("[{id}] poll "));
+        pause(Duration::from_millis(700));
+        node.kill();
+        let said = node.said();
+        let polls = said.lines().filter_map(|line| line.split_once("] poll ")?.1.parse().ok());
+        polls.collect::<Vec<u64>>()
+    };
+    let all = [count("a"), count("b")].concat();
+    let last = u64::try_from(all.len()).unwrap();
+    assert_eq!(all, (1..=last).collect::<Vec<_>>(), "none is lost, none is doubled");
+}
+
+#[test]
+fn a_slot_that_comes_while_the_last_run_goes_on_is_skipped() {
+    let world = World::new();
+    let lock = world.path().join("lock");
+    let lock = lock.display();
+    let alone = format!("mkdir {lock} || echo two >> {}; ", marks(&world).display());
+    let work = work(&world, &format!("{alone} sleep 1.2; rmdir {lock}"));
+    let a = node(&world, "a", &["--http", "0", "--every", "500ms", "--", "sh", "-c", &work]);
+    a.says("slot(s), the last");
+    eventually("it is run again", || marked(&world).len() >= 3);
+    let metrics = get(a.port(), "/metrics").unwrap().body;
+    assert!(metrics.contains("tenure_runs_total{outcome=\"skipped\"} "), "{metrics}");
+    assert!(metrics.contains("tenure_runs_total{outcome=\"ok\"} "), "{metrics}");
+    a.end();
+    assert!(marked(&world).iter().all(|mark| mark == "a"), "{:?}", marked(&world));
+}
+
+#[test]
+fn a_run_that_a_dead_leader_has_begun_is_told_of_and_not_repeated() {
+    let world = World::new();
+    interrupt(&world, &[]);
+    let after = status(&world);
+    let left = &after["lastRun"];
+    assert_eq!((&left["outcome"], &left["by"]), (&"interrupted".into(), &"a".into()), "{after}");
+    assert!(left["endedAt"].is_null() && after["count"] == 1, "{after}");
+    pause(Duration::from_millis(500));
+    assert_eq!(marked(&world), ["a"], "nobody has run it again");
+}
+
+#[test]
+fn or_it_is_repeated_where_that_was_asked_for() {
+    let world = World::new();
+    interrupt(&world, &["--interrupted", "rerun"]);
+    eventually("it is run again", || marked(&world) == ["a", "b"]);
+    eventually("it is counted", || status(&world)["count"] == 2);
+}
+
+/// A leader is killed in the middle of a run; returns when the next one has told of it.
+fn interrupt(world: &World, args: &[&str]) {
+    let work = work(world, "sleep 60");
+    let args = [args, &["--every", LONG, "--", "sh", "-c", &work]].concat();
+    let mut a = node(world, "a", &args);
+    eventually("it runs", || marked(world) == ["a"]);
+    let b = node(world, "b", &args);
+    b.says("FOLLOWER - a leads");
+    a.kill();
+    b.says("begun by a, was interrupted");
+    if args[0] == "--interrupted" {
+        eventually("it runs again", || marked(world).len() == 2);
+    }
+    eventually("it is noted down", || status(world)["currentLeader"] == "b");
+    b.signal(Signal::TERM);
+}
+
+#[test]
+fn what_was_missed_is_run_once_or_skipped() {
+    for (missed, runs) in [("skip", 1), ("run-once", 2)] {
+        let world = World::new();
+        let work = work(&world, "true");
+        let sh = ["--", "sh", "-c", &work];
+        run(&world, &[&["--once", "--every", LONG], &sh[..]].concat()).exits(0);
+        // The slots of another schedule: most of them passed without a leader.
+        let a = node(&world, "a", &[&["--every", "1h", "--missed", missed], &sh[..]].concat());
+        a.says("BECAME LEADER");
+        eventually("the newest is run", || marked(&world).len() == runs);
+        pause(Duration::from_millis(700));
+        assert_eq!((marked(&world).len(), a.end()), (runs, Some(0)));
+    }
+}
+
+#[test]
+fn one_crontab_line_on_two_hosts_is_one_run() {
+    let world = World::new();
+    let work = work(&world, "sleep 2");
+    let started = ["a", "b"].map(|id| {
+        let args = ["--once", "--every", LONG, "--", "sh", "-c", &work];
+        let mut command = command(&world, id, &args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for child in started {
+        Ran::new(child.wait_with_output().unwrap()).exits(0);
+    }
+    assert_eq!(marked(&world).len(), 1);
+    // One that comes late finds it done, and one whose work fails says so.
+    run(&world, &["--once", "--every", LONG, "--", "sh", "-c", &work]).exits(0);
+    assert_eq!(marked(&world).len(), 1);
+    run(&world, &["--once", "--every", "1h", "--", "sh", "-c", "exit 7"]).exits(7);
+}
+
+#[test]
+fn the_hook_belongs_to_the_end_of_the_term_and_not_of_a_run() {
+    let world = World::new();
+    let (work, hook) = (work(&world, "true"), format!("echo lost >> {}", marks(&world).display()));
+    for guard in [&[][..], &["--no-guard"]] {
+        let args = ["--on-lose", &hook, "--every", "300ms", "--", "sh", "-c", &work];
+        let a = node(&world, "a", &[guard, &args].concat());
+        eventually("three runs", || marked(&world).len() >= 3);
+        // A run may be cut off by the end.
+        a.end();
+        let all = marked(&world);
+        let (last, runs) = all.split_last().unwrap();
+        assert!(last == "lost" && runs.iter().all(|run| run == "a"), "{all:?}");
+        fs::remove_file(marks(&world)).unwrap();
+    }
+    // Killed in the middle of a run, the leader cannot: its guard does.
+    let long = self::work(&world, "sleep 60");
+    let args = ["--on-lose", &hook, "--every", "1s", "--", "sh", "-c", &long];
+    let mut a = node(&world, "a", &args);
+    eventually("it runs", || marked(&world) == ["a"]);
+    a.kill();
+    eventually("the guard has run it", || marked(&world) == ["a", "lost"]);
+}
+
+#[test]
+fn what_is_polled_is_counted_and_logged_and_never_fatal() {
+    let (world, polled) = (World::new(), Polled::start());
+    let refused = format!("http://127.0.0.1:{}/", unused_port());
+    for (url, says, outcome) in [
+        (polled.url("/ok"), "poll 2: HTTP 200", "ok"),
+        (polled.url("/bad"), " failed: HTTP 500", "failed"),
+        (polled.url("/elsewhere"), " failed: HTTP 302", "failed"),
+        (polled.url("/slow"), " failed: no answer in time", "failed"),
+        (refused, " failed: cannot connect", "failed"),
+    ] {
+        let args = ["--get", &url, "--every", "200ms", "--timeout", "100ms"];
+        let a = node(&world, "a", &args);
+        a.says(says);
+        let before = a.said().matches("] poll ").count();
+        eventually("it goes on", || a.said().matches("] poll ").count() > before);
+        assert_eq!(a.end(), Some(0));
+        // The last one may have been cut off by the end.
+        let last = status(&world)["lastRun"]["outcome"].clone();
+        assert!(last == outcome || last == "stopped", "{url}: {last}");
+    }
+    let heads = polled.heads();
+    assert!(heads.iter().all(|head| head.contains("tenure-token: 1")), "{heads:?}");
+    assert!(!heads[0].contains("cookie") && heads[0].contains("user-agent: tenure/"));
+}
+
+/// Nobody listens there; it is not given to anybody else soon.
+fn unused_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[test]
+fn mistakes_are_125_before_anything_is_tried() {
+    let world = World::new();
+    for (args, says) in [
+        (&["--cron", "0 25 * * *", "--", "true"][..], "--cron '0 25 * * *', character 3"),
+        (&["--cron", "@dayly", "--", "true"], "character 1"),
+        (&["--cron", "* * * * *", "--timezone", "Mars/Olympus", "--", "true"], "Europe/Berlin"),
+        (&["--cron", "* * * * *", "--every", "5s", "--", "true"], "give one"),
+        (&["--every", "0s", "--", "true"], "must not be zero"),
+        (&["--every", "5", "--", "true"], "5s"),
+        (&["--missed", "skip", "--", "true"], "give --every or --cron"),
+        (&["--get", "ftp://a/b"], "only http and https"),
+        (&["--get", "http://127.0.0.1/", "--", "true"], "give one of them"),
+    ] {
+        run(&world, args).exits(125).complains(says);
+    }
+    assert!(!world.path().join("leases").join("leases").exists(), "nothing was tried");
+}

@@ -1,0 +1,167 @@
+//! `tenure serve`, and HTTP beside `run`: what is answered, and what an answer commits us to.
+
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::Clock;
+
+use crate::node::Node;
+use crate::support::{Ran, World, eventually, pause};
+use crate::web::{Answer, ask, get, leads};
+
+const NAME: &str = "billing";
+
+fn serve(world: &World, id: &str, args: &[&str]) -> Node {
+    let mut command = world.command(&["serve", NAME, "--node-id", id, "--http", "0"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    Node::start(&mut command, world.path(), id)
+}
+
+fn refused(world: &World, args: &[&str]) -> Ran {
+    let mut command = world.command(args);
+    Ran::new(command.env("TENURE_LOCK_DIR", world.path().join("leases")).output().unwrap())
+}
+
+fn leader(port: u16) -> Answer {
+    get(port, "/leader").unwrap()
+}
+
+#[test]
+fn the_leader_is_200_and_the_others_503_with_the_same_body() {
+    let world = World::new();
+    let a = serve(&world, "a", &[]);
+    eventually("it leads", || leads(a.port()));
+    let b = serve(&world, "b", &[]);
+    eventually("it knows", || leader(b.port()).json()["currentLeader"] == "a");
+    let (yes, no) = (leader(a.port()), leader(b.port()));
+    assert_eq!((yes.code, no.code), (200, 503));
+    let (yes, no) = (yes.json(), no.json());
+    // A third of the lease, and no more.
+    let valid = yes["validForMs"].as_u64().unwrap();
+    assert!(valid > 0 && valid <= 1_334, "{yes}");
+    assert_eq!(
+        (&no["validForMs"], &no["token"], &no["state"]),
+        (&0.into(), &().into(), &"waiting".into())
+    );
+    assert_eq!(yes["state"], "leading");
+    assert_eq!(ask(b.port(), "HEAD /leader", "").unwrap().code, 503);
+    assert_eq!(get(b.port(), "/healthz").unwrap().code, 200);
+    assert_eq!(ask(a.port(), "POST /resign", "Content-Length: 0\r\n").unwrap().code, 403);
+    let leases = get(a.port(), "/leases").unwrap().json();
+    assert_eq!((&leases[0]["name"], &leases[0]["currentLeader"]), (&NAME.into(), &"a".into()));
+    let both = refused(&world, &["status", NAME, "--json"]).json();
+    assert_eq!(both["candidates"].as_array().unwrap().len(), 2, "{both}");
+}
+
+/// How long after an answer of `a` that it leads `b` does, if this happens to `a` right after it.
+fn handed_over(happens: impl FnOnce(&mut Node)) -> (Duration, Duration) {
+    let world = World::new();
+    let lease = ["--lease-duration", "3s"];
+    let mut a = serve(&world, "a", &lease);
+    eventually("it leads", || leads(a.port()));
+    let b = serve(&world, "b", &lease);
+    b.says("FOLLOWER - a leads");
+    let clock = Clock::boot();
+    let (port, asked) = (a.port(), clock.now());
+    let valid = leader(port).json()["validForMs"].as_u64().unwrap();
+    happens(&mut a);
+    let end = asked + Duration::from_secs(8);
+    while !leads(b.port()) {
+        assert!(!leads(port), "it said no before");
+        assert!(clock.now() < end, "nobody leads:\n{}\n{}", a.said(), b.said());
+        pause(Duration::from_millis(5));
+    }
+    (Duration::from_millis(valid), clock.now().since(asked))
+}
+
+#[test]
+fn told_to_end_it_says_no_at_once_and_releases_when_its_last_yes_has_run_out() {
+    let (valid, after) = handed_over(|a| {
+        a.signal(Signal::TERM);
+        pause(Duration::from_millis(200));
+        // Still there, until nobody may rely on it any more.
+        assert_eq!(leader(a.port()).code, 503);
+    });
+    assert!(after >= valid, "{after:?} < {valid:?}");
+    assert!(after < valid + Duration::from_millis(1_500), "{after:?}, {valid:?}");
+}
+
+#[test]
+fn its_death_frees_nothing_early() {
+    let (valid, after) = handed_over(Node::kill);
+    assert!(after >= valid, "{after:?} < {valid:?}");
+    // The directory would know of it; but what others do with an answer does not end with us.
+    assert!(after > Duration::from_millis(1_500), "{after:?}");
+}
+
+#[test]
+fn hooks_run_when_it_leads_and_when_it_does_no_more() {
+    let world = World::new();
+    let marks = world.path().join("marks");
+    let hook =
+        |word: &str| format!("echo {word} $TENURE_NAME $TENURE_CANDIDATE >> {}", marks.display());
+    let hooks = ["--on-lead", &hook("lead"), "--on-lose", &hook("lose")].map(str::to_owned);
+    let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
+    let marked = || fs::read_to_string(&marks).unwrap_or_default();
+    let a = serve(&world, "a", &hooks);
+    eventually("it leads", || marked() == "lead billing a\n");
+    assert_eq!(a.end(), Some(0));
+    assert_eq!(marked(), "lead billing a\nlose billing a\n");
+    fs::remove_file(&marks).unwrap();
+    let mut command = world.command(&["run", NAME, "--node-id", "b", "--mock"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(&hooks);
+    let b = Node::start(&mut command, world.path(), "b");
+    b.says("[b] poll 1");
+    assert_eq!(marked(), "lead billing b\n", "before the work begins");
+    assert_eq!(b.end(), Some(0));
+    assert_eq!(marked(), "lead billing b\nlose billing b\n");
+}
+
+#[test]
+fn who_knows_the_secret_may_ask_it_to_resign() {
+    let world = World::new();
+    let secret = world.path().join("secret");
+    fs::write(&secret, "sesame\n").unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let a = serve(&world, "a", &["--control-secret-file", secret.to_str().unwrap()]);
+    eventually("it leads", || leads(a.port()));
+    let b = serve(&world, "b", &[]);
+    b.says("FOLLOWER - a leads");
+    let resign = |secret: &str| {
+        let headers = format!("Authorization: Bearer {secret}\r\nContent-Length: 0\r\n");
+        ask(a.port(), "POST /resign", &headers).unwrap()
+    };
+    assert_eq!(resign("sesam").code, 401);
+    let answer = resign("sesame");
+    assert_eq!((answer.code, &answer.json()["isLeader"]), (202, &false.into()));
+    eventually("the other leads", || leads(b.port()));
+    assert_eq!(resign("sesame").code, 409);
+}
+
+#[test]
+fn mistakes_are_125_before_anything_is_tried() {
+    let world = World::new();
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let secret = world.path().join("secret");
+    fs::write(&secret, "sesame\n").unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o644)).unwrap();
+    let secret = ["--http", "0", "--control-secret-file", secret.to_str().unwrap()];
+    for (args, says) in [
+        (&["--http", &port][..], "is taken by another program"),
+        (&["--http", "here"], "HOST:PORT"),
+        (&secret, "chmod 600"),
+        (&["--http", "0", "--control-secret-file", "none"], "No such file"),
+        (&["--http", "0", "--answer-for", "1h"], "no longer than the lease"),
+    ] {
+        refused(&world, &[&["serve", NAME], args].concat()).exits(125).complains(says);
+        if args[0] == "--http" && !args.contains(&"--answer-for") {
+            let run = [&["run", NAME, "--mock"], args].concat();
+            refused(&world, &run).exits(125).complains(says);
+        }
+    }
+    refused(&world, &["serve"]).exits(125).complains("needs a name");
+}

@@ -1,0 +1,199 @@
+//! Three processes with exactly the environment of compose.yaml, on one Redis: one leads, and when its whole process tree
+//! is killed another leads and polls within five seconds.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::Value;
+use tenure::{Clock, Moment};
+
+use crate::compose::Compose;
+use crate::node::Node;
+use crate::servers::{self, Scratch, Server, free_port};
+use crate::support::{World, eventually};
+use crate::time::{now, pause, runtime};
+use crate::{processes, text, trial, web};
+
+const SERVER: &str = "redis-7";
+/// `TENURE_KILLS=20` does it more often, and prints how long each took.
+const KILLS: usize = 3;
+/// The promise, and what it takes to see that it was kept.
+const WITHIN: Duration = Duration::from_secs(5);
+const LOOKING: Duration = Duration::from_millis(250);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let missing = match servers::find(SERVER, "redis-server") {
+        _ if !cfg!(feature = "redis") => Some("built without redis".to_owned()),
+        None if !required() => Some(servers::how_to_get(SERVER)),
+        _ => None,
+    };
+    vec![trial("compose::three_instances_one_polls_and_is_replaced", missing, replaced)]
+}
+
+fn required() -> bool {
+    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
+    required.split([',', ' ']).any(|word| word == "all" || word == SERVER)
+}
+
+/// As in compose.yaml: it keeps what it has acknowledged, and evicts nothing.
+fn redis(port: u16) -> Server {
+    let port_text = port.to_string();
+    let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always";
+    let arguments = ["--port", &port_text, "--maxmemory-policy", "noeviction"];
+    let arguments = arguments.into_iter().chain(words.split(' '));
+    let program = servers::find(SERVER, "redis-server").expect("scripts/servers redis-7 gets it");
+    let answers = async || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+    runtime()
+        .block_on(Server::start(Scratch::in_memory(), program, arguments, answers))
+        .expect("a Redis of our own")
+}
+
+/// One service of the compose file, as a process.
+struct Worker {
+    name: String,
+    environment: BTreeMap<String, String>,
+    node: Option<Node>,
+}
+
+impl Worker {
+    /// With its environment, but for what only containers have: a host called redis, and a port for each.
+    fn new(compose: &Compose, name: &str, redis: u16) -> Worker {
+        let mut environment = compose.whole_environment(name);
+        let url = environment["REDIS_URL"].replace("redis:6379", &format!("127.0.0.1:{redis}"));
+        assert!(url.contains("127.0.0.1"), "{url}");
+        // A new Redis would hold everybody back for three leases.
+        environment.insert("REDIS_URL".to_owned(), format!("{url}?quarantine=0s"));
+        Worker { name: name.to_owned(), environment, node: None }
+    }
+
+    /// `tenure run`, which is what the image does, and nothing in its environment but what was said.
+    fn start(&mut self, world: &World) {
+        // Others on this machine may have taken the port, also since we were killed.
+        let port: u16 = self.environment["PORT"].parse().unwrap();
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
+            self.environment.insert("PORT".to_owned(), free_port().to_string());
+        }
+        let mut command = world.command(&["run"]);
+        command.env_clear().env("TMPDIR", world.path()).env("HOME", world.path());
+        command.envs(&self.environment);
+        self.node = Some(Node::start(&mut command, world.path(), &self.name));
+    }
+
+    fn status(&self) -> Option<Value> {
+        let status = web::status(self.environment["PORT"].parse().unwrap());
+        // While we are dead, somebody else may answer there.
+        status
+            .filter(|status| status["candidateId"] == *self.name && status["name"] == "poll:leader")
+    }
+
+    fn leads(&self) -> bool {
+        self.status().is_some_and(|status| status["isLeader"] == true)
+    }
+
+    /// Everything below it first, so that nobody is left to clear up.
+    fn kill_tree(&mut self) {
+        let mut node = self.node.take().unwrap();
+        for pid in processes::below(node.pid()) {
+            processes::signal(pid, Signal::KILL);
+        }
+        node.kill();
+    }
+}
+
+fn replaced() {
+    let (world, port) = (World::new(), free_port());
+    let _redis = redis(port);
+    let compose = Compose::read();
+    let names = ["worker-1", "worker-2", "worker-3"];
+    let mut workers = names.map(|name| Worker::new(&compose, name, port));
+    workers.iter_mut().for_each(|worker| worker.start(&world));
+    eventually("each answers", || workers.iter().all(|worker| worker.status().is_some()));
+    assert!(workers.iter().all(|worker| is_healthy(&worker.environment["PORT"])), "also followers");
+    assert!(!is_healthy(&free_port().to_string()));
+    let mut count = 0;
+    let told = std::env::var("TENURE_KILLS").ok();
+    let kills = told.as_deref().map_or(KILLS, |kills| kills.parse().unwrap());
+    for kill in 1..=kills {
+        eventually("each answers, and one leads", || {
+            workers.iter().all(|worker| worker.status().is_some()) && leaders(&workers).len() == 1
+        });
+        eventually("it has polled", || {
+            leaders(&workers).first().is_some_and(|leader| leader["lastPolled"].is_string())
+        });
+        count = counted_on(&workers, count);
+        let leader = workers.iter().position(Worker::leads).unwrap();
+        assert_eq!(workers[leader].status().unwrap()["name"], "poll:leader");
+        let (killed, at) = (now(), wall_ms());
+        workers[leader].kill_tree();
+        let (led, polled) = until_polled(&workers, at, killed);
+        if told.is_some() {
+            println!(
+                "{kill}: killed {}, another led after {led:?}, polled after {polled:?}",
+                names[leader]
+            );
+        }
+        assert!(led <= WITHIN, "another led after {led:?}");
+        assert!(polled <= WITHIN + LOOKING, "another polled after {polled:?}");
+        workers[leader].start(&world);
+    }
+    counted_on(&workers, count);
+    // Signals are caught by one that answers, and not by one that has just been started.
+    eventually("each answers", || workers.iter().all(|worker| worker.status().is_some()));
+    for worker in &mut workers {
+        assert_eq!(worker.node.take().unwrap().end(), Some(0));
+    }
+    assert_eq!(world.processes(), Vec::<std::path::PathBuf>::new());
+}
+
+/// What the image's health check says of that port.
+fn is_healthy(port: &str) -> bool {
+    let dockerfile = text("Dockerfile").replace("\\\n", " ");
+    let mut lines = dockerfile.lines().filter(|line| line.starts_with("HEALTHCHECK "));
+    let (_, command) = lines.next().unwrap().split_once("CMD ").unwrap();
+    let command: Vec<String> = serde_json::from_str(command).unwrap();
+    let mut check = std::process::Command::new(&command[0]);
+    check.args(&command[1..]).env("PORT", port).stderr(std::process::Stdio::null());
+    check.status().unwrap().success()
+}
+
+/// What those say who say that they lead.
+fn leaders(workers: &[Worker]) -> Vec<Value> {
+    let all = workers.iter().filter_map(Worker::status);
+    all.filter(|status| status["isLeader"] == true).collect()
+}
+
+/// The leader's count, which goes on where it stopped.
+fn counted_on(workers: &[Worker], before: u64) -> u64 {
+    let leaders = leaders(workers);
+    assert_eq!(leaders.len(), 1, "{leaders:?}");
+    let count = leaders[0]["count"].as_u64().unwrap();
+    assert!(count > before, "{count} after {before}");
+    count
+}
+
+/// How long it takes until another leads, and until that one has polled.
+fn until_polled(workers: &[Worker], wall: i64, since: Moment) -> (Duration, Duration) {
+    let mut led = None;
+    loop {
+        let leaders = leaders(workers);
+        assert!(leaders.len() <= 1, "two lead: {leaders:?}");
+        let took = now().since(since);
+        if let Some(leader) = leaders.first() {
+            let led = *led.get_or_insert(took);
+            let polled = leader["lastPolled"].as_str().map(|at| at.parse::<Timestamp>().unwrap());
+            if polled.is_some_and(|at| at.as_millisecond() >= wall) {
+                return (led, took);
+            }
+        }
+        assert!(took < WITHIN * 3, "nobody polls");
+        pause(Duration::from_millis(20));
+    }
+}
+
+fn wall_ms() -> i64 {
+    i64::try_from(Clock::boot().minting_micros() / 1_000).unwrap()
+}
