@@ -8,6 +8,8 @@
 //! so another leads in milliseconds instead of a TTL, and never beside a command that runs on. It is the leader's own
 //! program, started again, so that both are of one version; what it must know comes over a line of their own, never by
 //! argument or environment.
+//!
+//! Without a command (work on a schedule between two runs, polls over HTTP) it only waits for the leader's death.
 
 mod child;
 mod family;
@@ -58,7 +60,7 @@ pub(crate) const OURSELVES: &str = "/proc/self/exe";
 /// The end of the line is seen a moment before the death that caused it.
 const DEATH_FOLLOWS: Duration = Duration::from_secs(1);
 
-/// `tenure guard CMD ARG…`, started by `tenure run`.
+/// `tenure guard [CMD ARG…]`, started by `tenure run`.
 pub(crate) fn run(command: &[OsString]) -> Exit {
     match crate::runtime().and_then(|runtime| {
         let done = runtime.block_on(stand(command));
@@ -92,6 +94,13 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
+    if command.is_empty() {
+        let giving_back = GivingBack::prepare(setup.store.clone(), hold);
+        let done =
+            Watch { ended: "", line, leader, setup, giving_back, deaths }.give_back(None).await;
+        drop(live);
+        return done;
+    }
     let stop_within = Duration::from_millis(setup.stop_within_ms);
     let mut fuse = Fuse::new(setup.deadline(), stop_within);
     let started = match fuse.due(Clock::boot().now()) {
@@ -108,13 +117,17 @@ async fn stand(command: &[OsString]) -> Result<()> {
     };
     // Only now: the command does not wait for the store.
     let giving_back = GivingBack::prepare(setup.store.clone(), hold);
-    let done = Watch { line, leader, setup, giving_back, deaths }.keep(main, fuse).await;
+    let done = Watch { ended: "ended the command and ", line, leader, setup, giving_back, deaths }
+        .keep(main, fuse)
+        .await;
     // Until now the lease is not free by the leader's death alone.
     drop(live);
     done
 }
 
 struct Watch {
+    /// What there was to end, for the log.
+    ended: &'static str,
     line: Line,
     leader: Leader,
     setup: Setup,
@@ -124,7 +137,6 @@ struct Watch {
 
 impl Watch {
     async fn keep(mut self, main: Pid, mut fuse: Fuse) -> Result<()> {
-        let clock = Clock::boot();
         let mut tree = Tree::alone(main);
         let mut orders = OverTheLine(&self.line);
         let death = self.leader.death();
@@ -132,6 +144,13 @@ impl Watch {
             oversee(&mut tree, &mut fuse, &mut self.deaths, &mut orders, death).await;
         // Nothing of the command is left from here on.
         let _ = self.line.send(&Report::Gone { ended, told }, &[]);
+        self.give_back(Some(fuse.deadline())).await
+    }
+
+    /// Gives the lease back if the leader cannot: when it is dead, or, past the `deadline`, frozen. Without a command the
+    /// work is in the leader itself, and of that only its death shows that it has ended.
+    async fn give_back(mut self, deadline: Option<Moment>) -> Result<()> {
+        let clock = Clock::boot();
         // A leader that lives gives its lease back itself, and says so before it may end.
         let mut what = "the leader's process died";
         let dead = tokio::select! {
@@ -151,7 +170,7 @@ impl Watch {
             }
             () = self.leader.death() => true,
             // Frozen: it does not believe in its term any more, and its command is gone.
-            () = believed_no_more(&clock, fuse.deadline()) => false,
+            () = believed_no_more(&clock, deadline.unwrap_or(Moment::NEVER)) => false,
         };
         // What a leader that lives does itself.
         if let Some(on_lose) = &self.setup.on_lose {
@@ -183,7 +202,7 @@ impl Watch {
                 format!("could not release the lease, which runs out by itself: {error}")
             }
         };
-        let text = format!("[{candidate}] {what}: ended the command and {then}");
+        let text = format!("[{candidate}] {what}: {}{then}", self.ended);
         match self.setup.log {
             Log::Silent => {}
             Log::Text => eprintln!("tenure: {text}"),

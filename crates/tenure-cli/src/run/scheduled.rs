@@ -6,7 +6,7 @@ use tenure::{Clock, Leadership, Saved};
 
 use super::get::Get;
 use super::term::{After, Attention, Crew, Run};
-use super::ward::Recipe;
+use super::ward::{Recipe, Ward};
 use crate::exit::Exit;
 use crate::guard::Ended;
 use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Step};
@@ -22,6 +22,8 @@ pub(super) struct Timetable {
     pub(super) schedule: Schedule,
     pub(super) policy: Policy,
     pub(super) task: Task,
+    /// A guard without a command, while none runs; `None` with `--no-guard`.
+    pub(super) sentry: Option<Recipe>,
 }
 
 /// What is done in one slot.
@@ -54,6 +56,7 @@ impl Crew<'_> {
             Err(error) => return After::Failed(error),
         };
         self.board.show(left.as_ref());
+        let mut sentry = self.post(table, leadership);
         let mut planner = Planner::new(table.schedule.clone(), table.policy, left);
         let mut watch = Attention::default();
         let mut exit = Exit::Done;
@@ -64,10 +67,17 @@ impl Crew<'_> {
                     match self.note_down(leadership, &draft).await {
                         Noted::Kept => {
                             planner.begun(draft);
+                            // A command has a guard of its own, which knows when it has ended.
+                            if let Task::Command(_) = table.task {
+                                sentry.take();
+                            }
                             let report = self
                                 .one_slot(table, leadership, signals, &mut watch, &planner)
                                 .await;
                             exit = report.exit;
+                            if sentry.is_none() && !report.over {
+                                sentry = self.post(table, leadership);
+                            }
                             self.came_meanwhile(&mut planner);
                             planner.ended(report.outcome, report.detail, unix_ms());
                             self.note_down_end(leadership, &mut planner).await;
@@ -112,6 +122,15 @@ impl Crew<'_> {
             true => After::Ended(exit),
             false => After::Lost,
         }
+    }
+
+    /// Somebody who sees it if we die while no command runs, and gives the lease back. Without one the TTL applies.
+    fn post(&self, table: &Timetable, leadership: &Leadership) -> Option<Sentry> {
+        let posted = Ward::start(table.sentry.as_ref()?, leadership, self.store);
+        posted
+            .inspect_err(|error| self.lines.trouble(&format!("cannot start the guard: {error}")))
+            .ok()
+            .map(|ward| Sentry(Some(ward)))
     }
 
     /// Between two slots.
@@ -228,6 +247,17 @@ impl Crew<'_> {
             planner.saved();
         }
         self.board.show(Some(&ledger));
+    }
+}
+
+/// Dismissed when it is dropped.
+struct Sentry(Option<Ward>);
+
+impl Drop for Sentry {
+    fn drop(&mut self) {
+        if let Some(ward) = self.0.take() {
+            ward.dismiss();
+        }
     }
 }
 

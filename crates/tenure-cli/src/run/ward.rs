@@ -18,6 +18,7 @@ use crate::guard::{
 };
 
 /// How the command is started in each term.
+#[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) command: Vec<OsString>,
     /// The store's URL, with its password if it has one.

@@ -13,6 +13,7 @@ mod faults;
 mod misbehaviour;
 mod outages;
 mod secrets;
+mod sentry;
 mod storm;
 mod stuck;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     trials.extend(misbehaviour::trials());
     trials.extend(stuck::trials());
     trials.extend(secrets::trials());
+    trials.extend(sentry::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

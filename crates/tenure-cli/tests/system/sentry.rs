@@ -1,0 +1,66 @@
+//! Work without a command of its own running: between two slots, and in the leader itself. A guard without a command sees
+//! the leader die, and gives the lease back.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::rig::place::{Kind, Place};
+use crate::rig::processes::{below, signal};
+use crate::rig::servers::Scratch;
+use crate::rig::time::look;
+use crate::trial;
+
+/// Whoever waits for this one to run out waits much too long.
+const TTL: &str = "30s";
+const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, work) in [
+        ("between_two_slots", &["--every", "365d", "--", "true"][..]),
+        ("in_the_leader_itself", &["--mock", "--every", "365d"]),
+    ] {
+        let name = format!("sentry::{name}::redis");
+        trials.push(trial(name, Kind::Redis, move || dies_at_rest(work)));
+    }
+    trials
+}
+
+fn dies_at_rest(work: &'static [&'static str]) {
+    let scratch = Scratch::in_memory();
+    let place = Place::open(Kind::Redis, scratch.path(), 2);
+    let url = place.url();
+    let mut nodes = ["a", "b"].map(|id| {
+        let node = start(&url, id, work);
+        if id == "a" {
+            look(SOON, || (leader(&url).as_deref() == Some("a")).then_some(())).expect("a leads");
+        }
+        node
+    });
+    // The guard, and no command any more.
+    let idle = look(SOON, || (below(nodes[0].id()).len() == 1).then_some(()));
+    idle.expect("a guard and nothing else");
+    signal(nodes[0].id(), Signal::KILL);
+    nodes[0].wait().unwrap();
+    let led = look(SOON, || (leader(&url).as_deref() == Some("b")).then_some(()));
+    led.expect("b leads long before the lease has run out");
+    signal(nodes[1].id(), Signal::TERM);
+    assert!(nodes[1].wait().unwrap().success());
+    assert_eq!(leader(&url), None);
+}
+
+fn start(url: &str, id: &str, work: &[&str]) -> Child {
+    let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    tenure.args(["-q", "run", "sentry", "--node-id", id, "--lease-duration", TTL]).args(work);
+    tenure.env("TENURE_STORE", url).stdin(Stdio::null()).spawn().unwrap()
+}
+
+fn leader(url: &str) -> Option<String> {
+    let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    let output = tenure.args(["--json", "status", "sentry"]).env("TENURE_STORE", url).output();
+    let status: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
+    Some(status["currentLeader"].as_str()?.to_owned())
+}
