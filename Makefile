@@ -7,7 +7,7 @@ SHELL := bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 .PHONY: help demo run run-node1 run-node2 run-node3 demo-parallel kill-demo test test-race test-coverage lint bench servers deps \
-    install dist
+    install dist performance proof
 
 # `make test STORES=all` fetches every server and lets no test go without.
 STORES ?=
@@ -151,6 +151,30 @@ lint: ## format, clippy with warnings denied, what may be in the dependency tree
 bench: ## the benchmarks, beside plain commands of the same server
 	scripts/servers quick
 	cargo bench --workspace --all-features
+
+# What docs/PERFORMANCE.md is written from. The machine should have nothing else to do.
+performance: ## every benchmark, kept in target/performance.txt (about 15 minutes; HTTP needs wrk)
+	scripts/servers quick
+	mkdir -p target
+	{ uname -srm; nproc; git log -1 --format='%h %cI'
+	  cargo bench -p tenure --all-features --bench speed
+	  cargo bench -p tenure-cli --bench failover
+	  cargo build --release
+	  if command -v wrk >/dev/null; then scripts/http-load target/release/tenure; fi
+	} 2>&1 | tee target/performance.txt
+
+# What docs/PROOF.md is about, more of it than in `make test`.
+proof: ## 20,000 seeds, every store, the whole system five times; kept in target/proof.txt (about 15 minutes)
+	scripts/servers all
+	mkdir -p target
+	export TENURE_REQUIRE_STORES=all
+	{ git log -1 --format='%h %cI'
+	  TENURE_SEEDS=20000 cargo test -p tenure --all-features --test simulation -- --nocapture
+	  cargo test -p tenure --all-features --test conformance --test file_store --test redis_faults
+	  for ((round = 1; round <= 5; round++)); do
+	      cargo test -p tenure-cli --all-features --test system
+	  done
+	} 2>&1 | tee target/proof.txt
 
 servers: ## fetch every real server the tests can use; scripts/servers list shows them
 	scripts/servers all
