@@ -760,6 +760,8 @@ impl Machine {
         match &mut self.state {
             State::Holding(term) if term.part == Part::Stopping => {
                 let hold = term.hold.clone();
+                // Others first, counted from when they can: work that took its time to stop must not use it up.
+                self.held_off = self.held_off.max(now + HOLD_BACK);
                 self.release(now, hold, out);
             }
             State::Ending { give_back } => match give_back.take() {

@@ -357,3 +357,20 @@ fn a_candidate_that_is_undrained_while_it_looks_claims_when_it_has_looked() {
     bench.at(2, Event::Observed(request, Ok(None)));
     bench.asked();
 }
+
+#[test]
+fn others_come_first_when_it_has_resigned_however_long_its_work_took_to_stop() {
+    let mut bench = Bench::new(&Options::default());
+    bench.granted(1, 1);
+    bench.at(10, Event::Resign(None));
+    let released = bench.at(1_000, Event::WorkEnded).to_vec();
+    let request = released.iter().find_map(|action| match action {
+        Action::Release(request, _) => Some(*request),
+        _ => None,
+    });
+    bench.at(1_001, Event::Released(request.unwrap(), Ok(())));
+    assert_eq!(bench.wakes_at(), 1_500);
+    let stirred = bench.at(1_002, Event::Changed(Change::Look)).to_vec();
+    assert!(stirred.is_empty(), "{stirred:?}");
+    assert!(matches!(bench.at(1_500, Event::Woke), [Action::Acquire(..)]));
+}
