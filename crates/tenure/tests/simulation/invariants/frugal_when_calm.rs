@@ -6,12 +6,15 @@ use super::Invariant;
 use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
 
-/// Three renewals, or one or two looks, and a few more around a change of leaders.
-const CALLS_PER_TTL: usize = 12;
+/// Three renewals, or one look, and a few more around a change of leaders.
+const CALLS_PER_TTL: usize = 11;
 
 #[derive(Default)]
 pub(super) struct FrugalWhenCalm {
     calm: bool,
+    /// A waiter looks when the *holder's* lease runs out: once for each of the shortest there are, in worlds where
+    /// candidates have leases of different lengths.
+    shortest: Option<Time>,
     calls: BTreeMap<NodeIndex, VecDeque<Time>>,
 }
 
@@ -24,12 +27,14 @@ impl Invariant for FrugalWhenCalm {
         match *fact {
             Fact::Calm => self.calm = true,
             Fact::Called { node, ttl } if self.calm => {
+                let shortest = *self.shortest.insert(self.shortest.map_or(ttl, |s| s.min(ttl)));
+                let looks = usize::try_from(ttl.div_ceil(shortest)).unwrap_or(usize::MAX);
                 let calls = self.calls.entry(node).or_default();
                 calls.push_back(at);
                 while calls.front().is_some_and(|first| at - first > ttl) {
                     calls.pop_front();
                 }
-                if calls.len() > CALLS_PER_TTL {
+                if calls.len() > CALLS_PER_TTL.saturating_add(looks) {
                     return Err(format!("node {node} made {} calls in one TTL", calls.len()));
                 }
             }
