@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
-use tenure::{CandidateId, HealthGate, Name};
+use tenure::{CandidateId, Error, HealthGate, Name, Result};
 
 use crate::http::{AnswerArgs, HttpArgs};
 use crate::schedule::ScheduleArgs;
@@ -31,13 +31,8 @@ Exit codes: the command's own, 128+N if it died of signal N; 0 stopped with no c
 120 --wait ran out; 121 leadership lost, with --once; 122 store unreachable, with --wait; 123 an
 operator must act; 125 usage; 126, 127 the command cannot be run, is not found.")]
 pub(crate) struct RunArgs {
-    /// The lease
-    #[arg(value_parser = target::name)]
-    pub(crate) name: Option<Name>,
-
-    /// Another way to give NAME
-    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
-    pub(crate) lock_name: Option<Name>,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
 
     #[command(flatten, next_help_heading = "Timing")]
     pub(crate) timing: TimingArgs,
@@ -47,6 +42,28 @@ pub(crate) struct RunArgs {
 
     #[command(flatten, next_help_heading = "Service")]
     pub(crate) service: ServiceArgs,
+}
+
+/// Which lease.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LeaseArgs {
+    /// The lease
+    #[arg(value_parser = target::name)]
+    pub(crate) name: Option<Name>,
+
+    /// Another way to give NAME
+    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
+    pub(crate) lock_name: Option<Name>,
+}
+
+impl LeaseArgs {
+    /// The name, in whichever way it was given.
+    pub(crate) fn name(&self) -> Result<Option<&Name>> {
+        if self.name.is_some() && self.lock_name.is_some() {
+            return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
+        }
+        Ok(self.name.as_ref().or(self.lock_name.as_ref()))
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -188,13 +205,8 @@ lease early: the TTL does.
 
 Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage.")]
 pub(crate) struct ServeArgs {
-    /// The lease
-    #[arg(value_parser = target::name)]
-    pub(crate) name: Option<Name>,
-
-    /// Another way to give NAME
-    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
-    pub(crate) lock_name: Option<Name>,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
 
     #[command(flatten, next_help_heading = "Timing")]
     pub(crate) timing: TimingArgs,

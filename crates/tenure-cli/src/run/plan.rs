@@ -51,8 +51,8 @@ pub(super) enum Kind<'a> {
 impl Plan<'_> {
     /// `tenure run`; or an exit code, where what is to be run cannot be.
     pub(super) fn run<'a>(args: &'a Args, run: &'a RunArgs) -> Result<Result<Plan<'a>, Exit>> {
-        let RunArgs { name, lock_name, timing, work, service } = run;
-        let named = one_name(name.as_ref(), lock_name.as_ref())?;
+        let RunArgs { lease, timing, work, service } = run;
+        let named = lease.name()?;
         let whole = named.is_none() && work.command.is_empty();
         if let Some(exit) = nothing_to_run(args, work, whole)? {
             return Ok(Err(exit));
@@ -85,8 +85,8 @@ impl Plan<'_> {
 
     /// `tenure serve`.
     pub(super) fn serve<'a>(args: &'a Args, serve: &'a ServeArgs) -> Result<Plan<'a>> {
-        let ServeArgs { name, lock_name, timing, service, answers } = serve;
-        let name = one_name(name.as_ref(), lock_name.as_ref())?.ok_or_else(nameless)?.clone();
+        let ServeArgs { lease, timing, service, answers } = serve;
+        let name = lease.name()?.ok_or_else(nameless)?.clone();
         let mut plan = Plan::of(args, name, timing, service, Choice::of(args)?)?;
         plan.listen = Some(Listen::port(PORT));
         plan.kind = Kind::Serve { answer_for: answers.answer_for };
@@ -153,13 +153,6 @@ impl Plan<'_> {
     pub(super) fn ends_with_process(&self) -> bool {
         matches!(self.kind, Kind::Work { .. }) && !self.unguarded()
     }
-}
-
-fn one_name<'a>(name: Option<&'a Name>, lock_name: Option<&'a Name>) -> Result<Option<&'a Name>> {
-    if name.is_some() && lock_name.is_some() {
-        return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
-    }
-    Ok(name.or(lock_name))
 }
 
 fn nameless() -> Error {

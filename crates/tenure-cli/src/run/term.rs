@@ -171,6 +171,10 @@ impl Crew<'_> {
         signals: &mut Signals,
         watch: &mut Attention,
     ) -> Run {
+        // A hook, or a freeze, may have used the term up. A guard would refuse; without one nobody else asks.
+        if leadership.valid_for() <= self.stop_within {
+            return Run::Stopped;
+        }
         let mut ward = match Ward::start(recipe, leadership, self.store) {
             Ok(ward) => ward,
             // Without a guard it is the command itself that cannot be started.

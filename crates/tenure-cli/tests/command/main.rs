@@ -7,6 +7,7 @@
 mod candidates;
 mod demo;
 mod doctor;
+mod guard;
 mod instance;
 mod node;
 mod pages;
