@@ -152,8 +152,8 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
         guarded: !work.no_guard,
     };
     let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
-    let sentry = Recipe { command: Vec::new(), ..recipe.clone() };
-    let sentry = recipe.guarded.then_some(sentry);
+    let rest_guard = Recipe { command: Vec::new(), ..recipe.clone() };
+    let rest_guard = recipe.guarded.then_some(rest_guard);
     let task = match get {
         _ if !command.is_empty() => Task::Command(recipe),
         Some(url) => Task::Get(Get::new(url, work.timeout)?),
@@ -161,7 +161,7 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));
-    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task, sentry })))
+    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task, rest_guard })))
 }
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.

@@ -23,7 +23,7 @@ pub(super) struct Timetable {
     pub(super) policy: Policy,
     pub(super) task: Task,
     /// A guard without a command, while none runs; `None` with `--no-guard`.
-    pub(super) sentry: Option<Recipe>,
+    pub(super) rest_guard: Option<Recipe>,
 }
 
 /// What is done in one slot.
@@ -56,7 +56,7 @@ impl Crew<'_> {
             Err(error) => return After::Failed(error),
         };
         self.board.show(left.as_ref());
-        let mut sentry = self.post(table, leadership);
+        let mut rest_guard = self.guard_rest(table, leadership);
         let mut planner = Planner::new(table.schedule.clone(), table.policy, left);
         let mut watch = Attention::default();
         let mut exit = Exit::Done;
@@ -69,14 +69,14 @@ impl Crew<'_> {
                             planner.begun(draft);
                             // A command has a guard of its own, which knows when it has ended.
                             if let Task::Command(_) = table.task {
-                                sentry.take();
+                                rest_guard.take();
                             }
                             let report = self
                                 .one_slot(table, leadership, signals, &mut watch, &planner)
                                 .await;
                             exit = report.exit;
-                            if sentry.is_none() && !report.over {
-                                sentry = self.post(table, leadership);
+                            if rest_guard.is_none() && !report.over {
+                                rest_guard = self.guard_rest(table, leadership);
                             }
                             self.came_meanwhile(&mut planner);
                             planner.ended(report.outcome, report.detail, unix_ms());
@@ -125,12 +125,12 @@ impl Crew<'_> {
     }
 
     /// Somebody who sees it if we die while no command runs, and gives the lease back. Without one the TTL applies.
-    fn post(&self, table: &Timetable, leadership: &Leadership) -> Option<Sentry> {
-        let posted = Ward::start(table.sentry.as_ref()?, leadership, self.store);
+    fn guard_rest(&self, table: &Timetable, leadership: &Leadership) -> Option<RestGuard> {
+        let posted = Ward::start(table.rest_guard.as_ref()?, leadership, self.store);
         posted
             .inspect_err(|error| self.lines.trouble(&format!("cannot start the guard: {error}")))
             .ok()
-            .map(|ward| Sentry(Some(ward)))
+            .map(|ward| RestGuard(Some(ward)))
     }
 
     /// Between two slots.
@@ -251,9 +251,9 @@ impl Crew<'_> {
 }
 
 /// Dismissed when it is dropped.
-struct Sentry(Option<Ward>);
+struct RestGuard(Option<Ward>);
 
-impl Drop for Sentry {
+impl Drop for RestGuard {
     fn drop(&mut self) {
         if let Some(ward) = self.0.take() {
             ward.dismiss();

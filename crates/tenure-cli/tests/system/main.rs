@@ -8,12 +8,12 @@
 
 mod rig;
 
+mod at_rest;
 mod early;
 mod faults;
 mod misbehaviour;
 mod outages;
 mod secrets;
-mod sentry;
 mod storm;
 mod stuck;
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     trials.extend(misbehaviour::trials());
     trials.extend(stuck::trials());
     trials.extend(secrets::trials());
-    trials.extend(sentry::trials());
+    trials.extend(at_rest::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

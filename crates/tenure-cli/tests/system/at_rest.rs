@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("between_two_slots", &["--every", "365d", "--", "true"][..]),
         ("in_the_leader_itself", &["--mock", "--every", "365d"]),
     ] {
-        let name = format!("sentry::{name}::redis");
+        let name = format!("at_rest::{name}::redis");
         trials.push(trial(name, Kind::Redis, move || dies_at_rest(work)));
     }
     trials
@@ -54,13 +54,13 @@ fn dies_at_rest(work: &'static [&'static str]) {
 
 fn start(url: &str, id: &str, work: &[&str]) -> Child {
     let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
-    tenure.args(["-q", "run", "sentry", "--node-id", id, "--lease-duration", TTL]).args(work);
+    tenure.args(["-q", "run", "at-rest", "--node-id", id, "--lease-duration", TTL]).args(work);
     tenure.env("TENURE_STORE", url).stdin(Stdio::null()).spawn().unwrap()
 }
 
 fn leader(url: &str) -> Option<String> {
     let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
-    let output = tenure.args(["--json", "status", "sentry"]).env("TENURE_STORE", url).output();
+    let output = tenure.args(["--json", "status", "at-rest"]).env("TENURE_STORE", url).output();
     let status: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
     Some(status["currentLeader"].as_str()?.to_owned())
 }
