@@ -1,0 +1,1 @@
+//! What people have said about a fleet: which shards are paused, which members drained.

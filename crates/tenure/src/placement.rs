@@ -1,0 +1,1 @@
+//! PURE: who should own which shard.
