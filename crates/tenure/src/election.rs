@@ -18,6 +18,7 @@ mod memory;
 mod tests;
 mod words;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -27,7 +28,7 @@ use crate::lease::{
 };
 use crate::rng::Rng;
 use crate::store::Change;
-use crate::timing::Timing;
+use crate::timing::{Timing, together};
 use memory::{Memory, Trip};
 
 /// How long others hold back when the last holder has named its successor, and how long one that has just
@@ -47,7 +48,7 @@ pub use words::{Action, Ask, Ending, Event, Lead, Phase, Request, Why};
 pub struct Machine {
     name: Name,
     candidate: CandidateId,
-    timing: Timing,
+    timing: Arc<Timing>,
     rank: u32,
     rng: Rng,
     memory: Memory,
@@ -134,7 +135,7 @@ impl Machine {
     pub fn new(
         name: Name,
         candidate: CandidateId,
-        timing: Timing,
+        timing: impl Into<Arc<Timing>>,
         rank: u32,
         seed: u128,
         now: Moment,
@@ -142,7 +143,7 @@ impl Machine {
         Machine {
             name,
             candidate,
-            timing,
+            timing: timing.into(),
             rank: rank.min(RANK_MAX),
             rng: Rng::new(seed),
             memory: Memory::default(),
@@ -165,6 +166,11 @@ impl Machine {
     /// Does not campaign before an [`Event::Health`] says that it is fit.
     pub fn begin_unfit(&mut self) {
         self.healthy = false;
+    }
+
+    /// Looks on, and does not campaign before an [`Event::Wanted`] says that it should.
+    pub fn begin_unwanted(&mut self) {
+        self.wanted = false;
     }
 
     /// Takes one event at `now` and adds what is to be done to `out`.
@@ -234,6 +240,16 @@ impl Machine {
     /// Whether it was told not to campaign.
     pub fn is_drained(&self) -> bool {
         self.drained
+    }
+
+    /// Of what.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Who.
+    pub fn candidate(&self) -> &CandidateId {
+        &self.candidate
     }
 
     /// The durations it goes by.
@@ -451,7 +467,7 @@ impl Machine {
             lead_from,
             part: Part::Patient,
             renewal: None,
-            renew_at: trip.sent + self.timing.renew_every,
+            renew_at: self.timing.renew_at(trip.sent),
         }));
         if !self.campaigns() {
             self.give_back(trip.back, out);
@@ -478,7 +494,7 @@ impl Machine {
         match answer {
             Ok(Answer::Held(())) => {
                 term.deadline = self.timing.deadline(sent);
-                term.renew_at = sent + self.timing.renew_every;
+                term.renew_at = self.timing.renew_at(sent);
                 if term.part != Part::Patient {
                     out.push(Action::Extend(term.deadline));
                 }
@@ -539,7 +555,9 @@ impl Machine {
             Ok(lease) => {
                 self.answered(out);
                 // It wants nothing, so it is in no hurry: neither when the lease is free nor when it runs out.
-                self.state = State::Waiting { look_at: now + self.timing.retry };
+                self.state = State::Waiting {
+                    look_at: together(now + self.timing.retry, self.timing.retry),
+                };
                 if let Some(lease) = lease {
                     self.memory.saw(Trip { sent, back: now }, &lease, &self.timing);
                     self.learn(&lease, out);

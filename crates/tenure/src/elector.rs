@@ -2,7 +2,7 @@
 //! application cannot starve a renewal.
 //!
 //! It holds no rule of the election. It carries events to the [`Machine`]s and their actions to the store, many in one call
-//! where they fall together, and everything else to the [`Seat`] of the machine.
+//! where they fall together, and everything else to the [`Seat`].
 
 mod builder;
 mod event;
@@ -10,20 +10,23 @@ mod handle;
 mod leadership;
 mod pulse;
 mod renewals;
+mod wheel;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
 use crate::election::{Action, Ending, Event as MachineEvent, Lead, Machine, Phase};
 use crate::error::{Error, Result};
-use crate::lease::{Answer, Claim, Hold, Lease, Name, Release, Token};
+use crate::lease::{Answer, Claim, Hold, Lease, Name, Nonce, Note, Release, Token};
 use crate::store::{Change, Scope, Store};
+use crate::timing::Timing;
 
 pub use builder::Builder;
 pub use event::Event;
@@ -31,73 +34,119 @@ pub use handle::{Election, Status};
 pub use leadership::{Leadership, Saved};
 pub use pulse::Pulse;
 pub use renewals::Renewals;
+use wheel::Wheel;
 
-/// Who sits at a machine: is told what concerns the application. Called on the driver's thread, so it never waits.
+/// Which machine of a driver is meant; never used for two.
+pub(crate) type PlaceId = u64;
+
+/// How many items go into one call to the store.
+const BATCH: usize = 1_000;
+/// How many commands are carried out before the clock is looked at again.
+const COMMANDS: usize = 1_000;
+
+/// Who sits at the machines of a driver: is told what concerns the application. Called on the driver's thread, so it never
+/// waits.
 pub(crate) trait Seat: Send + Sync {
-    fn lead(&self, lead: Lead);
-    fn extend(&self, deadline: Moment);
+    fn lead(&self, place: PlaceId, lead: Lead);
+    fn extend(&self, place: PlaceId, deadline: Moment);
     /// Returns whether there is no work that has to end first.
-    fn end(&self, ending: Ending) -> bool;
-    fn leader_changed(&self, leader: Option<String>);
-    fn unreachable(&self, error: Error);
+    fn end(&self, place: PlaceId, ending: Ending) -> bool;
+    fn leader_changed(&self, place: PlaceId, leader: Option<String>);
+    fn unreachable(&self, place: PlaceId, error: Error);
     /// The store answers again.
-    fn back(&self);
-    /// The store has given a definite answer.
-    fn answered(&self);
+    fn back(&self, place: PlaceId);
     /// The store has taken back the lease of this term.
-    fn released(&self, token: Token);
-    fn warn(&self, warning: &str);
-    /// Where the machine stands now.
-    fn stands(&self, phase: Phase, drained: bool);
+    fn released(&self, place: PlaceId, token: Token);
+    fn warn(&self, place: PlaceId, warning: &str);
     /// The driver has ended; nothing is renewed any more.
     fn over(&self);
 
     // What follows is for those who look on only: nothing depends on it.
 
+    /// The store has given a definite answer.
+    fn answered(&self, _place: PlaceId) {}
+    /// Where the machine stands now, after every step.
+    fn stands(&self, _place: PlaceId, _phase: Phase, _drained: bool) {}
+    /// Where the machine stands now is another place than before.
+    fn moved(&self, _place: PlaceId, _phase: Phase) {}
     /// The store has shown this lease.
-    fn saw(&self, _lease: &Lease) {}
+    fn saw(&self, _place: PlaceId, _lease: &Lease) {}
     /// A renewal has come to this, after so long.
-    fn renewal(&self, _took: Duration, _answer: &Result<Answer>) {}
+    fn renewal(&self, _place: PlaceId, _took: Duration, _answer: &Result<Answer>) {}
     /// Whether the candidate is fit to lead has changed.
-    fn fit(&self, _healthy: bool) {}
-    /// All is done for now; the machine has to be woken then.
+    fn fit(&self, _place: PlaceId, _healthy: bool) {}
+    /// All is done for now; the next machine has to be woken then.
     fn sleeps_until(&self, _at: Option<Moment>) {}
 }
 
 /// What the application tells the driver.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // Few are under way at a time.
 pub(crate) enum Command {
-    Tell(usize, MachineEvent),
+    Tell(PlaceId, MachineEvent),
+    /// One machine more.
+    Add(PlaceId, Box<Place>),
+    /// No more are added: end when all have stopped.
+    Close,
     /// Stop at once and leave the leases to their TTL.
     Abandon,
 }
 
 /// One machine and what belongs to it.
+#[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) machine: Machine,
-    /// What it claims; only the nonce is the machine's.
-    pub(crate) claim: Claim,
-    pub(crate) seat: Arc<dyn Seat>,
+    pub(crate) note: Note,
+    pub(crate) ends_with_process: bool,
+    /// Whether something can be asked of it from outside.
+    pub(crate) listens: bool,
     /// The last ask it has acted on: each is answered once.
-    pub(crate) last_ask: Option<Token>,
+    last_ask: Option<Token>,
+    /// When it is to be woken, as the wheel knows it.
+    due: Option<Moment>,
+    phase: Phase,
+}
+
+impl Place {
+    pub(crate) fn new(machine: Machine) -> Self {
+        Place {
+            phase: machine.phase(),
+            machine,
+            note: Note::default(),
+            ends_with_process: false,
+            listens: false,
+            last_ask: None,
+            due: None,
+        }
+    }
+
+    fn claim(&self, nonce: Nonce) -> Claim {
+        let machine = &self.machine;
+        Claim {
+            name: machine.name().clone(),
+            candidate: machine.candidate().clone(),
+            nonce,
+            ttl: machine.timing().ttl,
+            note: self.note.clone(),
+            ends_with_process: self.ends_with_process,
+        }
+    }
 }
 
 /// What a call to the store came to.
-#[allow(clippy::large_enum_variant)] // Nearly all are the large one.
 enum Done {
-    /// The answer for a machine, and when the question was sent.
-    Machine(usize, Moment, MachineEvent),
+    /// The answers for machines, and when the question was sent.
+    Machines(Moment, Vec<(PlaceId, MachineEvent)>),
     Asks(Result<Vec<Result<Lease>>>),
+    Nothing,
 }
 
 /// What is due in this turn, to be sent together.
 #[derive(Default)]
 struct Batch {
-    acquire: Vec<(usize, u64, Claim)>,
-    renew: Vec<(usize, u64, Hold)>,
-    release: Vec<(usize, u64, Release)>,
-    observe: Vec<(usize, u64, Name)>,
+    acquire: Vec<(PlaceId, u64, Claim)>,
+    renew: Vec<(PlaceId, u64, Hold)>,
+    release: Vec<(PlaceId, u64, Release)>,
+    observe: Vec<(PlaceId, u64, Name)>,
     asks: bool,
     /// Asks that were done.
     answers: Vec<Release>,
@@ -106,12 +155,18 @@ struct Batch {
 pub(crate) struct Driver {
     store: Arc<dyn Store>,
     clock: Clock,
+    seat: Arc<dyn Seat>,
     ttl: Duration,
     try_for: Duration,
-    places: Vec<Place>,
+    places: HashMap<PlaceId, Box<Place>>,
+    names: HashMap<Name, PlaceId>,
+    wheel: Wheel,
+    /// More places may be added.
+    open: bool,
     commands: mpsc::UnboundedReceiver<Command>,
-    calls: FuturesUnordered<LocalBoxFuture<'static, Vec<Done>>>,
+    calls: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     batch: Batch,
+    actions: Vec<Action>,
 }
 
 impl Driver {
@@ -119,39 +174,44 @@ impl Driver {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         clock: Clock,
-        places: Vec<Place>,
+        seat: Arc<dyn Seat>,
+        timing: &Timing,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
-        let timing = places.first().map(|place| place.machine.timing().clone());
         Driver {
             store,
             clock,
-            ttl: timing.as_ref().map_or(Duration::ZERO, |timing| timing.ttl),
-            try_for: timing.as_ref().map_or(Duration::ZERO, |timing| timing.try_for()),
-            places,
+            seat,
+            ttl: timing.ttl,
+            try_for: timing.try_for(),
+            places: HashMap::new(),
+            names: HashMap::new(),
+            wheel: Wheel::default(),
+            open: true,
             commands,
             calls: FuturesUnordered::new(),
             batch: Batch::default(),
+            actions: Vec::new(),
         }
     }
 
-    /// Runs until every machine has stopped, or the application has gone away.
-    pub(crate) async fn run(mut self) {
+    /// Runs until it was closed and every machine has stopped, or the application has gone away. What happens in `scope`
+    /// concerns its machines.
+    pub(crate) async fn run(mut self, scope: Scope) {
         // Listening before the first look: what changes in between is not missed.
-        let mut watch = self.watch();
+        let mut watch = self.store.watch(&scope);
         loop {
             // Commands before anything else: whoever has dropped the election must see nothing more sent.
             if !self.obey() {
                 break;
             }
             self.flush();
-            if self.places.iter().all(|place| place.machine.phase() == Phase::Stopped) {
+            if !self.open && self.places.is_empty() {
                 break;
             }
-            for place in &self.places {
-                place.seat.sleeps_until(place.machine.wake_at());
-            }
-            let timer = sleep_until(&self.clock, self.wake_at());
+            let wake_at = self.wheel.next();
+            self.seat.sleeps_until(wake_at);
+            let timer = sleep_until(&self.clock, wake_at);
             tokio::select! {
                 // The clock first: nothing that comes in may hold up a renewal.
                 biased;
@@ -163,99 +223,111 @@ impl Driver {
                 }
                 Some(done) = self.calls.next() => self.done(done),
                 command = self.commands.recv() => match command {
-                    Some(Command::Tell(place, event)) => self.step(place, event),
-                    Some(Command::Abandon) | None => break,
+                    Some(command) => {
+                        let now = self.clock.now();
+                        if !self.carry_out(now, command) {
+                            break;
+                        }
+                    }
+                    None => break,
                 },
                 Some(change) = watch.next() => self.changed(&change),
             }
         }
-        for place in &self.places {
-            place.seat.over();
-        }
+        self.seat.over();
     }
 
     /// Carries out what the application has said; a bounded number, so that renewals have their turn. `false`: it is over.
     fn obey(&mut self) -> bool {
-        for _ in 0..64 {
+        let now = self.clock.now();
+        for _ in 0..COMMANDS {
             match self.commands.try_recv() {
-                Ok(Command::Tell(place, event)) => self.step(place, event),
-                Ok(Command::Abandon) | Err(mpsc::error::TryRecvError::Disconnected) => {
-                    return false;
+                Ok(command) => {
+                    if !self.carry_out(now, command) {
+                        return false;
+                    }
                 }
+                Err(mpsc::error::TryRecvError::Disconnected) => return false,
                 Err(mpsc::error::TryRecvError::Empty) => return true,
             }
         }
         true
     }
 
-    fn watch(&self) -> BoxStream<'static, Change> {
-        let names = self.places.iter().flat_map(|place| {
-            let name = &place.claim.name;
-            // Of a lease of our own nobody asks anything.
-            let ask = (!name.is_own()).then(|| name.ask());
-            [Some(name.clone()), ask].into_iter().flatten()
-        });
-        self.store.watch(&Scope::Names(names.collect()))
-    }
-
-    fn wake_at(&self) -> Option<Moment> {
-        self.places.iter().filter_map(|place| place.machine.wake_at()).min()
+    fn carry_out(&mut self, now: Moment, command: Command) -> bool {
+        match command {
+            Command::Tell(place, event) => self.step(now, place, event),
+            Command::Add(id, place) => {
+                self.names.insert(place.machine.name().clone(), id);
+                self.places.insert(id, place);
+                self.step(now, id, MachineEvent::Woke);
+            }
+            Command::Close => self.open = false,
+            Command::Abandon => return false,
+        }
+        true
     }
 
     fn woke(&mut self) {
         let now = self.clock.now();
-        for place in 0..self.places.len() {
-            if self.places[place].machine.wake_at().is_some_and(|at| at <= now) {
-                self.step(place, MachineEvent::Woke);
+        // Taken off first: one that is due again at once has its next turn after everybody else.
+        let due: Vec<PlaceId> = std::iter::from_fn(|| self.wheel.turn(now)).flatten().collect();
+        for id in due {
+            let Some(place) = self.places.get_mut(&id) else { continue };
+            if place.due.is_some_and(|due| due <= now) {
+                place.due = None;
+                self.step(now, id, MachineEvent::Woke);
             }
         }
     }
 
     fn changed(&mut self, change: &Change) {
-        let name = match change {
-            Change::Look => None,
-            Change::Granted { name, .. } | Change::Freed { name, .. } => Some(name),
-        };
-        for place in 0..self.places.len() {
-            let own = &self.places[place].claim.name;
-            match name {
-                Some(name) if name == own => {
-                    self.step(place, MachineEvent::Changed(change.clone()));
+        let now = self.clock.now();
+        match change {
+            Change::Look => {
+                self.batch.asks = true;
+                let all: Vec<PlaceId> = self.places.keys().copied().collect();
+                for place in all {
+                    self.step(now, place, MachineEvent::Changed(Change::Look));
                 }
-                Some(name) if *name == own.ask() => self.batch.asks = true,
-                Some(_) => {}
-                None => {
+            }
+            Change::Granted { name, .. } | Change::Freed { name, .. } => {
+                if let Some(&place) = self.names.get(name) {
+                    self.step(now, place, MachineEvent::Changed(change.clone()));
+                } else if name.is_own() {
+                    // Somebody asks something, or has been answered.
                     self.batch.asks = true;
-                    self.step(place, MachineEvent::Changed(Change::Look));
                 }
             }
         }
     }
 
-    fn done(&mut self, done: Vec<Done>) {
-        for done in done {
-            match done {
-                Done::Machine(place, sent, event) => {
-                    self.show(place, sent, &event);
-                    self.step(place, event);
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Machines(sent, answers) => {
+                let now = self.clock.now();
+                for (place, event) in answers {
+                    self.show(now, place, sent, &event);
+                    self.step(now, place, event);
                 }
-                Done::Asks(Ok(leases)) => self.asked(leases),
-                // Seen again with the next change, and the asker reports that nobody answered.
-                Done::Asks(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
             }
+            Done::Asks(Ok(leases)) => self.asked(leases),
+            // Seen again with the next change, and the asker reports that nobody answered.
+            Done::Asks(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
+            Done::Nothing => {}
         }
     }
 
     /// Tells those who look on what the store has answered, also where that comes too late for the machine.
-    fn show(&self, place: usize, sent: Moment, event: &MachineEvent) {
-        let seat = &self.places[place].seat;
+    fn show(&self, now: Moment, place: PlaceId, sent: Moment, event: &MachineEvent) {
+        let seat = &self.seat;
         match event {
-            MachineEvent::Acquired(_, Ok(Answer::Taken(lease))) => seat.saw(lease),
-            MachineEvent::Observed(_, Ok(Some(lease))) => seat.saw(lease),
+            MachineEvent::Acquired(_, Ok(Answer::Taken(lease))) => seat.saw(place, lease),
+            MachineEvent::Observed(_, Ok(Some(lease))) => seat.saw(place, lease),
             MachineEvent::Renewed(_, answer) => {
-                seat.renewal(self.clock.now().since(sent), answer);
+                seat.renewal(place, now.since(sent), answer);
                 if let Ok(Answer::Taken(lease)) = answer {
-                    seat.saw(lease);
+                    seat.saw(place, lease);
                 }
             }
             _ => {}
@@ -263,98 +335,99 @@ impl Driver {
     }
 
     fn asked(&mut self, leases: Vec<Result<Lease>>) {
+        let now = self.clock.now();
         for lease in leases.into_iter().flatten() {
-            for place in 0..self.places.len() {
-                let this = &mut self.places[place];
-                if lease.name != this.claim.name.ask() {
-                    continue;
-                }
-                let Some(asked) = ask::read(&lease, &this.claim.candidate) else { continue };
-                let Asked { token, ask, answer } = asked;
-                if this.last_ask < Some(token) {
-                    this.last_ask = Some(token);
-                    tracing::debug!(name = %this.claim.name, ?ask, "asked");
-                    self.step(place, MachineEvent::Asked(ask));
-                    self.batch.answers.extend(answer);
-                }
+            let Some(name) = lease.name.asked_of() else { continue };
+            let Some(&id) = self.names.get(&name) else { continue };
+            let Some(place) = self.places.get_mut(&id) else { continue };
+            let Some(asked) = ask::read(&lease, place.machine.candidate()) else { continue };
+            let Asked { token, ask, answer } = asked;
+            if place.last_ask < Some(token) {
+                place.last_ask = Some(token);
+                tracing::debug!(%name, ?ask, "asked");
+                self.step(now, id, MachineEvent::Asked(ask));
+                self.batch.answers.extend(answer);
             }
         }
     }
 
-    fn step(&mut self, place: usize, event: MachineEvent) {
+    /// One `now` serves a whole turn: those that were dealt with together stay together. Nothing rests on it being the
+    /// latest: a deadline counts from it, and it is before the request is sent.
+    fn step(&mut self, now: Moment, id: PlaceId, event: MachineEvent) {
         let mut event = Some(event);
+        let mut actions = std::mem::take(&mut self.actions);
         while let Some(next) = event.take() {
-            let mut actions = Vec::new();
-            let this = &mut self.places[place];
+            let Some(place) = self.places.get_mut(&id) else { break };
             let definite = next.is_definite();
             if let MachineEvent::Health(healthy) = &next {
-                this.seat.fit(*healthy);
+                self.seat.fit(id, *healthy);
             }
-            this.machine.step(self.clock.now(), next, &mut actions);
-            for action in actions {
-                if self.act(place, action) {
+            place.machine.step(now, next, &mut actions);
+            for action in actions.drain(..) {
+                if Self::act(&*self.seat, &mut self.batch, id, place, action) {
                     event = Some(MachineEvent::WorkEnded);
                 }
             }
-            let this = &self.places[place];
             if definite {
-                this.seat.answered();
+                self.seat.answered(id);
             }
-            this.seat.stands(this.machine.phase(), this.machine.is_drained());
+            let phase = place.machine.phase();
+            self.seat.stands(id, phase, place.machine.is_drained());
+            if std::mem::replace(&mut place.phase, phase) != phase {
+                self.seat.moved(id, phase);
+            }
+            if phase == Phase::Stopped {
+                self.names.remove(place.machine.name());
+                self.places.remove(&id);
+            } else if let Some(at) = place.machine.wake_at()
+                && place.due != Some(at)
+            {
+                place.due = Some(at);
+                self.wheel.set(at, id);
+            }
         }
+        self.actions = actions;
     }
 
     /// Returns whether a term ended that has no work.
-    fn act(&mut self, place: usize, action: Action) -> bool {
-        let this = &self.places[place];
+    fn act(seat: &dyn Seat, batch: &mut Batch, id: PlaceId, place: &Place, action: Action) -> bool {
         match action {
             Action::Acquire(request, nonce) => {
-                let claim = Claim { nonce, ..this.claim.clone() };
-                self.batch.acquire.push((place, request, claim));
+                batch.acquire.push((id, request, place.claim(nonce)))
             }
-            Action::Renew(request, hold) => self.batch.renew.push((place, request, hold)),
-            Action::Release(request, release) => {
-                self.batch.release.push((place, request, release));
-            }
+            Action::Renew(request, hold) => batch.renew.push((id, request, hold)),
+            Action::Release(request, release) => batch.release.push((id, request, release)),
             Action::Observe(request) => {
-                self.batch.observe.push((place, request, this.claim.name.clone()));
+                batch.observe.push((id, request, place.machine.name().clone()));
             }
-            Action::Lead(lead) => this.seat.lead(*lead),
-            Action::Extend(deadline) => this.seat.extend(deadline),
-            Action::End(ending) => return this.seat.end(ending),
-            Action::LeaderChanged(leader) => this.seat.leader_changed(leader),
-            Action::Unreachable(error) => this.seat.unreachable(error),
-            Action::Back => this.seat.back(),
-            Action::Released(token) => this.seat.released(token),
-            Action::Warn(warning) => this.seat.warn(&warning),
+            Action::Lead(lead) => seat.lead(id, *lead),
+            Action::Extend(deadline) => seat.extend(id, deadline),
+            Action::End(ending) => return seat.end(id, ending),
+            Action::LeaderChanged(leader) => seat.leader_changed(id, leader),
+            Action::Unreachable(error) => seat.unreachable(id, error),
+            Action::Back => seat.back(id),
+            Action::Released(token) => seat.released(id, token),
+            Action::Warn(warning) => seat.warn(id, &warning),
         }
         false
     }
 
     // ---- to the store ----
 
-    /// Sends what has gathered: one call for each verb.
+    /// Sends what has gathered: renewals first, and each verb in as few calls as may be.
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
-        if !batch.acquire.is_empty() {
-            self.call(batch.acquire, MachineEvent::Acquired, async |store, claims| {
-                store.acquire(&claims).await
-            });
-        }
-        if !batch.renew.is_empty() {
-            let ttl = self.ttl;
-            self.call(batch.renew, MachineEvent::Renewed, async move |store, holds| {
-                store.renew(&holds, ttl).await
-            });
-        }
-        if !batch.release.is_empty() {
-            self.call(batch.release, MachineEvent::Released, async |store, releases| {
-                store.release(&releases).await
-            });
-        }
-        for (place, request, name) in batch.observe {
-            self.observe(place, request, name);
-        }
+        let ttl = self.ttl;
+        self.call(batch.renew, MachineEvent::Renewed, async move |store, holds| {
+            store.renew(&holds, ttl).await
+        });
+        self.call(batch.release, MachineEvent::Released, async |store, releases| {
+            store.release(&releases).await
+        });
+        self.call(batch.acquire, MachineEvent::Acquired, async |store, claims| {
+            store.acquire(&claims).await
+        });
+        self.call(batch.observe, MachineEvent::Observed, observe);
         if batch.asks {
             self.observe_asks();
         }
@@ -366,38 +439,32 @@ impl Driver {
     /// Carries out one verb for many items, and gives each its answer; the machines discard what comes too late.
     fn call<I: 'static, O: 'static>(
         &mut self,
-        items: Vec<(usize, u64, I)>,
+        items: Vec<(PlaceId, u64, I)>,
         event: fn(u64, Result<O>) -> MachineEvent,
-        verb: impl AsyncFnOnce(Arc<dyn Store>, Vec<I>) -> Result<Vec<Result<O>>> + 'static,
+        verb: impl AsyncFn(Arc<dyn Store>, Vec<I>) -> Result<Vec<Result<O>>> + Clone + 'static,
     ) {
-        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
-        let sent = clock.now();
-        let call = async move {
-            let (whose, items): (Vec<_>, Vec<_>) =
-                items.into_iter().map(|(place, request, item)| ((place, request), item)).unzip();
-            let answers = timed(&clock, try_for, verb(store, items)).await;
-            let answers: Vec<Result<O>> = match answers {
-                Ok(answers) => answers,
-                Err(error) => whose.iter().map(|_| Err(error.clone())).collect(),
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
+            let verb = verb.clone();
+            let sent = clock.now();
+            let (whose, items): (Vec<_>, Vec<_>) = items
+                .by_ref()
+                .take(BATCH)
+                .map(|(place, request, item)| ((place, request), item))
+                .unzip();
+            let call = async move {
+                let answers = timed(&clock, try_for, verb(store, items)).await;
+                let answers: Vec<Result<O>> = match answers {
+                    Ok(answers) => answers,
+                    Err(error) => whose.iter().map(|_| Err(error.clone())).collect(),
+                };
+                let done = whose.into_iter().zip(answers);
+                let done = done.map(|((place, request), answer)| (place, event(request, answer)));
+                Done::Machines(sent, done.collect())
             };
-            let done = whose.into_iter().zip(answers);
-            let done = done.map(|((place, request), answer)| {
-                Done::Machine(place, sent, event(request, answer))
-            });
-            done.collect()
-        };
-        self.calls.push(call.boxed_local());
-    }
-
-    fn observe(&mut self, place: usize, request: u64, name: Name) {
-        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
-        let sent = clock.now();
-        let call = async move {
-            let seen = timed(&clock, try_for, store.observe(&Scope::name(&name))).await;
-            let lease = seen.and_then(|mut leases| leases.pop().transpose());
-            vec![Done::Machine(place, sent, MachineEvent::Observed(request, lease))]
-        };
-        self.calls.push(call.boxed_local());
+            self.calls.push(call.boxed_local());
+        }
     }
 
     /// An answer that gets lost is seen by the asker as none.
@@ -407,24 +474,48 @@ impl Driver {
             if let Err(error) = timed(&clock, try_for, store.release(&answers)).await {
                 tracing::debug!(%error, "an ask cannot be answered");
             }
-            Vec::new()
+            Done::Nothing
         };
         self.calls.push(call.boxed_local());
     }
 
     fn observe_asks(&mut self) {
-        let names = self.places.iter().map(|place| &place.claim.name);
-        let names: Vec<Name> = names.filter(|name| !name.is_own()).map(Name::ask).collect();
+        let listening = self.places.values().filter(|place| place.listens);
+        let names: Vec<Name> = listening.map(|place| place.machine.name().ask()).collect();
         if names.is_empty() {
             return;
         }
         let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
         let call = async move {
             let scope = Scope::Names(names);
-            vec![Done::Asks(timed(&clock, try_for, store.observe(&scope)).await)]
+            Done::Asks(timed(&clock, try_for, store.observe(&scope)).await)
         };
         self.calls.push(call.boxed_local());
     }
+}
+
+/// What is known of each of these names; `None` where one was never used.
+async fn observe(store: Arc<dyn Store>, names: Vec<Name>) -> Result<Vec<Result<Option<Lease>>>> {
+    // Of one name also what cannot be read is an answer; of many only those that can be told apart.
+    if let [name] = &names[..] {
+        let mut seen = store.observe(&Scope::name(name)).await?;
+        return Ok(vec![seen.pop().transpose()]);
+    }
+    let seen = store.observe(&Scope::Names(names.clone())).await?;
+    let mut failed = None;
+    let mut leases = HashMap::new();
+    for lease in seen {
+        match lease {
+            Ok(lease) => drop(leases.insert(lease.name.clone(), lease)),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let answer = |name: &Name| match (leases.remove(name), &failed) {
+        (Some(lease), _) => Ok(Some(lease)),
+        (None, None) => Ok(None),
+        (None, Some(error)) => Err(error.clone()),
+    };
+    Ok(names.iter().map(answer).collect())
 }
 
 /// For ever where there is nothing to wake up for.

@@ -55,6 +55,12 @@ impl Name {
         Name(format!("{OWN_PREFIX}ask:{self}").into())
     }
 
+    /// The name of whose leader this lease asks something.
+    pub(crate) fn asked_of(&self) -> Option<Name> {
+        let of = self.0.strip_prefix(OWN_PREFIX)?.strip_prefix("ask:")?;
+        Name::stored(of).ok()
+    }
+
     /// The lease which the candidate `id` of `self` holds on itself while it is there.
     #[must_use]
     pub fn node(&self, id: &CandidateId) -> Name {

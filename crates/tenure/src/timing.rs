@@ -155,6 +155,11 @@ impl Timing {
             .clamp(Duration::from_millis(1), MAX_TRY)
     }
 
+    /// When a lease is renewed whose last request left at `sent`.
+    pub fn renew_at(&self, sent: Moment) -> Moment {
+        together(sent + self.renew_every, self.renew_every)
+    }
+
     /// How far the store's clock may seem to run ahead of ours before a waiter distrusts it: what the holder's
     /// own margin makes up for.
     pub(crate) fn tolerance(&self, holders_ttl: Duration) -> Duration {
@@ -167,6 +172,12 @@ impl Timing {
             .saturating_sub(self.margin)
             .saturating_sub(self.stop_within)
     }
+}
+
+/// A hundredth of the period early at most, so that what one process does over and over for many leases falls together.
+pub(crate) fn together(due: Moment, period: Duration) -> Moment {
+    let step = u64::try_from((period / 100).as_nanos()).unwrap_or(u64::MAX).max(1);
+    Moment::from_nanos(due.as_nanos() - due.as_nanos() % step)
 }
 
 #[cfg(test)]

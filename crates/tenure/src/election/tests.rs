@@ -342,7 +342,8 @@ fn an_unwanted_or_drained_candidate_looks_and_does_not_claim() {
     free.holder = None;
     let Action::Observe(request) = bench.actions[0] else { panic!("{:?}", bench.actions) };
     bench.at(2, Event::Observed(request, Ok(Some(free))));
-    assert_eq!(bench.wakes_at(), 4_002);
+    // The retry period, up to a hundredth early: looks of one process fall together.
+    assert_eq!(bench.wakes_at(), 4_000);
     bench.at(10, Event::Asked(Ask::Undrain));
     bench.asked();
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::handle::{Election, Shared};
+use super::handle::{Election, ONLY, Shared};
 use super::{Command, Driver, Place, Seat};
 use crate::clock::Clock;
 use crate::election::{Event as MachineEvent, Machine};
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::health::{HealthGate, Hysteresis};
-use crate::lease::{CandidateId, Claim, Name, Nonce, Note};
-use crate::store::Store;
+use crate::lease::{CandidateId, Name, Note};
+use crate::store::{Scope, Store};
 use crate::timing::{Options, Timing};
 
 type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
@@ -201,14 +201,30 @@ impl Builder {
             // Fit only when it has been asked.
             machine.begin_unfit();
         }
-        let mut claim = Claim::new(name, candidate, Nonce::from_bits(0), timing.ttl);
-        claim.note = Note::new(&self.note)?;
-        claim.ends_with_process = self.ends_with_process;
         let (commands, inbox) = mpsc::unbounded_channel();
-        let shared =
-            Arc::new(Shared::new(&claim, clock.clone(), store.detached(), commands.clone()));
-        let place = Place { machine, claim, seat: shared.clone() as Arc<dyn Seat>, last_ask: None };
-        spawn(store.detached(), clock.clone(), place, inbox)?;
+        let shared = Arc::new(Shared::new(
+            &name,
+            &candidate,
+            clock.clone(),
+            store.detached(),
+            commands.clone(),
+        ));
+        let mut place = Place::new(machine);
+        place.note = Note::new(&self.note)?;
+        place.ends_with_process = self.ends_with_process;
+        // Of a lease of our own nobody asks anything.
+        place.listens = !self.own;
+        let mut names = vec![name.clone()];
+        names.extend(place.listens.then(|| name.ask()));
+        for command in [Command::Add(ONLY, Box::new(place)), Command::Close] {
+            // The receiver is in our hands.
+            let _ = commands.send(command);
+        }
+        let seat = shared.clone() as Arc<dyn Seat>;
+        let (renewing, time) = (store.detached(), clock.clone());
+        spawn(seat.clone(), Scope::Names(names), move || {
+            Driver::new(renewing, time, seat, &timing, inbox)
+        })?;
         if let Some((gate, check)) = self.health {
             tokio::spawn(watch_health(gate, check, clock, commands));
         }
@@ -217,21 +233,20 @@ impl Builder {
 }
 
 /// The driver's own thread and runtime: a busy application cannot starve it.
-fn spawn(
-    store: Arc<dyn Store>,
-    clock: Clock,
-    place: Place,
-    inbox: mpsc::UnboundedReceiver<Command>,
+pub(crate) fn spawn(
+    seat: Arc<dyn Seat>,
+    scope: Scope,
+    driver: impl FnOnce() -> Driver + Send + 'static,
 ) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Error::unavailable("cannot start a runtime to renew on").caused_by(error)
         })?;
-    let over = Over(place.seat.clone());
+    let over = Over(seat);
     let thread = std::thread::Builder::new().name("tenure".to_owned());
     let spawned = thread.spawn(move || {
         let _over = over;
-        runtime.block_on(Driver::new(store, clock, vec![place], inbox).run());
+        runtime.block_on(driver().run(scope));
     });
     match spawned {
         Ok(_detached) => Ok(()),
@@ -262,7 +277,7 @@ async fn watch_health(
             () = clock.sleep(gate.every) => false,
         };
         if let Some(fit) = hysteresis.take(good)
-            && commands.send(Command::Tell(0, MachineEvent::Health(fit))).is_err()
+            && commands.send(Command::Tell(ONLY, MachineEvent::Health(fit))).is_err()
         {
             return;
         }

@@ -15,16 +15,19 @@ use super::event::Event;
 use super::leadership::{Context, Leadership, Term};
 use super::pulse::Pulse;
 use super::renewals::Renewals;
-use super::{Command, Seat};
+use super::{Command, PlaceId, Seat};
 use crate::clock::{Clock, Moment};
 use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
 use crate::error::{Error, Kind, Result};
 use crate::fork::Process;
-use crate::lease::{Answer, CandidateId, Checkpoint, Claim, Lease, Name, Token};
+use crate::lease::{Answer, CandidateId, Checkpoint, Lease, Name, Token};
 use crate::store::{Grade, Store};
 
 /// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
 const EVENT: &str = "tenure::event";
+
+/// An election has one place.
+pub(super) const ONLY: PlaceId = 0;
 
 /// How many events a listener may be behind before it misses some.
 const EVENT_BUFFER: usize = 256;
@@ -118,14 +121,15 @@ struct State {
 
 impl Shared {
     pub(super) fn new(
-        claim: &Claim,
+        name: &Name,
+        candidate: &CandidateId,
         clock: Clock,
         store: Arc<dyn Store>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
         Shared {
-            name: claim.name.clone(),
-            candidate: claim.candidate.clone(),
+            name: name.clone(),
+            candidate: candidate.clone(),
             context: Context { clock, store, commands, process: Process::current() },
             leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
             sleeps_until: AtomicU64::new(u64::MAX),
@@ -156,7 +160,7 @@ impl Shared {
 
     fn tell(&self, event: MachineEvent) {
         // A driver that is gone has nothing to be told.
-        let _ = self.context.commands.send(Command::Tell(0, event));
+        let _ = self.context.commands.send(Command::Tell(ONLY, event));
     }
 
     /// Changes the state and tells of it in one step, so that a listener who comes in between sees one or the other.
@@ -185,7 +189,7 @@ impl Shared {
 }
 
 impl Seat for Shared {
-    fn lead(&self, lead: Lead) {
+    fn lead(&self, _: PlaceId, lead: Lead) {
         let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
         self.leader_until(lead.deadline);
         self.term.send_replace(Some(Term::begin(lead, self.context.clone())));
@@ -198,7 +202,7 @@ impl Seat for Shared {
         });
     }
 
-    fn extend(&self, deadline: Moment) {
+    fn extend(&self, _: PlaceId, deadline: Moment) {
         let Some(term) = self.current_term() else { return };
         term.extend(deadline);
         // Once the work was told to stop, "am I leader" stays no.
@@ -207,7 +211,7 @@ impl Seat for Shared {
         }
     }
 
-    fn end(&self, ending: Ending) -> bool {
+    fn end(&self, _: PlaceId, ending: Ending) -> bool {
         self.leader_until(Moment::NEVER);
         let Some(term) = self.current_term() else { return true };
         let (token, why) = (term.hold.token, ending.why.clone());
@@ -220,7 +224,7 @@ impl Seat for Shared {
         idle
     }
 
-    fn leader_changed(&self, leader: Option<String>) {
+    fn leader_changed(&self, _: PlaceId, leader: Option<String>) {
         self.report(|state| {
             state.transitions += u64::from(leader.is_some());
             state.since = state.since.filter(|_| leader.is_some());
@@ -229,7 +233,7 @@ impl Seat for Shared {
         });
     }
 
-    fn unreachable(&self, error: Error) {
+    fn unreachable(&self, _: PlaceId, error: Error) {
         tracing::warn!(target: EVENT, name = %self.name, %error, "the store gives no answer");
         self.report(|state| {
             state.reachable = Some(false);
@@ -238,7 +242,7 @@ impl Seat for Shared {
         });
     }
 
-    fn back(&self) {
+    fn back(&self, _: PlaceId) {
         tracing::info!(target: EVENT, name = %self.name, "the store answers again");
         self.report(|state| {
             state.reachable = Some(true);
@@ -246,20 +250,20 @@ impl Seat for Shared {
         });
     }
 
-    fn released(&self, token: Token) {
+    fn released(&self, _: PlaceId, token: Token) {
         self.report(|_| Event::Released { token });
     }
 
-    fn warn(&self, warning: &str) {
+    fn warn(&self, _: PlaceId, warning: &str) {
         tracing::warn!(name = %self.name, candidate = %self.candidate, "{warning}");
     }
 
-    fn stands(&self, phase: Phase, drained: bool) {
+    fn stands(&self, _: PlaceId, phase: Phase, drained: bool) {
         self.state().drained = drained;
         self.moved.send_replace(phase);
     }
 
-    fn answered(&self) {
+    fn answered(&self, _: PlaceId) {
         self.state().reachable = Some(true);
     }
 
@@ -271,15 +275,15 @@ impl Seat for Shared {
         self.moved.send_replace(Phase::Stopped);
     }
 
-    fn saw(&self, lease: &Lease) {
+    fn saw(&self, _: PlaceId, lease: &Lease) {
         self.state().since = lease.since.filter(|_| lease.holder.is_some());
     }
 
-    fn renewal(&self, took: Duration, answer: &Result<Answer>) {
+    fn renewal(&self, _: PlaceId, took: Duration, answer: &Result<Answer>) {
         self.state().renewals.note(took, answer);
     }
 
-    fn fit(&self, healthy: bool) {
+    fn fit(&self, _: PlaceId, healthy: bool) {
         self.state().healthy = healthy;
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::Command;
+use super::handle::ONLY;
 use crate::clock::{Clock, Moment};
 use crate::election::{Ending, Event as MachineEvent, Lead, Why};
 use crate::error::Result;
@@ -221,7 +222,7 @@ impl Leadership {
     pub fn resign(&self) {
         let resign = MachineEvent::Resign(None);
         // A driver that is gone has ended the term already.
-        let _ = self.term.context.commands.send(Command::Tell(0, resign));
+        let _ = self.term.context.commands.send(Command::Tell(ONLY, resign));
     }
 }
 
@@ -238,7 +239,7 @@ impl Drop for Leadership {
         let mut life = self.term.life();
         life.handles -= 1;
         if life.handles == 0 && life.ended {
-            let ended = Command::Tell(0, MachineEvent::WorkEnded);
+            let ended = Command::Tell(ONLY, MachineEvent::WorkEnded);
             let _ = self.term.context.commands.send(ended);
         }
     }
