@@ -126,6 +126,8 @@ pub enum Change {
         name: Name,
         /// In which term.
         token: Token,
+        /// To whom; `None` where the store does not say.
+        holder: Option<CandidateId>,
     },
     /// This lease became free.
     Freed {

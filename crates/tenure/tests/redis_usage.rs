@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         no_server_is_called_better_than_it_is,
         companions_are_forgotten_unless_they_hold_a_checkpoint,
         databases_are_apart,
+        a_watcher_understands_what_it_hears_or_looks,
         a_unix_socket_works,
         acquire_and_renew_take_one_call_each,
         a_hundred_thousand_leases,
@@ -111,10 +112,43 @@ async fn databases_are_apart() {
     assert_eq!(in_one.next().await, Some(Change::Look));
     let first = granted(&*zero, &claim("a", "me")).await.hold;
     let second = granted(&*one, &claim("a", "you")).await.hold;
-    let granted = |hold: &Hold| Change::Granted { name: hold.name.clone(), token: hold.token };
+    let granted = |hold: &Hold| {
+        let Hold { name, candidate, token, .. } = hold.clone();
+        Change::Granted { name, token, holder: Some(candidate) }
+    };
     assert_eq!(in_zero.next().await, Some(granted(&first)));
     assert_eq!(in_one.next().await, Some(granted(&second)));
     assert_eq!(rig.run::<String>("GET a").await, "me");
+}
+
+/// Peers of another version say less, or more; strangers say anything.
+async fn a_watcher_understands_what_it_hears_or_looks() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let (name, me) = (claim("a", "me").name, claim("a", "me").candidate);
+    let granted = |token, holder| Change::Granted {
+        name: name.clone(),
+        token: tenure::Token::new(token).unwrap(),
+        holder,
+    };
+    let mut heard = store.watch(&Scope::name(&name));
+    assert_eq!(heard.next().await, Some(Change::Look));
+    for (message, change) in [
+        ("granted 7 me", granted(7, Some(me.clone()))),
+        ("granted 7", granted(7, None)),
+        ("granted 7 ", Change::Look),
+        ("granted 7 me and more", Change::Look),
+        ("granted 0 me", Change::Look),
+        ("granted me", Change::Look),
+        ("granted", Change::Look),
+        ("freed ", Change::Freed { name: name.clone(), next: None }),
+        ("freed me", Change::Freed { name: name.clone(), next: Some(me.clone()) }),
+        ("freed m!", Change::Look),
+    ] {
+        let words = ["PUBLISH", "tenure:wake:a", message].map(|word| word.as_bytes().to_vec());
+        rig.run_bytes::<()>(&words).await;
+        assert_eq!(heard.next().await, Some(change), "{message:?}");
+    }
 }
 
 async fn a_unix_socket_works() {

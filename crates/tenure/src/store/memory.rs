@@ -408,8 +408,8 @@ impl Store for MemoryStore {
         for claim in claims {
             let answer = ledger.acquire(clock.now(), clock.minting_micros(), claim);
             if let Ok(Answer::Held(grant)) = &answer {
-                let name = claim.name.clone();
-                self.tell(Change::Granted { name, token: grant.hold.token });
+                let Hold { name, candidate, token, .. } = grant.hold.clone();
+                self.tell(Change::Granted { name, token, holder: Some(candidate) });
             }
             answers.push(answer);
         }

@@ -182,7 +182,8 @@ impl SimStore {
             self.beat += 1;
             seen.forget(&self.name);
             self.facts.push(Fact::Granted { garbage });
-            self.hints.push(Change::Granted { name: claim.name.clone(), token: grant.hold.token });
+            let Hold { name, candidate, token, .. } = grant.hold.clone();
+            self.hints.push(Change::Granted { name, token, holder: Some(candidate) });
         }
         answer
     }

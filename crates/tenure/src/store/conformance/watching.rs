@@ -97,8 +97,9 @@ pub(super) async fn watch_tells_of_a_grant(scene: Scene<'_>) -> Verdict {
     let hold = a.hold(&claim(&name, "a")).await;
     for watcher in [&mut by_name, &mut by_prefix] {
         let change = watcher.next().await;
-        if let Change::Granted { token, .. } = change {
+        if let Change::Granted { token, holder, .. } = change {
             assert_eq!(token, hold.token);
+            assert!(holder.is_none_or(|holder| holder == hold.candidate));
         }
     }
     Ok(())

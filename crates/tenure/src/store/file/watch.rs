@@ -247,7 +247,10 @@ fn change(shared: &Shared, name: &Name) -> Change {
     let record = sight.record;
     let name = name.clone();
     match (&record.term, record.before) {
-        (Some(term), _) if term.nonce.is_some() => Change::Granted { name, token: record.token },
+        (Some(term), _) if term.nonce.is_some() => {
+            let holder = Some(term.candidate.clone());
+            Change::Granted { name, token: record.token, holder }
+        }
         (None, Ended::Released(token)) if token == record.token => {
             Change::Freed { name, next: record.next }
         }

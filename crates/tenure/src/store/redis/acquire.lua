@@ -89,7 +89,7 @@ local function grant(found, candidate, nonce, ttl, note)
   redis.call('PEXPIREAT', found.name, text(ends))
   keep(found.key, last.checkpoint, ends)
   -- A hint: that nobody may be told is no reason not to grant.
-  redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token))
+  redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token) .. ' ' .. candidate)
   return held({ token = token, origin = origin, checkpoint = last.checkpoint }, before, quiet, ttl)
 end
 

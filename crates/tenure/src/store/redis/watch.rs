@@ -154,8 +154,13 @@ fn change(prefix: &str, scope: &Scope, message: &Msg) -> Option<Change> {
 
 fn read(name: Name, payload: &[u8]) -> Option<Change> {
     match std::str::from_utf8(payload).ok()?.split_once(' ')? {
-        ("granted", token) => {
-            Some(Change::Granted { name, token: Token::new(token.parse().ok()?).ok()? })
+        ("granted", term) => {
+            // Versions before this one said the token alone.
+            let (token, holder) = match term.split_once(' ') {
+                None => (term, None),
+                Some((token, holder)) => (token, Some(CandidateId::new(holder).ok()?)),
+            };
+            Some(Change::Granted { name, token: Token::new(token.parse().ok()?).ok()?, holder })
         }
         ("freed", "") => Some(Change::Freed { name, next: None }),
         ("freed", next) => Some(Change::Freed { name, next: Some(CandidateId::new(next).ok()?) }),
