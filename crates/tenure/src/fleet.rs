@@ -4,4 +4,4 @@ pub mod control;
 mod shard;
 pub mod source;
 
-pub use shard::Shard;
+pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};

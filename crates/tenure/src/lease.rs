@@ -34,7 +34,7 @@ pub struct Name(Arc<str>);
 impl Name {
     /// A user's name.
     pub fn new(name: &str) -> Result<Self> {
-        check("a lease name", name, NAME_MAX)?;
+        check("a lease name", name, NAME_MAX, "")?;
         if name.starts_with(OWN_PREFIX) {
             return Err(Error::invalid(format!(
                 "the name '{name}' begins with '{OWN_PREFIX}', which is kept for Tenure's own leases: choose another"
@@ -43,10 +43,17 @@ impl Name {
         Ok(Name(name.into()))
     }
 
-    /// A name as a store finds it, Tenure's own among them.
+    /// A name as a store finds it, Tenure's own among them, and those with a `%`, which a fleet writes into the names of its
+    /// shards' leases (see [`Shard`](crate::fleet::Shard)).
     pub fn stored(name: &str) -> Result<Self> {
-        check("a lease name", name, STORED_MAX)?;
+        check("a lease name", name, STORED_MAX, "%")?;
         Ok(Name(name.into()))
+    }
+
+    /// A name put together from parts that were checked.
+    pub(crate) fn own(name: String) -> Self {
+        debug_assert!(Self::stored(&name).is_ok(), "{name}");
+        Name(name.into())
     }
 
     /// The lease by which something is asked of the leader of `self`.
@@ -111,7 +118,7 @@ pub struct CandidateId(Arc<str>);
 impl CandidateId {
     /// An id of the caller's choice.
     pub fn new(id: &str) -> Result<Self> {
-        check("a candidate id", id, ID_MAX)?;
+        check("a candidate id", id, ID_MAX, "")?;
         Ok(CandidateId(id.into()))
     }
 
@@ -149,7 +156,7 @@ impl fmt::Debug for CandidateId {
 }
 
 /// One sentence for every way in which a name or an id can be wrong.
-fn check(what: &str, text: &str, max: usize) -> Result<()> {
+fn check(what: &str, text: &str, max: usize, also: &str) -> Result<()> {
     if text.is_empty() {
         return Err(Error::invalid(format!("{what} must not be empty")));
     }
@@ -159,7 +166,7 @@ fn check(what: &str, text: &str, max: usize) -> Result<()> {
             text.len()
         )));
     }
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._:/-".contains(c);
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._:/-".contains(c) || also.contains(c);
     match text.chars().find(|&c| !allowed(c)) {
         None => Ok(()),
         Some(bad) => Err(Error::invalid(format!(
@@ -522,6 +529,8 @@ mod tests {
         assert!(Name::new(&"x".repeat(200)).is_ok());
         assert!(Name::new("AZaz09._:/-").is_ok());
         assert!(Name::stored("tenure:ask:a").is_ok());
+        assert!(Name::stored("a:lease:b%20c").is_ok());
+        assert!(Name::new("a:lease:b%20c").is_err() && CandidateId::new("a%20").is_err());
         assert!(CandidateId::new(&"x".repeat(101)).is_err());
     }
 

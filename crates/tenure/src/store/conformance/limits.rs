@@ -56,6 +56,12 @@ fn odd_names() -> Vec<Name> {
         "a-2fb",
         "a_2f",
         "AZaz09._:/-",
+        // A fleet's own: what is percent-encoded stays as it is.
+        "a%20b",
+        "a%2520b",
+        "a%2Fb",
+        "%",
+        "%%s%1",
     ]
     .map(str::to_owned)
     .into();
