@@ -103,6 +103,7 @@ pub mod fleet;
 mod fork;
 pub mod guide;
 mod health;
+mod inotify;
 mod lease;
 pub mod observation;
 pub mod placement;

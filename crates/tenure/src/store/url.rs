@@ -97,7 +97,7 @@ pub(crate) struct StoreUrl<'a> {
 }
 
 impl<'a> StoreUrl<'a> {
-    fn parse(url: &'a str) -> Result<Self> {
+    pub(crate) fn parse(url: &'a str) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once(':') else {
             return Err(Error::invalid(format!(
                 "'{}' is not a store URL: write file:DIR, redis://HOST:PORT/0, ...",

@@ -5,22 +5,20 @@
 //! up nobody.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{Event, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tokio::io::unix::AsyncFd;
 
 use super::Shared;
 use super::directory::Handle;
 use super::live::{entries, is_free};
 use super::names::{Entry, Spot, is_sub, read_back};
 use super::sight::{Right, look};
-use crate::clock::async_fd;
+use crate::inotify::Inotify;
 use crate::lease::{Ended, Name};
 use crate::store::{Change, Scope};
 
@@ -74,7 +72,7 @@ enum Watching {
 
 /// What the kernel watches for us.
 struct Ears {
-    fd: Arc<AsyncFd<OwnedFd>>,
+    kernel: Inotify,
     leases: i32,
     live: i32,
     /// Whether a directory of long names can matter.
@@ -94,26 +92,25 @@ struct Heard {
 
 impl Ears {
     async fn new(shared: &Arc<Shared>, scope: &Scope) -> std::io::Result<Self> {
-        let shared = Arc::clone(shared);
+        let kernel = Inotify::new()?;
         let listen = {
-            let shared = Arc::clone(&shared);
+            let (kernel, shared) = (kernel.clone(), Arc::clone(shared));
             move || {
-                let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
                 let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
                 let gone = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
                 let directory = &shared.directory;
-                let leases = add(&fd, &directory.leases, moved | gone | WatchFlags::CREATE)?;
-                let live = add(&fd, &directory.live, WatchFlags::CLOSE_WRITE)?;
-                Ok::<_, Errno>((fd, leases, live))
+                let leases = add(&kernel, &directory.leases, moved | gone | WatchFlags::CREATE)?;
+                let live = add(&kernel, &directory.live, WatchFlags::CLOSE_WRITE)?;
+                Ok::<_, Errno>((leases, live))
             }
         };
-        let (fd, leases, live) = tokio::task::spawn_blocking(listen).await??;
+        let (leases, live) = tokio::task::spawn_blocking(listen).await??;
         let subs = match scope {
             Scope::Names(names) => names.iter().any(|name| Spot::of(name).sub.is_some()),
             Scope::Prefix(_) => true,
         };
-        let ears = Ears { fd: Arc::new(async_fd(fd)?), leases, live, subs };
-        ears.add_subs(&shared).await;
+        let ears = Ears { kernel, leases, live, subs };
+        ears.add_subs(shared).await;
         Ok(ears)
     }
 
@@ -122,13 +119,13 @@ impl Ears {
         if !self.subs {
             return;
         }
-        let (fd, shared) = (Arc::clone(&self.fd), Arc::clone(shared));
+        let (kernel, shared) = (self.kernel.clone(), Arc::clone(shared));
         let listen = move || {
             let leases = &shared.directory.leases;
             for entry in entries(leases).unwrap_or_default().iter().filter(|entry| is_sub(entry)) {
                 if let Ok(Some(sub)) = leases.sub(entry, false) {
-                    // Adding twice is adding once. Without it a long name is looked at when its time is up.
-                    let _ = add(fd.get_ref(), &sub, WatchFlags::MOVED_TO);
+                    // Without it a long name is looked at when its time is up.
+                    let _ = add(&kernel, &sub, WatchFlags::MOVED_TO);
                 }
             }
         };
@@ -138,23 +135,11 @@ impl Ears {
     /// Waits until there is something to hear, and hears all of it.
     async fn hear(&self, scope: &Scope) -> std::io::Result<Heard> {
         let mut heard = Heard::default();
-        let mut ready = self.fd.readable().await?;
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = inotify::Reader::new(self.fd.get_ref(), &mut buffer);
-        loop {
-            match reader.next() {
-                Ok(event) => self.sort(&event, scope, &mut heard),
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) => {
-                    ready.clear_ready();
-                    return Ok(heard);
-                }
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        self.kernel.hear(|event| self.sort(event, scope, &mut heard)).await?;
+        Ok(heard)
     }
 
-    fn sort(&self, event: &inotify::Event<'_>, scope: &Scope, heard: &mut Heard) {
+    fn sort(&self, event: &Event<'_>, scope: &Scope, heard: &mut Heard) {
         let name = event.file_name().and_then(|name| name.to_str().ok()).unwrap_or_default();
         let what = event.events();
         if event.wd() == self.live {
@@ -177,9 +162,8 @@ impl Ears {
 }
 
 /// Through the open handle, so that it is the directory we opened and no other at its path.
-fn add(fd: impl AsFd, handle: &Handle, flags: WatchFlags) -> rustix::io::Result<i32> {
-    let path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
-    inotify::add_watch(fd, path, flags)
+fn add(kernel: &Inotify, handle: &Handle, flags: WatchFlags) -> rustix::io::Result<i32> {
+    kernel.add(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()), flags)
 }
 
 struct Watch {

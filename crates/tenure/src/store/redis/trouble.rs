@@ -18,6 +18,8 @@ pub(super) struct Trouble {
     pub(super) error: Error,
     /// The script is not in the server's cache: send it whole.
     pub(super) no_script: bool,
+    /// What lies under the key is of another type.
+    pub(super) wrong_type: bool,
     /// The connection is of no more use.
     pub(super) broken: bool,
 }
@@ -102,7 +104,8 @@ impl Settings {
             }
             _ => self.refusal(code, &said),
         };
-        Trouble { error, no_script: code == "NOSCRIPT", broken }
+        let (no_script, wrong_type) = (code == "NOSCRIPT", code == "WRONGTYPE");
+        Trouble { error, no_script, wrong_type, broken }
     }
 
     fn lost(&self, error: &RedisError) -> Error {

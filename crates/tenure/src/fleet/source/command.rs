@@ -1,0 +1,337 @@
+//! Shards which a shell command prints, one a line.
+//!
+//! It runs in a process group of its own, which is killed when the shell has ended, when the time is up, or when nobody waits
+//! for it any more. It is reaped only after that: until then its number is nobody else's.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
+
+use super::lines::Lines;
+use super::{Shards, Source};
+use crate::clock::async_fd;
+use crate::error::{Error, Result};
+
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(30);
+/// What is kept of what it complains about.
+const TAIL: usize = 4096;
+const SHOWN: usize = 200;
+
+#[derive(Debug)]
+pub(super) struct Command {
+    line: String,
+    limit: Duration,
+}
+
+impl Command {
+    pub(super) fn new(line: &str) -> Result<Self> {
+        if line.trim().is_empty() || line.contains('\0') {
+            return Err(Error::invalid(
+                "a command that prints shards is a line for the shell, without NUL and not empty",
+            ));
+        }
+        Ok(Command { line: line.to_owned(), limit: LIMIT })
+    }
+
+    fn failed(&self, how: &str, tail: &Tail) -> Error {
+        let last = tail.last_line();
+        let says = if last.is_empty() { String::new() } else { format!(": {last}") };
+        Error::unavailable(format!("{} {how}{says}", self.shown()))
+    }
+
+    async fn run(&self, tail: &mut Tail) -> Result<Shards> {
+        let io =
+            |tail: &Tail, error: &io::Error| self.failed(&format!("cannot be run ({error})"), tail);
+        let line = self.line.clone();
+        let spawned = tokio::task::spawn_blocking(move || Running::spawn(&line)).await;
+        let mut running =
+            spawned.map_err(io::Error::from).and_then(|it| it).map_err(|e| io(tail, &e))?;
+        let (out, err, end) = running.ears().map_err(|e| io(tail, &e))?;
+        let mut lines = Lines::default();
+        let wrong = |error: Error| Error::new(error.kind(), format!("{}: {error}", self.shown()));
+        let (mut out_open, mut err_open) = (true, true);
+        loop {
+            tokio::select! {
+                piece = piece(&out), if out_open => match piece.map_err(|e| io(tail, &e))? {
+                    Some(piece) => lines.push(&piece).map_err(wrong)?,
+                    None => out_open = false,
+                },
+                piece = piece(&err), if err_open => match piece.map_err(|e| io(tail, &e))? {
+                    Some(piece) => tail.push(&piece),
+                    None => err_open = false,
+                },
+                ended = end.readable() => {
+                    ended.map_err(|e| io(tail, &e))?.retain_ready();
+                    break;
+                }
+            }
+        }
+        running.kill();
+        // What was printed before the end is there now. Whoever else still holds the other side is not waited for.
+        while let Some(piece) = rest(&out) {
+            lines.push(&piece).map_err(wrong)?;
+        }
+        while let Some(piece) = rest(&err) {
+            tail.push(&piece);
+        }
+        let status = running.reap().map_err(|e| io(tail, &e))?;
+        if !status.success() {
+            return Err(self.failed(&how(status), tail));
+        }
+        lines.finish().map_err(wrong)
+    }
+}
+
+#[async_trait]
+impl Source for Command {
+    async fn read(&self) -> Result<Shards> {
+        let mut tail = Tail::default();
+        match tokio::time::timeout(self.limit, Box::pin(self.run(&mut tail))).await {
+            Ok(read) => read,
+            Err(_) => {
+                let how = format!("did not end within {:?} and was killed", self.limit);
+                Err(self.failed(&how, &tail))
+            }
+        }
+    }
+
+    fn hints(&self) -> BoxStream<'static, ()> {
+        stream::pending().boxed()
+    }
+
+    fn shown(&self) -> String {
+        format!("the command '{}'", shortened(&self.line))
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with {code}"),
+        (None, Some(signal)) => format!("died of signal {signal}"),
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}
+
+/// Printable, and not too much of it.
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(SHOWN).collect();
+    let more = if short.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", short.escape_debug())
+}
+
+/// The end of what it complained about.
+#[derive(Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    fn push(&mut self, piece: &[u8]) {
+        self.0.extend_from_slice(piece);
+        let over = self.0.len().saturating_sub(TAIL);
+        self.0.drain(..over);
+    }
+
+    fn last_line(&self) -> String {
+        let text = String::from_utf8_lossy(&self.0);
+        shortened(text.trim().lines().next_back().unwrap_or_default().trim())
+    }
+}
+
+/// The next piece; `None` at the end.
+async fn piece(pipe: &Receiver) -> io::Result<Option<Vec<u8>>> {
+    loop {
+        pipe.readable().await?;
+        let mut piece = Vec::with_capacity(1 << 16);
+        match pipe.try_read_buf(&mut piece) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(piece)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// What is there without waiting. Asks the kernel and not the runtime, which may not have heard of it yet.
+fn rest(pipe: &Receiver) -> Option<Vec<u8>> {
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        match rustix::io::read(pipe.as_fd(), &mut piece) {
+            Ok(0) => return None,
+            Ok(size) => {
+                piece.truncate(size);
+                return Some(piece);
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// A command that runs until this is dropped, at the latest.
+struct Running {
+    child: Option<Child>,
+    pid: Pid,
+}
+
+impl Running {
+    fn spawn(line: &str) -> io::Result<Self> {
+        let mut command = std::process::Command::new("/bin/sh");
+        command.arg("-c").arg(line).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("it has no number"))?;
+        Ok(Running { child: Some(child), pid })
+    }
+
+    /// Its output, its complaints, and what becomes readable when it has ended.
+    fn ears(&mut self) -> io::Result<(Receiver, Receiver, AsyncFd<OwnedFd>)> {
+        let end = async_fd(pidfd_open(self.pid, PidfdFlags::empty())?)?;
+        let child = self.child.as_mut();
+        let (out, err) = child.map(|it| (it.stdout.take(), it.stderr.take())).unwrap_or_default();
+        let missing = || io::Error::other("it has no output");
+        let out = Receiver::from_owned_fd(out.ok_or_else(missing)?.into())?;
+        let err = Receiver::from_owned_fd(err.ok_or_else(missing)?.into())?;
+        Ok((out, err, end))
+    }
+
+    /// Kills all of its group.
+    fn kill(&self) {
+        let _ = kill_process_group(self.pid, Signal::KILL);
+    }
+
+    /// How it ended. It has: this does not wait.
+    fn reap(&mut self) -> io::Result<ExitStatus> {
+        match self.child.take() {
+            Some(mut child) => child.wait(),
+            None => Err(io::Error::other("it was reaped")),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            self.kill();
+            // One that the kernel cannot end at once must not hold up whoever drops this.
+            std::thread::spawn(move || child.wait());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::error::Kind;
+
+    async fn read(line: &str) -> Result<Shards> {
+        super::super::command(line).unwrap().read().await
+    }
+
+    fn names(shards: &Shards) -> Vec<&str> {
+        shards.shards.iter().map(|shard| shard.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn its_lines_are_shards() {
+        let shards =
+            read("printf 'b\\n# no\\n\\na b\\r\\nb\\nlast'; echo noise >&2").await.unwrap();
+        assert_eq!(names(&shards), ["a b", "b", "last"]);
+        assert_eq!(names(&read("true").await.unwrap()), [""; 0]);
+        assert_eq!(names(&read("cat; echo in").await.unwrap()), ["in"], "there is no input");
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_says_why_and_nothing_it_printed_counts() {
+        for (line, says) in [
+            (
+                "echo a; echo first >&2; echo 'no such table' >&2; exit 3",
+                "ended with 3: no such table",
+            ),
+            ("echo a; kill -9 $$", "died of signal 9"),
+            ("echo a; false", "the command 'echo a; false' ended with 1"),
+            ("/no/such/program", "ended with 127: "),
+            ("printf '\\033[2J\\200' >&2; exit 1", "\\u{1b}[2J\u{fffd}"),
+        ] {
+            let error = read(line).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable);
+            assert!(error.to_string().contains(says), "{line}: {error}");
+        }
+        for line in ["", "  ", "a\0b"] {
+            assert_eq!(super::super::command(line).unwrap_err().kind(), Kind::Invalid);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_prints_without_end_is_stopped() {
+        let error = read("yes 0123456789 | head -c 1100000000").await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains("more than a GiB"), "{error}");
+    }
+
+    /// Whether a process of the group is there. A zombie is not.
+    fn lives(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+
+    async fn gone(pid: &str) -> bool {
+        let clock = Clock::boot();
+        let give_up = clock.now() + Duration::from_secs(5);
+        while lives(pid) && clock.now() < give_up {
+            clock.sleep(Duration::from_millis(5)).await;
+        }
+        !lives(pid)
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_is_killed_with_all_it_has_started() {
+        let limit = Duration::from_millis(300);
+        let line = "sleep 1000 & echo $! >&2; sleep 1000";
+        let command = Command { line: line.to_owned(), limit };
+        let error = command.read().await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        let (says, pid) =
+            error.to_string().rsplit_once(": ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        assert!(says.ends_with("did not end within 300ms and was killed"), "{error}");
+        assert!(gone(&pid).await, "{pid}");
+    }
+
+    #[tokio::test]
+    async fn what_it_leaves_behind_is_killed_and_not_waited_for() {
+        let shards = read("sleep 1000 & echo $!").await.unwrap();
+        assert!(gone(names(&shards)[0]).await);
+    }
+
+    #[tokio::test]
+    async fn one_that_nobody_waits_for_is_killed() {
+        let directory = std::env::temp_dir().join(format!("tenure-command-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("pid");
+        let line =
+            format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 1000", path.display());
+        let source = super::super::command(&line).unwrap();
+        let reading = tokio::spawn(async move { source.read().await });
+        let clock = Clock::boot();
+        let pid = loop {
+            if let Ok(pid) = std::fs::read_to_string(&path) {
+                break pid.trim().to_owned();
+            }
+            clock.sleep(Duration::from_millis(5)).await;
+        };
+        assert!(lives(&pid));
+        reading.abort();
+        assert!(gone(&pid).await);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
