@@ -10,6 +10,7 @@ mod handle;
 mod leadership;
 mod pulse;
 mod renewals;
+mod term;
 mod wheel;
 
 use std::collections::HashMap;
@@ -29,11 +30,13 @@ use crate::store::{Change, Scope, Store};
 use crate::timing::Timing;
 
 pub use builder::Builder;
+pub(crate) use builder::{spawn, watch_health};
 pub use event::Event;
 pub use handle::{Election, Status};
 pub use leadership::{Leadership, Saved};
 pub use pulse::Pulse;
 pub use renewals::Renewals;
+pub(crate) use term::{Context, Term};
 use wheel::Wheel;
 
 /// Which machine of a driver is meant; never used for two.

@@ -116,6 +116,7 @@ pub use clock::{Clock, Moment};
 pub use elector::{Builder, Election, Event, Leadership, Pulse, Renewals, Saved, Status};
 pub use error::{Error, Kind, Result};
 pub use fence::{Fence, StaleToken};
+pub use fleet::Fleet;
 pub use health::HealthGate;
 pub use lease::{
     Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,

@@ -184,6 +184,20 @@ pub fn preferred(members: &[Member<'_>], shard: &str) -> Option<usize> {
     takers.max_by_key(|taker| score(shard, taker.hash)).map(|taker| taker.member as usize)
 }
 
+/// How many of the others want a shard with this [hash] more than the member `of` does: 0 for the one that [prefers](preferred)
+/// it most; `None` if it is drained, or there is no such member.
+#[must_use]
+pub fn rank(members: &[Member<'_>], hash: u64, of: u32) -> Option<usize> {
+    let takers = takers(members);
+    let own = takers.iter().position(|taker| taker.member == of)?;
+    let own_score = score(hash, takers[own].hash);
+    let ahead = |(at, taker): (usize, &Taker)| {
+        let theirs = score(hash, taker.hash);
+        theirs > own_score || (theirs == own_score && at < own)
+    };
+    Some(takers.iter().enumerate().filter(|taker| ahead(*taker)).count())
+}
+
 /// A member that takes its share.
 struct Taker {
     hash: u64,

@@ -263,7 +263,7 @@ impl Drop for Over {
     }
 }
 
-async fn watch_health(
+pub(crate) async fn watch_health(
     gate: HealthGate,
     check: HealthCheck,
     clock: Clock,

@@ -12,9 +12,10 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use super::builder::Builder;
 use super::event::Event;
-use super::leadership::{Context, Leadership, Term};
+use super::leadership::{Leadership, Leading};
 use super::pulse::Pulse;
 use super::renewals::Renewals;
+use super::term::Context;
 use super::{Command, PlaceId, Seat};
 use crate::clock::{Clock, Moment};
 use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
@@ -94,13 +95,13 @@ pub struct Status {
 pub(super) struct Shared {
     name: Name,
     candidate: CandidateId,
-    context: Context,
+    context: Arc<Context>,
     /// Until when "am I leader" is answered with yes. The clock is compared with it at every question.
     leader_until: AtomicU64,
     /// When the driver has something to do again; the greatest number for never.
     sleeps_until: AtomicU64,
     state: Mutex<State>,
-    term: watch::Sender<Option<Arc<Term>>>,
+    term: watch::Sender<Option<Arc<Leading>>>,
     /// Changes whenever the machine or the store's reachability does.
     moved: watch::Sender<Phase>,
     events: broadcast::Sender<Event>,
@@ -130,7 +131,7 @@ impl Shared {
         Shared {
             name: name.clone(),
             candidate: candidate.clone(),
-            context: Context { clock, store, commands, process: Process::current() },
+            context: Arc::new(Context { clock, store, commands, process: Process::current() }),
             leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
             sleeps_until: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
@@ -159,8 +160,7 @@ impl Shared {
     }
 
     fn tell(&self, event: MachineEvent) {
-        // A driver that is gone has nothing to be told.
-        let _ = self.context.commands.send(Command::Tell(ONLY, event));
+        self.context.tell(ONLY, event);
     }
 
     /// Changes the state and tells of it in one step, so that a listener who comes in between sees one or the other.
@@ -183,7 +183,7 @@ impl Shared {
         (known.into_iter().chain(became).chain(down).collect(), self.events.subscribe())
     }
 
-    fn current_term(&self) -> Option<Arc<Term>> {
+    fn current_term(&self) -> Option<Arc<Leading>> {
         self.term.borrow().clone()
     }
 }
@@ -192,7 +192,7 @@ impl Seat for Shared {
     fn lead(&self, _: PlaceId, lead: Lead) {
         let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
         self.leader_until(lead.deadline);
-        self.term.send_replace(Some(Term::begin(lead, self.context.clone())));
+        self.term.send_replace(Some(Leading::begin(lead, self.context.clone())));
         tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, "became leader");
         let now = self.context.clock.minting_micros() / 1_000;
         self.report(|state| {
@@ -214,7 +214,7 @@ impl Seat for Shared {
     fn end(&self, _: PlaceId, ending: Ending) -> bool {
         self.leader_until(Moment::NEVER);
         let Some(term) = self.current_term() else { return true };
-        let (token, why) = (term.hold.token, ending.why.clone());
+        let (token, why) = (term.term.hold.token, ending.why.clone());
         let idle = term.end(ending);
         tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
         self.report(|state| {
@@ -359,7 +359,7 @@ impl Election {
         let is_leader = self.is_leader();
         let valid_for =
             if is_leader { until.since(shared.context.clock.now()) } else { Duration::ZERO };
-        let token = shared.current_term().filter(|_| is_leader).map(|term| term.hold.token);
+        let token = shared.current_term().filter(|_| is_leader).map(|term| term.term.hold.token);
         let state = shared.state();
         Status {
             name: shared.name.clone(),
@@ -392,7 +392,7 @@ impl Election {
         let due = Moment::from_nanos(shared.sleeps_until.load(Ordering::Acquire));
         Pulse {
             late: now.since(due),
-            overrun: shared.current_term().map(|term| term.overrun(now)).unwrap_or_default(),
+            overrun: shared.current_term().map(|term| term.term.overrun(now)).unwrap_or_default(),
             ended: *shared.moved.borrow() == Phase::Stopped,
         }
     }

@@ -1,20 +1,17 @@
 //! [`Leadership`]: one term, as the work sees it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-use super::Command;
 use super::handle::ONLY;
-use crate::clock::{Clock, Moment};
+use super::term::{Context, Term};
+use crate::clock::Moment;
 use crate::election::{Ending, Event as MachineEvent, Lead, Why};
 use crate::error::Result;
-use crate::fork::Process;
-use crate::lease::{Answer, Checkpoint, Hold, Token};
-use crate::store::Store;
+use crate::lease::{Checkpoint, Hold, Token};
 
 /// One term of this candidate, handed to the work that may run in it.
 ///
@@ -30,7 +27,7 @@ use crate::store::Store;
 /// # Ok(()) }
 /// ```
 pub struct Leadership {
-    term: Arc<Term>,
+    leading: Arc<Leading>,
 }
 
 /// Whether a checkpoint was kept.
@@ -43,120 +40,70 @@ pub enum Saved {
     Lost,
 }
 
-/// What all the handles of one term share.
-pub(super) struct Term {
-    pub(super) hold: Hold,
-    checkpoint: Option<Checkpoint>,
-    deadline: AtomicU64,
+/// What all the handles of one leadership share.
+pub(super) struct Leading {
+    pub(super) term: Term,
     /// Changes with the deadline, for whoever hands it on; the deadline itself is read without a lock.
     extended: watch::Sender<()>,
-    life: Mutex<Life>,
     lost: watch::Sender<Option<Why>>,
     /// The number of the last save; held while one is under way, so that they arrive in order.
     saves: tokio::sync::Mutex<u64>,
-    context: Context,
 }
 
-/// What a term needs from its election.
-#[derive(Clone)]
-pub(super) struct Context {
-    pub(super) clock: Clock,
-    /// The application's own handle: a checkpoint never gets in the way of a renewal.
-    pub(super) store: Arc<dyn Store>,
-    pub(super) commands: mpsc::UnboundedSender<Command>,
-    /// A forked child has no renewals: there nothing is held.
-    pub(super) process: Process,
-}
-
-#[derive(Default)]
-struct Life {
-    ended: bool,
-    ended_at: Moment,
-    handles: usize,
-}
-
-impl Term {
-    pub(super) fn begin(lead: Lead, context: Context) -> Arc<Self> {
-        Arc::new(Term {
-            hold: lead.hold,
-            checkpoint: lead.checkpoint,
-            deadline: AtomicU64::new(lead.deadline.as_nanos()),
+impl Leading {
+    pub(super) fn begin(lead: Lead, context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Leading {
+            term: Term::begin(ONLY, lead, context),
             extended: watch::channel(()).0,
-            life: Mutex::default(),
             lost: watch::channel(None).0,
             saves: tokio::sync::Mutex::new(0),
-            context,
         })
     }
 
     pub(super) fn extend(&self, deadline: Moment) {
-        self.deadline.store(deadline.as_nanos(), Ordering::Release);
+        self.term.extend(deadline);
         self.extended.send_replace(());
     }
 
     /// Returns whether no handle is left: then the work has ended.
     pub(super) fn end(&self, ending: Ending) -> bool {
-        self.extend(ending.deadline);
-        let mut life = self.life();
-        if !life.ended {
-            life.ended_at = self.context.clock.now();
-        }
-        life.ended = true;
+        let idle = self.term.end(ending.deadline);
+        self.extended.send_replace(());
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             lost.get_or_insert(ending.why);
             first
         });
-        life.handles == 0
+        idle
     }
 
-    /// A handle, unless the term has ended. After a pause we may run before the driver, which has yet to say so: the clock
-    /// is asked here too, or work would begin in a term that is over.
+    /// A handle, unless the term has ended.
     pub(super) fn handle(self: &Arc<Self>) -> Option<Leadership> {
-        let mut life = self.life();
-        let deadline = Moment::from_nanos(self.deadline.load(Ordering::Acquire));
-        if life.ended || self.context.clock.now() >= deadline {
-            return None;
-        }
-        life.handles += 1;
-        Some(Leadership { term: self.clone() })
-    }
-
-    /// How long the work has gone on after its time was over. A refusal sets the deadline far into the past, and is heard of
-    /// only when it comes.
-    pub(super) fn overrun(&self, now: Moment) -> Duration {
-        let life = self.life();
-        let deadline = Moment::from_nanos(self.deadline.load(Ordering::Acquire));
-        let over = deadline.max(life.ended_at);
-        if life.handles == 0 { Duration::ZERO } else { now.since(over) }
-    }
-
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.term.enter().then(|| Leadership { leading: self.clone() })
     }
 }
 
 impl Leadership {
     /// The number of the term. Whatever has an effect outside should carry it and be compared there.
     pub fn token(&self) -> Token {
-        self.term.hold.token
+        self.leading.term.hold.token
     }
 
     /// The proof of this term: what a store compares before it changes anything. For a process that watches over this one
     /// and gives the lease back when it has died; whoever works needs the [token](Leadership::token) only.
     pub fn hold(&self) -> &Hold {
-        &self.term.hold
+        &self.leading.term.hold
     }
 
     /// When this candidate stops believing, if nothing extends it.
     pub fn deadline(&self) -> Moment {
-        Moment::from_nanos(self.term.deadline.load(Ordering::Acquire))
+        self.leading.term.deadline()
     }
 
     /// Returns when the deadline is another one than `known`: later after a renewal, [`Moment::NEVER`] when the store has
     /// refused us. For work in another process, which has to be told.
     pub async fn extended(&self, known: Moment) -> Moment {
-        let mut extended = self.term.extended.subscribe();
+        let mut extended = self.leading.extended.subscribe();
         loop {
             extended.mark_unchanged();
             let deadline = self.deadline();
@@ -174,21 +121,17 @@ impl Leadership {
     ///
     /// It stays true for the time the work has to stop, after [`Leadership::lost`] has come.
     pub fn is_valid(&self) -> bool {
-        let context = &self.term.context;
-        context.clock.now() < self.deadline() && context.process.is_current()
+        self.leading.term.is_valid()
     }
 
     /// How long the term is certainly still ours.
     pub fn valid_for(&self) -> Duration {
-        if !self.is_valid() {
-            return Duration::ZERO;
-        }
-        self.deadline().since(self.term.context.clock.now())
+        self.leading.term.valid_for()
     }
 
     /// Returns when the work has to stop, with the reason: before the deadline, at once when the store refuses us.
     pub async fn lost(&self) -> Why {
-        let mut lost = self.term.lost.subscribe();
+        let mut lost = self.leading.lost.subscribe();
         match lost.wait_for(Option::is_some).await {
             Ok(why) => why.clone().unwrap_or(Why::Shutdown),
             // The sender is part of the term, which this handle keeps alive.
@@ -198,7 +141,7 @@ impl Leadership {
 
     /// What the leader before left.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.term.checkpoint.as_ref()
+        self.leading.term.checkpoint.as_ref()
     }
 
     /// Leaves up to 4 KiB for the successor, written under the token of this term.
@@ -209,46 +152,36 @@ impl Leadership {
     /// Unavailable: it may or may not have been kept; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
-        let mut last = self.term.saves.lock().await;
+        let mut last = self.leading.saves.lock().await;
         *last += 1;
-        let answer = self.term.context.store.save(&self.term.hold, *last, &checkpoint).await?;
-        Ok(match answer {
-            Answer::Held(()) => Saved::Kept,
-            Answer::Taken(_) => Saved::Lost,
-        })
+        self.leading.term.save(*last, &checkpoint).await
     }
 
     /// Gives up the term: the work is told to stop, and when it has, the lease is released.
     pub fn resign(&self) {
-        let resign = MachineEvent::Resign(None);
         // A driver that is gone has ended the term already.
-        let _ = self.term.context.commands.send(Command::Tell(ONLY, resign));
+        self.leading.term.tell(MachineEvent::Resign(None));
     }
 }
 
 impl Clone for Leadership {
     fn clone(&self) -> Self {
-        self.term.life().handles += 1;
-        Leadership { term: self.term.clone() }
+        self.leading.term.enter_beside();
+        Leadership { leading: self.leading.clone() }
     }
 }
 
 impl Drop for Leadership {
     /// No I/O: the driver is told when the last one goes, and does the rest.
     fn drop(&mut self) {
-        let mut life = self.term.life();
-        life.handles -= 1;
-        if life.handles == 0 && life.ended {
-            let ended = Command::Tell(ONLY, MachineEvent::WorkEnded);
-            let _ = self.term.context.commands.send(ended);
-        }
+        self.leading.term.exit();
     }
 }
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leadership")
-            .field("name", &self.term.hold.name)
+            .field("name", &self.leading.term.hold.name)
             .field("token", &self.token())
             .field("valid", &self.is_valid())
             .finish_non_exhaustive()
@@ -258,13 +191,16 @@ impl fmt::Debug for Leadership {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::fork::Process;
     use crate::lease::{CandidateId, Name, Nonce};
+    use tokio::sync::mpsc;
 
-    async fn term(clock: &Clock, length: Duration) -> Arc<Term> {
+    async fn term(clock: &Clock, length: Duration) -> Arc<Leading> {
         let store = crate::open("memory:").await.unwrap();
         let (commands, _inbox) = mpsc::unbounded_channel();
         let process = Process::current();
-        let context = Context { clock: clock.clone(), store, commands, process };
+        let context = Arc::new(Context { clock: clock.clone(), store, commands, process });
         let hold = Hold {
             name: Name::new("a").unwrap(),
             candidate: CandidateId::new("b").unwrap(),
@@ -272,7 +208,7 @@ mod tests {
             token: Token::new(1).unwrap(),
         };
         let deadline = clock.now() + length;
-        Term::begin(Lead { hold, checkpoint: None, deadline }, context)
+        Leading::begin(Lead { hold, checkpoint: None, deadline }, context)
     }
 
     #[tokio::test]
@@ -292,16 +228,16 @@ mod tests {
         let clock = Clock::manual();
         let term = term(&clock, Duration::from_secs(1)).await;
         clock.advance(Duration::from_secs(2));
-        assert_eq!(term.overrun(clock.now()), Duration::ZERO, "nobody works");
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "nobody works");
         term.extend(clock.now() + Duration::from_secs(1));
         let work = term.handle().unwrap();
         clock.advance(Duration::from_secs(3));
-        assert_eq!(term.overrun(clock.now()), Duration::from_secs(2));
+        assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(2));
         term.end(Ending { why: Why::Refused(None), deadline: Moment::NEVER });
-        assert_eq!(term.overrun(clock.now()), Duration::ZERO, "it has heard of it just now");
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "it has heard of it just now");
         clock.advance(Duration::from_secs(1));
-        assert_eq!(term.overrun(clock.now()), Duration::from_secs(1));
+        assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(1));
         drop(work);
-        assert_eq!(term.overrun(clock.now()), Duration::ZERO);
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO);
     }
 }

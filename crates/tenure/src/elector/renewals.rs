@@ -44,7 +44,7 @@ impl Renewals {
         Duration::from_millis(2_500),
     ];
 
-    pub(super) fn note(&mut self, took: Duration, answer: &Result<Answer>) {
+    pub(crate) fn note(&mut self, took: Duration, answer: &Result<Answer>) {
         match answer {
             Ok(Answer::Held(())) => {
                 self.count += 1;

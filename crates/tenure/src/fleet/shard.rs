@@ -89,6 +89,11 @@ impl Shard {
         })
     }
 
+    /// Whether the name of this lease does not say the whole shard.
+    pub(super) fn is_cut(fleet: &Name, lease: &Name) -> bool {
+        lease.as_str().strip_prefix(&leases_prefix(fleet)).is_some_and(is_hashed)
+    }
+
     /// The shard of `fleet` that `lease` belongs to.
     ///
     /// Of a shard that was hashed this is known only while the lease is held, by its note, and only if the note hashes to the

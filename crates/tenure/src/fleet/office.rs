@@ -1,0 +1,339 @@
+//! Where a member looks around and decides: reads the source of shards, sees who else is there and what people have said, asks the
+//! [`Steward`] what follows, and tells the driver.
+//!
+//! It has a thread of its own. A plan for a million shards, a slow source or a store that hangs hold up no renewal: those are the
+//! driver's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::StreamExt;
+use tokio::sync::mpsc;
+
+use super::control::{self, Control};
+use super::seat::{MEMBERSHIP, Note, Shared, locked};
+use super::shard::{leases_prefix, member_of, nodes_prefix};
+use super::source::{Keeper, Shards, Source};
+use super::steward::{Order, Steward};
+use super::work::Event;
+use super::{Member, Reason, Shard};
+use crate::clock::Moment;
+use crate::election::{Event as MachineEvent, Machine};
+use crate::elector::{Command, Place};
+use crate::entropy;
+use crate::error::{Kind, Result};
+use crate::lease::CandidateId;
+use crate::store::{Scope, Store};
+use crate::timing::Timing;
+
+/// Others see a member go before its shards do, so that each knows by then which are its own.
+const NOTICE: Duration = Duration::from_millis(100);
+/// A lease that ran out is looked at a moment later.
+const AFTER_EXPIRY: Duration = Duration::from_millis(5);
+/// A look that failed is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether all shards have an owner.
+const COVERAGE_EVERY: Duration = Duration::from_secs(1);
+/// So many of those without are named.
+const NAMED: usize = 5;
+
+pub(super) struct Office {
+    pub(super) shared: Arc<Shared>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) timing: Arc<Timing>,
+    pub(super) reread: Duration,
+    pub(super) ends_with_process: bool,
+    pub(super) notes: mpsc::UnboundedReceiver<Note>,
+}
+
+/// What a look around has shown.
+struct Sight {
+    members: BTreeMap<CandidateId, String>,
+    /// When the first of them goes, if it is not renewed.
+    until: Option<Moment>,
+    control: Control,
+}
+
+struct Desk {
+    office: Office,
+    steward: Steward,
+    keeper: Keeper,
+    sight: Option<Sight>,
+    orders: Vec<Order>,
+    /// Failing to look around has been told.
+    troubled: bool,
+    unowned: usize,
+    leave_at: Option<Moment>,
+}
+
+impl Office {
+    pub(super) async fn run(self) {
+        let steward = Steward::new(self.shared.me.clone(), self.timing.ttl);
+        let desk = Desk {
+            office: self,
+            steward,
+            keeper: Keeper::default(),
+            sight: None,
+            orders: Vec::new(),
+            troubled: false,
+            unowned: 0,
+            leave_at: None,
+        };
+        desk.work().await;
+    }
+}
+
+impl Desk {
+    async fn work(mut self) {
+        let (shared, store) = (self.office.shared.clone(), self.office.store.clone());
+        let source = self.office.source.clone();
+        let clock = shared.context.clock.clone();
+        let mut nodes = store.watch(&Scope::Prefix(nodes_prefix(&shared.name)));
+        let mut words = store.watch(&Scope::name(&control::name(&shared.name)));
+        let mut hints = source.hints();
+        let mut reading: Option<BoxFuture<'_, Result<Shards>>> = None;
+        let mut looking: Option<BoxFuture<'_, Result<Sight>>> = None;
+        // Something may have changed; while it is being read, it is read once more after that.
+        let (mut read_again, mut look_again) = (true, true);
+        let (mut read_at, mut look_at) = (clock.now(), clock.now());
+        let mut count_at = clock.now() + COVERAGE_EVERY;
+        loop {
+            let now = clock.now();
+            self.act(now);
+            if now >= count_at {
+                self.count(now);
+                count_at = now + COVERAGE_EVERY;
+            }
+            if reading.is_none() && std::mem::take(&mut read_again) {
+                reading = Some(source.read());
+                read_at = now + self.office.reread;
+            }
+            if looking.is_none() && std::mem::take(&mut look_again) {
+                looking = Some(self.look());
+                look_at = now + self.office.timing.retry;
+            }
+            let wake_at = [self.steward.wake_at(), self.leave_at].into_iter().flatten();
+            let wake_at = wake_at.chain([count_at, read_at, look_at]).min().unwrap_or(count_at);
+            tokio::select! {
+                note = self.office.notes.recv() => {
+                    // Many come together.
+                    let mut note = note;
+                    let now = clock.now();
+                    while let Some(next) = note {
+                        if !self.take(now, next) {
+                            return;
+                        }
+                        note = self.office.notes.try_recv().ok();
+                    }
+                }
+                read = done(&mut reading) => {
+                    reading = None;
+                    self.read(clock.now(), read);
+                }
+                seen = done(&mut looking) => {
+                    looking = None;
+                    look_at = self.saw(clock.now(), seen);
+                }
+                Some(()) = hints.next() => read_again = true,
+                Some(_) = nodes.next() => look_again = true,
+                Some(_) = words.next() => look_again = true,
+                () = clock.sleep_until(wake_at) => {
+                    let now = clock.now();
+                    read_again |= now >= read_at;
+                    look_again |= now >= look_at;
+                }
+            }
+        }
+    }
+
+    /// `false`: it is over.
+    fn take(&mut self, now: Moment, note: Note) -> bool {
+        match note {
+            Note::Seated => self.steward.seated(now),
+            Note::Unseated(reason) => self.steward.unseated(now, reason),
+            Note::Owner(shard, owner) => self.steward.owner(now, shard, owner.as_deref()),
+            Note::Moved(shard, phase) => {
+                self.steward.moved(now, shard, phase, &mut self.orders);
+            }
+            Note::Answered(shard) => self.steward.answered(now, shard),
+            Note::Broken(shard) => self.steward.broken(now, shard),
+            Note::Leave => {
+                self.office.shared.reason(MEMBERSHIP, Reason::Shutdown);
+                self.tell(MEMBERSHIP, MachineEvent::Stop);
+                self.leave_at.get_or_insert(now + NOTICE);
+            }
+            Note::Over => return false,
+        }
+        true
+    }
+
+    fn act(&mut self, now: Moment) {
+        // Until then nothing is given away, although we are a member no more.
+        let waits = self.leave_at.is_some_and(|at| now < at);
+        if waits {
+            return;
+        }
+        self.steward.act(now, &mut self.orders);
+        for order in std::mem::take(&mut self.orders) {
+            self.carry_out(now, order);
+        }
+        if self.leave_at.take().is_some() {
+            // Whoever still works is waited for; everything else ends at once.
+            for shard in self.steward.numbers() {
+                self.tell(shard, MachineEvent::Stop);
+            }
+            let _ = self.office.shared.context.commands.send(Command::Close);
+            // The driver says when it is over.
+        }
+    }
+
+    fn carry_out(&mut self, now: Moment, order: Order) {
+        let shared = self.office.shared.clone();
+        match order {
+            Order::Add(number, shard) => {
+                let place = self.place(now, &shard);
+                shared.add(number, Some(shard));
+                let _ = shared.context.commands.send(Command::Add(number, Box::new(place)));
+            }
+            Order::Claim(number) => {
+                shared.expect(number);
+                self.tell(number, MachineEvent::Wanted(true));
+            }
+            Order::Rest(number) => self.tell(number, MachineEvent::Wanted(false)),
+            Order::Leave(number, next, reason) => {
+                shared.reason(number, reason);
+                self.tell(number, MachineEvent::Resign(next));
+                self.tell(number, MachineEvent::Wanted(false));
+            }
+            Order::Drop(number, reason) => {
+                shared.reason(number, reason);
+                self.tell(number, MachineEvent::Stop);
+            }
+        }
+    }
+
+    fn place(&self, now: Moment, shard: &Shard) -> Place {
+        let shared = &self.office.shared;
+        let (name, me) = (shard.lease(&shared.name), shared.me.clone());
+        let timing = self.office.timing.clone();
+        let mut machine = Machine::new(name, me, timing, 0, entropy::random_u128(), now);
+        machine.begin_unwanted();
+        let mut place = Place::new(machine);
+        place.note = shard.note(&shared.name);
+        place.ends_with_process = self.office.ends_with_process;
+        place
+    }
+
+    fn tell(&self, place: u64, event: MachineEvent) {
+        self.office.shared.context.tell(place, event);
+    }
+
+    // ---- looking around ----
+
+    /// Who is there, and what people have said.
+    fn look(&self) -> BoxFuture<'static, Result<Sight>> {
+        let (store, shared) = (self.office.store.clone(), self.office.shared.clone());
+        async move {
+            let clock = shared.context.clock.clone();
+            let sent = clock.now();
+            let control = control::read(&*store, &shared.name).await?;
+            let scope = Scope::Prefix(nodes_prefix(&shared.name));
+            let leases = store.observe(&scope).await?;
+            let mut sight = Sight { members: BTreeMap::new(), until: None, control };
+            // What cannot be read is nobody; it does not hide the others.
+            for lease in leases.into_iter().flatten().filter(|lease| lease.holder.is_some()) {
+                let Some(id) = member_of(&shared.name, &lease.name) else { continue };
+                let until = sent + lease.left + AFTER_EXPIRY;
+                sight.until = Some(sight.until.map_or(until, |first| first.min(until)));
+                sight.members.insert(id, lease.note.as_str().to_owned());
+            }
+            Ok(sight)
+        }
+        .boxed()
+    }
+
+    /// Returns when to look again.
+    fn saw(&mut self, now: Moment, seen: Result<Sight>) -> Moment {
+        let sight = match seen {
+            Ok(sight) => sight,
+            Err(error) => {
+                if !std::mem::replace(&mut self.troubled, true) && error.kind() != Kind::Unavailable
+                {
+                    tracing::error!(fleet = %self.office.shared.name, %error, "cannot see who is there");
+                }
+                return now + AGAIN;
+            }
+        };
+        self.troubled = false;
+        let drained = |id: &CandidateId| sight.control.drained.contains(id);
+        let members: BTreeMap<CandidateId, bool> =
+            sight.members.keys().map(|id| (id.clone(), drained(id))).collect();
+        self.steward.members(now, members);
+        let shown = sight.members.iter().map(|(id, note)| Member {
+            id: id.clone(),
+            note: note.clone(),
+            drained: drained(id),
+        });
+        locked(&self.office.shared.view).members = shown.collect();
+        let look_at = now + self.office.timing.retry;
+        let look_at =
+            sight.until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
+        let paused = self.sight.as_ref().map(|before| &before.control.paused);
+        let changed = paused != Some(&sight.control.paused);
+        self.sight = Some(sight);
+        if changed {
+            self.shards_changed(now);
+        }
+        look_at
+    }
+
+    fn read(&mut self, now: Moment, read: Result<Shards>) {
+        let change = self.keeper.take(read);
+        for word in change.words {
+            let text = word.to_string();
+            self.office
+                .shared
+                .report(Event::Source(format!("{}: {text}", self.office.source.shown())));
+        }
+        if change.changed {
+            self.shards_changed(now);
+        }
+    }
+
+    /// Nobody takes a shard before it is known whether somebody has paused it.
+    fn shards_changed(&mut self, now: Moment) {
+        let (Some(shards), Some(sight)) = (self.keeper.shards(), &self.sight) else { return };
+        let shards = shards.clone();
+        let control = &sight.control;
+        let paused =
+            |shard: &Shard| control.paused.contains(shard) || shards.is_paused(shard.as_str());
+        self.steward.shards(now, &shards.shards, paused, &mut self.orders);
+        locked(&self.office.shared.view).shards = shards;
+    }
+
+    fn count(&mut self, now: Moment) {
+        let coverage = self.steward.coverage(now);
+        locked(&self.office.shared.view).coverage = coverage;
+        if coverage.unowned != std::mem::replace(&mut self.unowned, coverage.unowned) {
+            let some = self.steward.unowned(now, NAMED);
+            self.office.shared.report(Event::Unowned(coverage.unowned, some));
+        }
+    }
+}
+
+/// What is under way, if anything is.
+async fn done<T>(under_way: &mut Option<BoxFuture<'_, T>>) -> T {
+    match under_way {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Everything that concerns the shards of this fleet.
+pub(super) fn scope(shared: &Shared) -> Scope {
+    Scope::Prefix(leases_prefix(&shared.name))
+}

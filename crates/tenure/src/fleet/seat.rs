@@ -1,0 +1,363 @@
+//! What the member's handles, its driver and its office all see, and where the driver reports to.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::work::{Event, Work};
+use super::{Coverage, Member, Number, Reason, Shard, source::Shards};
+use crate::clock::Moment;
+use crate::election::{Ending, Lead, Phase, Why};
+use crate::elector::{Context, PlaceId, Renewals, Seat, Term};
+use crate::error::{Error, Kind, Result};
+use crate::lease::{Answer, CandidateId, Hold, Name, Token};
+
+/// The place of the lease which the member holds on itself; shards are counted from one.
+pub(super) const MEMBERSHIP: PlaceId = 0;
+/// Warnings that concern many shards alike are told this often.
+const WARN_EVERY: Duration = Duration::from_secs(5);
+
+/// What the office is told.
+#[derive(Debug)]
+pub(super) enum Note {
+    Seated,
+    Unseated(Reason),
+    Owner(Number, Option<String>),
+    Moved(Number, Phase),
+    Answered(Number),
+    Broken(Number),
+    Leave,
+    Over,
+}
+
+pub(super) struct Shared {
+    pub(super) name: Name,
+    pub(super) me: CandidateId,
+    pub(super) context: Arc<Context>,
+    notes: mpsc::UnboundedSender<Note>,
+    events: mpsc::UnboundedSender<Event>,
+    /// Told of every new deadline, if anybody wants to know.
+    pub(super) extensions: OnceLock<mpsc::UnboundedSender<(u64, Moment)>>,
+    slots: Mutex<HashMap<PlaceId, Slot>>,
+    owned: RwLock<HashMap<Shard, Arc<Term>>>,
+    terms: AtomicU64,
+    warned: AtomicU64,
+    sleeps_until: AtomicU64,
+    renewals: Mutex<Renewals>,
+    pub(super) view: Mutex<View>,
+    pub(super) over: watch::Sender<bool>,
+    /// `None` before the first answer of the store; then whether the last was one.
+    pub(super) reachable: watch::Sender<Option<Result<()>>>,
+}
+
+/// What is known of the whole fleet, as of a moment ago.
+#[derive(Default)]
+pub(super) struct View {
+    pub(super) members: Vec<Member>,
+    pub(super) coverage: Coverage,
+    pub(super) shards: Arc<Shards>,
+}
+
+/// What belongs to one machine.
+struct Slot {
+    /// `None` for the membership.
+    shard: Option<Shard>,
+    /// The office waits for an answer.
+    expected: bool,
+    /// Why the shard is being given away.
+    reason: Option<Reason>,
+    term: Option<(Arc<Term>, u64)>,
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(
+        name: Name,
+        me: CandidateId,
+        context: Context,
+        notes: mpsc::UnboundedSender<Note>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        Shared {
+            name,
+            me,
+            context: Arc::new(context),
+            notes,
+            events,
+            extensions: OnceLock::new(),
+            slots: Mutex::default(),
+            owned: RwLock::default(),
+            terms: AtomicU64::new(0),
+            warned: AtomicU64::new(0),
+            sleeps_until: AtomicU64::new(u64::MAX),
+            renewals: Mutex::default(),
+            view: Mutex::default(),
+            over: watch::channel(false).0,
+            reachable: watch::channel(None).0,
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<PlaceId, Slot>> {
+        locked(&self.slots)
+    }
+
+    /// Nobody listening is fine.
+    pub(super) fn report(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    pub(super) fn note(&self, note: Note) {
+        let _ = self.notes.send(note);
+    }
+
+    /// There is such a machine from now on.
+    pub(super) fn add(&self, place: PlaceId, shard: Option<Shard>) {
+        let slot = Slot { shard, expected: true, reason: None, term: None };
+        self.slots().insert(place, slot);
+    }
+
+    /// The next answer about it is to be noted.
+    pub(super) fn expect(&self, place: PlaceId) {
+        if let Some(slot) = self.slots().get_mut(&place) {
+            slot.expected = true;
+        }
+    }
+
+    /// Why it is about to be given away.
+    pub(super) fn reason(&self, place: PlaceId, reason: Reason) {
+        if let Some(slot) = self.slots().get_mut(&place) {
+            slot.reason = Some(reason);
+        }
+    }
+
+    pub(super) fn is_owned(&self, shard: &str) -> bool {
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        owned.get(shard).is_some_and(|term| term.goes_on())
+    }
+
+    pub(super) fn owned(&self) -> Vec<(Shard, Token)> {
+        let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
+        let valid = owned.iter().filter(|(_, term)| term.goes_on());
+        let mut owned: Vec<_> =
+            valid.map(|(shard, term)| (shard.clone(), term.hold.token)).collect();
+        owned.sort_unstable();
+        owned
+    }
+
+    pub(super) fn is_member(&self) -> bool {
+        let slots = self.slots();
+        let term = slots.get(&MEMBERSHIP).and_then(|slot| slot.term.as_ref());
+        term.is_some_and(|(term, _)| term.goes_on())
+    }
+
+    pub(super) fn membership(&self) -> Option<(Token, Duration)> {
+        let slots = self.slots();
+        let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
+        term.goes_on().then(|| (term.hold.token, term.valid_for()))
+    }
+
+    pub(super) fn renewals(&self) -> Renewals {
+        locked(&self.renewals).clone()
+    }
+
+    /// How late the driver is, and how long the work that is worst has gone on after its time.
+    pub(super) fn late_and_overrun(&self) -> (Duration, Duration) {
+        let now = self.context.clock.now();
+        let due = Moment::from_nanos(self.sleeps_until.load(Ordering::Acquire));
+        let slots = self.slots();
+        let terms = slots.values().filter_map(|slot| slot.term.as_ref());
+        let overrun = terms.map(|(term, _)| term.overrun(now)).max().unwrap_or_default();
+        (now.since(due), overrun)
+    }
+
+    fn disown(&self, shard: &Shard) {
+        self.owned.write().unwrap_or_else(PoisonError::into_inner).remove(shard);
+    }
+}
+
+/// What the machine's reason means for a shard, unless we know better.
+fn reason(why: &Why) -> Reason {
+    match why {
+        Why::Shutdown => Reason::Shutdown,
+        Why::Unhealthy => Reason::Unhealthy,
+        Why::Drained => Reason::Drain,
+        Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => Reason::Expired,
+        _ => Reason::Rebalance,
+    }
+}
+
+impl Seat for Shared {
+    fn lead(&self, place: PlaceId, lead: Lead) {
+        let (token, deadline) = (lead.hold.token, lead.deadline);
+        let checkpoint = lead.checkpoint.clone();
+        let hold: Hold = lead.hold.clone();
+        let term = Arc::new(Term::begin(place, lead, self.context.clone()));
+        let number = self.terms.fetch_add(1, Ordering::Relaxed) + 1;
+        let shard = {
+            let mut slots = self.slots();
+            let Some(slot) = slots.get_mut(&place) else { return };
+            slot.term = Some((term.clone(), number));
+            slot.reason = None;
+            slot.shard.clone()
+        };
+        let Some(shard) = shard else {
+            self.report(Event::Joined { hold, number, deadline });
+            return self.note(Note::Seated);
+        };
+        let Some(work) = Work::begin(&term, number) else {
+            // It was over before it began, and the driver is about to say so.
+            return;
+        };
+        let mut owned = self.owned.write().unwrap_or_else(PoisonError::into_inner);
+        owned.insert(shard.clone(), term);
+        drop(owned);
+        self.report(Event::Assigned { shard, token, checkpoint, work });
+    }
+
+    fn extend(&self, place: PlaceId, deadline: Moment) {
+        let slots = self.slots();
+        let Some((term, number)) = slots.get(&place).and_then(|slot| slot.term.as_ref()) else {
+            return;
+        };
+        term.extend(deadline);
+        if let Some(extensions) = self.extensions.get() {
+            let _ = extensions.send((*number, deadline));
+        }
+    }
+
+    fn end(&self, place: PlaceId, ending: Ending) -> bool {
+        let mut slots = self.slots();
+        let Some(slot) = slots.get_mut(&place) else { return true };
+        let Some((term, number)) = slot.term.clone() else { return true };
+        let refused = matches!(ending.why, Why::Refused(_));
+        let why = match reason(&ending.why) {
+            Reason::Rebalance | Reason::Shutdown => slot.reason.unwrap_or(reason(&ending.why)),
+            why => why,
+        };
+        slot.reason = Some(why);
+        let shard = slot.shard.clone();
+        drop(slots);
+        let idle = term.end(ending.deadline);
+        if let (true, Some(extensions)) = (refused, self.extensions.get()) {
+            let _ = extensions.send((number, Moment::NEVER));
+        }
+        let Some(shard) = shard else {
+            self.report(Event::Left { number, why });
+            self.note(Note::Unseated(why));
+            return true;
+        };
+        self.disown(&shard);
+        self.report(Event::Revoked { shard, token: term.hold.token, number, why });
+        idle
+    }
+
+    fn leader_changed(&self, place: PlaceId, leader: Option<String>) {
+        if place != MEMBERSHIP {
+            self.note(Note::Owner(place, leader));
+        }
+    }
+
+    fn unreachable(&self, place: PlaceId, error: Error) {
+        if place != MEMBERSHIP && error.kind() != Kind::Unavailable {
+            let slots = self.slots();
+            let shard = slots.get(&place).and_then(|slot| slot.shard.as_ref());
+            tracing::error!(shard = ?shard, %error, "nobody can own this shard");
+            return self.note(Note::Broken(place));
+        }
+        if place == MEMBERSHIP {
+            self.reachable.send_replace(Some(Err(error.clone())));
+            self.report(Event::StoreUnreachable(error));
+        }
+    }
+
+    fn back(&self, place: PlaceId) {
+        if place == MEMBERSHIP {
+            self.report(Event::StoreBack);
+        }
+    }
+
+    fn released(&self, place: PlaceId, token: Token) {
+        // Told when the machine has come to rest.
+        tracing::trace!(place, %token, "released");
+    }
+
+    fn warn(&self, _: PlaceId, warning: &str) {
+        let now = self.context.clock.now();
+        let before = Moment::from_nanos(self.warned.load(Ordering::Relaxed));
+        if now.since(before) >= WARN_EVERY {
+            self.warned.store(now.as_nanos(), Ordering::Relaxed);
+            tracing::warn!(member = %self.me, "{warning}");
+        } else {
+            tracing::debug!(member = %self.me, "{warning}");
+        }
+    }
+
+    fn over(&self) {
+        let left: Vec<Slot> = self.slots().drain().map(|(_, slot)| slot).collect();
+        for slot in left {
+            let Some((term, number)) = slot.term else { continue };
+            term.end(Moment::NEVER);
+            if let Some(shard) = slot.shard {
+                self.disown(&shard);
+                let why = slot.reason.unwrap_or(Reason::Expired);
+                self.report(Event::Revoked { shard, token: term.hold.token, number, why });
+            }
+        }
+        self.note(Note::Over);
+        self.over.send_replace(true);
+    }
+
+    fn answered(&self, place: PlaceId) {
+        let mut slots = self.slots();
+        let Some(slot) = slots.get_mut(&place) else { return };
+        if !std::mem::take(&mut slot.expected) && place != MEMBERSHIP {
+            return;
+        }
+        drop(slots);
+        if place == MEMBERSHIP {
+            self.reachable
+                .send_if_modified(|reachable| !matches!(reachable.replace(Ok(())), Some(Ok(()))));
+        } else {
+            self.note(Note::Answered(place));
+        }
+    }
+
+    fn moved(&self, place: PlaceId, phase: Phase) {
+        if matches!(phase, Phase::Waiting | Phase::Stopped) {
+            let mut slots = self.slots();
+            let ended = slots.get_mut(&place).and_then(|slot| {
+                let (term, number) = slot.term.take()?;
+                let why = slot.reason.take().unwrap_or(Reason::Rebalance);
+                let shard = slot.shard.clone()?;
+                Some(Event::Released { shard, token: term.hold.token, number, why })
+            });
+            if phase == Phase::Stopped {
+                slots.remove(&place);
+            }
+            drop(slots);
+            if let Some(event) = ended {
+                self.report(event);
+            }
+        }
+        if place != MEMBERSHIP {
+            self.note(Note::Moved(place, phase));
+        }
+    }
+
+    fn renewal(&self, place: PlaceId, took: Duration, answer: &Result<Answer>) {
+        // All of a batch took as long: one of them is enough.
+        if place == MEMBERSHIP || answer.is_err() {
+            locked(&self.renewals).note(took, answer);
+        }
+    }
+
+    fn sleeps_until(&self, at: Option<Moment>) {
+        self.sleeps_until.store(at.map_or(u64::MAX, Moment::as_nanos), Ordering::Release);
+    }
+}

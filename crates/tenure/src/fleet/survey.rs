@@ -1,0 +1,87 @@
+//! A fleet as anybody can see it in the store, also from outside.
+
+use std::collections::BTreeMap;
+
+use super::control::{self, Control};
+use super::shard::{leases_prefix, member_of, nodes_prefix};
+use super::{Member, Shard};
+use crate::error::Result;
+use crate::lease::{Name, Token};
+use crate::store::{Scope, Store};
+
+/// Who is there, and who has what.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Survey {
+    /// In the order of their ids.
+    pub members: Vec<Member>,
+    /// In the order of their names: those that were ever owned, and those that were given.
+    pub shards: BTreeMap<Shard, Owned>,
+    /// What people have said.
+    pub control: Control,
+}
+
+/// Who has a shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// Its id, as found: show it escaped. `None` where there is none.
+    pub owner: Option<String>,
+    /// The token of the current or last term.
+    pub token: Option<Token>,
+    /// Whether somebody has paused it.
+    pub paused: bool,
+}
+
+impl Survey {
+    /// How many shards this member has.
+    pub fn share(&self, member: &str) -> usize {
+        self.shards.values().filter(|shard| shard.owner.as_deref() == Some(member)).count()
+    }
+
+    /// How many each has, of those that have any.
+    pub fn shares(&self) -> BTreeMap<&str, usize> {
+        let mut shares = BTreeMap::new();
+        for owner in self.shards.values().filter_map(|shard| shard.owner.as_deref()) {
+            *shares.entry(owner).or_insert(0) += 1;
+        }
+        shares
+    }
+}
+
+/// Reads all there is to see. `known`: shards that are there whether anybody has ever owned them or not.
+///
+/// # Errors
+/// As those of [`Store::observe`].
+pub async fn survey(
+    store: &dyn Store,
+    fleet: &Name,
+    known: impl IntoIterator<Item = Shard>,
+) -> Result<Survey> {
+    let control = control::read(store, fleet).await?;
+    let mut survey = Survey { control, ..Survey::default() };
+    let nodes = store.observe(&Scope::Prefix(nodes_prefix(fleet))).await?;
+    for lease in nodes.into_iter().flatten().filter(|lease| lease.holder.is_some()) {
+        let Some(id) = member_of(fleet, &lease.name) else { continue };
+        let drained = survey.control.drained.contains(&id);
+        survey.members.push(Member { id, note: lease.note.as_str().to_owned(), drained });
+    }
+    survey.members.sort_by(|a, b| a.id.cmp(&b.id));
+    survey.shards = known.into_iter().map(|shard| (shard, Owned::default())).collect();
+    // Of a long name the lease says only the hash, unless somebody holds it; but we may know it.
+    let hashed: BTreeMap<Name, Shard> = survey
+        .shards
+        .keys()
+        .map(|shard| (shard.lease(fleet), shard.clone()))
+        .filter(|(lease, _)| Shard::is_cut(fleet, lease))
+        .collect();
+    for lease in store.observe(&Scope::Prefix(leases_prefix(fleet))).await?.into_iter().flatten() {
+        let shard = hashed.get(&lease.name).cloned().or_else(|| Shard::of(fleet, &lease));
+        let Some(shard) = shard else { continue };
+        let owner = lease.holder.map(|holder| holder.id);
+        survey.shards.insert(shard, Owned { owner, token: lease.token, paused: false });
+    }
+    for shard in &survey.control.paused {
+        survey.shards.entry(shard.clone()).or_default().paused = true;
+    }
+    Ok(survey)
+}
