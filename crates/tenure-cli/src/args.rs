@@ -11,6 +11,7 @@ use tenure::store::shown;
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
 use crate::exit::Exit;
+use crate::fleet::FleetArgs;
 use crate::logs::{Format, Level};
 use crate::output;
 use crate::pages::{ManArgs, Shell};
@@ -28,6 +29,7 @@ Examples:
   tenure doctor                                  what the default directory promises
   tenure --store redis://127.0.0.1:6379 doctor   what that Redis promises
   tenure status                                  who leads what
+  tenure fleet run poll --shards a,b -- ./poll {}  one process a shard, wherever there is a member
 
 Exit codes: 0 done, 1 the answer is no, 120 to 127 see 'tenure run --help', 122 store
 unreachable, 123 an operator must act, 125 usage.";
@@ -95,6 +97,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Answers over HTTP who leads, for programs that ask
     Serve(Box<ServeArgs>),
+    /// Deals many leases out over however many members are running
+    Fleet(FleetArgs),
     /// One process of the demo; its orders come on stdin
     #[command(hide = true)]
     DemoNode,

@@ -7,6 +7,7 @@ mod doctor;
 mod duration;
 mod environment;
 mod exit;
+mod fleet;
 mod guard;
 mod http;
 mod interruption;
@@ -52,6 +53,7 @@ fn run(args: &Args) -> Exit {
         Command::DemoNode => demo::node::run(),
         Command::Run(run) => run::run(args, run),
         Command::Serve(serve) => run::serve(args, serve),
+        Command::Fleet(fleet) => fleet::run(args, fleet),
         Command::Doctor(doctor) => doctor::run(args, doctor),
         Command::Status(status) => status::run(args, status),
         Command::Resign(resign) => steer::resign(args, resign),

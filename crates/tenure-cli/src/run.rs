@@ -32,7 +32,7 @@ use board::Board;
 use get::Get;
 use lines::Lines;
 use options::WorkArgs;
-pub(crate) use options::{RunArgs, ServeArgs};
+pub(crate) use options::{RunArgs, ServeArgs, ServiceArgs, TimingArgs};
 use plan::{Kind, Plan};
 use scheduled::{Task, Timetable};
 use service::Service;

@@ -1,0 +1,92 @@
+//! What `tenure fleet run` can be told.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use clap::builder::BoolishValueParser;
+use tenure::Name;
+use tenure::fleet::fleet_name;
+
+use super::source::SourceArgs;
+use crate::duration;
+use crate::run::{ServiceArgs, TimingArgs};
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure fleet run poll --shards a,b,c -- ./poll {}        one process for each shard this member has
+  tenure fleet run poll --shards-file tenants --every 5s -- ./poll {}
+  tenure fleet run poll --get 'http://api/{}' --every 5s   on Redis: the shards in the set poll:shards
+  tenure fleet run poll --shards-command 'ls /data' --mock  nothing but the fleet
+
+Start it as often as you like, wherever you like: each takes its share. {} stands for the shard, also inside
+an argument. The command gets TENURE_NAME, TENURE_SHARD, TENURE_TOKEN and TENURE_CANDIDATE, and is run without
+a shell. One that ends by itself is started again, after 1s at first and 30s at most.
+
+Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage; 126, 127 the command
+cannot be run, is not found.")]
+pub(crate) struct FleetRunArgs {
+    /// The fleet
+    #[arg(value_parser = fleet)]
+    pub(crate) name: Option<Name>,
+
+    /// Another way to give NAME
+    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = fleet)]
+    pub(crate) lock_name: Option<Name>,
+
+    #[command(flatten, next_help_heading = "Shards")]
+    pub(crate) source: SourceArgs,
+
+    /// How often the shards are read anew; some are also watched
+    #[arg(long, value_name = "D", env = "TENURE_REREAD", value_parser = duration::parse)]
+    #[arg(default_value = "10s")]
+    pub(crate) reread: Duration,
+
+    #[command(flatten, next_help_heading = "Work")]
+    pub(crate) work: FleetWorkArgs,
+
+    #[command(flatten, next_help_heading = "Timing")]
+    pub(crate) timing: TimingArgs,
+
+    #[command(flatten, next_help_heading = "Service")]
+    pub(crate) service: ServiceArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FleetWorkArgs {
+    /// The command, with its arguments, behind --; {} is the shard
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+
+    /// No command: poll this URL for each shard; {} is the shard, 2xx is success
+    #[arg(long, value_name = "URL", env = "TENURE_GET", hide_env_values = true)]
+    pub(crate) get: Option<String>,
+
+    /// How long an answer to --get may take
+    #[arg(long, value_name = "D", env = "TENURE_TIMEOUT", value_parser = duration::parse)]
+    #[arg(default_value = "10s")]
+    pub(crate) timeout: Duration,
+
+    /// No command: count in the log, to see a fleet
+    #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
+    pub(crate) mock: bool,
+
+    /// Run it this often for each shard, spread over the period [default: 5s for --get and --mock]
+    #[arg(long, value_name = "D", env = "TENURE_EVERY", value_parser = duration::parse)]
+    pub(crate) every: Option<Duration>,
+
+    /// As many runs at a time at most, with --every
+    #[arg(long, value_name = "N", env = "TENURE_CONCURRENCY")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) concurrency: Option<u32>,
+
+    /// No process that ends the commands when we are killed or frozen
+    #[arg(long, env = "TENURE_NO_GUARD", value_parser = BoolishValueParser::new())]
+    pub(crate) no_guard: bool,
+}
+
+/// Reads the name of a fleet.
+pub(crate) fn fleet(text: &str) -> tenure::Result<Name> {
+    fleet_name(text)
+}
