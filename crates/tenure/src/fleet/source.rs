@@ -94,7 +94,7 @@ pub fn file(path: impl Into<PathBuf>) -> Arc<dyn Source> {
     Arc::new(file::File::new(path.into()))
 }
 
-/// The lines a shell command prints, read like those of a [`file`].
+/// The lines a shell command prints, read like those of a [file](file()).
 ///
 /// It is run by `/bin/sh -c` in a process group of its own, without input, and has 30 seconds. Unless it ends with 0 nothing it
 /// printed counts. What it has left running in its group is killed.
@@ -102,7 +102,7 @@ pub fn command(line: &str) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(command::Command::new(line)?))
 }
 
-/// The members of a set at the Redis server of this URL, which has all the options of a store's.
+/// The members of a set at the Redis server of this URL, which has all the options of a store's. See [`mod@redis`].
 #[cfg(feature = "redis")]
 pub fn redis_set(url: &str, key: &str) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(redis::Sets::new(url, key, None)?))
@@ -110,13 +110,15 @@ pub fn redis_set(url: &str, key: &str) -> Result<Arc<dyn Source>> {
 
 /// What the `*` of a pattern stands for in the keys, of whatever type, at the Redis server of this URL.
 ///
-/// The keys which the fleet itself writes are not among them, also if they match.
+/// The keys which the fleet itself writes are not among them, also if they match. All keys of the database are gone through, a
+/// piece at a time, and nothing is told when they change: where there are many, a [set](redis_set) is better.
 #[cfg(feature = "redis")]
 pub fn redis_keys(url: &str, pattern: &str, fleet: &Name) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(redis_keys::Keys::new(url, pattern, fleet)?))
 }
 
-/// What a fleet on Redis has without being told: the set `FLEET:shards`, and those paused in the set `FLEET:paused`.
+/// What a fleet on Redis has without being told: the set `FLEET:shards`, and those paused in the set `FLEET:paused`. See
+/// [`mod@redis`].
 #[cfg(feature = "redis")]
 pub fn redis(url: &str, fleet: &Name) -> Result<Arc<dyn Source>> {
     let (shards, paused) = (redis::shards_key(fleet), redis::paused_key(fleet));

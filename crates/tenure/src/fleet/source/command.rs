@@ -16,6 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 
+use super::gather::aside;
 use super::lines::Lines;
 use super::{Shards, Source};
 use crate::clock::async_fd;
@@ -88,7 +89,7 @@ impl Command {
         if !status.success() {
             return Err(self.failed(&how(status), tail));
         }
-        lines.finish().map_err(wrong)
+        aside(move || lines.finish()).await.map_err(wrong)
     }
 }
 
@@ -274,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_prints_without_end_is_stopped() {
-        let error = read("yes 0123456789 | head -c 1100000000").await.unwrap_err();
+        let error = read("head -c 1100000000 /dev/zero").await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("more than a GiB"), "{error}");
     }

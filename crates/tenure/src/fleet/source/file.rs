@@ -208,3 +208,156 @@ fn is_ours(path: &Path, name: &[u8]) -> bool {
     let linked = name.starts_with(b"..");
     linked || path.file_name().is_some_and(|own| own.as_encoded_bytes() == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::error::Kind;
+    use crate::fleet::source::{Keeper, Word};
+
+    /// A directory that goes with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            let path = std::env::temp_dir()
+                .join(format!("tenure-shards-{:x}", crate::entropy::random_u128()));
+            fs::create_dir(&path).unwrap();
+            Scratch(path)
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        /// As it should be done: another file, renamed over.
+        fn put(&self, name: &str, text: &str) {
+            fs::write(self.at("new"), text).unwrap();
+            fs::rename(self.at("new"), self.at(name)).unwrap();
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn names(shards: &Shards) -> Vec<&str> {
+        shards.shards.iter().map(|shard| shard.as_str()).collect()
+    }
+
+    async fn told(hints: &mut BoxStream<'static, ()>) -> bool {
+        tokio::time::timeout(Duration::from_secs(10), hints.next()).await.is_ok()
+    }
+
+    async fn silent(hints: &mut BoxStream<'static, ()>) -> bool {
+        tokio::time::timeout(Duration::from_millis(100), hints.next()).await.is_err()
+    }
+
+    #[tokio::test]
+    async fn a_file_that_vanishes_and_comes_back_drops_nothing() {
+        let scratch = Scratch::new();
+        let source = super::super::file(scratch.at("shards"));
+        let mut keeper = Keeper::default();
+        let change = keeper.take(source.read().await);
+        assert!(matches!(&change.words[..], [Word::Fails { kept: None, .. }]), "{change:?}");
+        assert_eq!(keeper.shards(), None);
+        scratch.put("shards", "a\nb\n");
+        let change = keeper.take(source.read().await);
+        assert!(change.changed && change.words == [Word::Back]);
+        fs::remove_file(scratch.at("shards")).unwrap();
+        let error = source.read().await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert!(error.to_string().contains("No such file"), "{error}");
+        let change = keeper.take(Err(error));
+        assert!(
+            !change.changed && matches!(&change.words[..], [Word::Fails { kept: Some(2), .. }])
+        );
+        assert_eq!(names(keeper.shards().unwrap()), ["a", "b"]);
+        scratch.put("shards", "# all gone\n");
+        let change = keeper.take(source.read().await);
+        assert!(change.changed && change.words == [Word::Back, Word::Emptied(2)]);
+    }
+
+    #[tokio::test]
+    async fn what_is_renamed_over_it_or_written_into_it_is_told() {
+        let scratch = Scratch::new();
+        scratch.put("shards", "a\n");
+        let source = super::super::file(scratch.at("shards"));
+        let mut hints = source.hints();
+        assert!(told(&mut hints).await, "it listens");
+        scratch.put("shards", "a\nb\n");
+        assert!(told(&mut hints).await);
+        assert_eq!(names(&source.read().await.unwrap()), ["a", "b"]);
+        fs::write(scratch.at("shards"), "c\n").unwrap();
+        assert!(told(&mut hints).await);
+        assert_eq!(names(&source.read().await.unwrap()), ["c"]);
+        scratch.put("others", "d\n");
+        fs::remove_file(scratch.at("shards")).unwrap();
+        assert!(silent(&mut hints).await, "neither another file nor its end is worth a look");
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_turned_is_told() {
+        // As Kubernetes mounts a ConfigMap.
+        let scratch = Scratch::new();
+        for (version, text) in [("..1", "a\n"), ("..2", "b\n")] {
+            fs::create_dir(scratch.at(version)).unwrap();
+            fs::write(scratch.at(version).join("shards"), text).unwrap();
+        }
+        symlink("..1", scratch.at("..data")).unwrap();
+        symlink("..data/shards", scratch.at("shards")).unwrap();
+        let source = super::super::file(scratch.at("shards"));
+        let mut hints = source.hints();
+        assert!(told(&mut hints).await);
+        assert_eq!(names(&source.read().await.unwrap()), ["a"]);
+        symlink("..2", scratch.at("..data_tmp")).unwrap();
+        fs::rename(scratch.at("..data_tmp"), scratch.at("..data")).unwrap();
+        assert!(told(&mut hints).await);
+        assert_eq!(names(&source.read().await.unwrap()), ["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_replaced_is_listened_to_again() {
+        let scratch = Scratch::new();
+        let directory = scratch.at("etc");
+        fs::create_dir(&directory).unwrap();
+        let source = super::super::file(directory.join("shards"));
+        let mut hints = source.hints();
+        assert!(told(&mut hints).await);
+        fs::rename(&directory, scratch.at("old")).unwrap();
+        fs::create_dir(&directory).unwrap();
+        assert!(told(&mut hints).await, "it listens to the new one");
+        fs::write(directory.join("shards"), "a\n").unwrap();
+        assert!(told(&mut hints).await);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_refused_and_nobody_waits_for_it() {
+        let scratch = Scratch::new();
+        let pipe = scratch.at("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        for path in [pipe, scratch.0.clone(), PathBuf::from("/dev/null")] {
+            let error = super::super::file(path).read().await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.to_string().contains("--shards-command"), "{error}");
+        }
+        scratch.put("secret", "a");
+        fs::set_permissions(scratch.at("secret"), fs::Permissions::from_mode(0o0)).unwrap();
+        if fs::File::open(scratch.at("secret")).is_err() {
+            let error = super::super::file(scratch.at("secret")).read().await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Denied);
+        }
+    }
+}

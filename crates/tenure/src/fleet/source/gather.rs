@@ -1,4 +1,4 @@
-//! PURE: from what a source has found to a list of shards. What cannot be a shard spoils none of the others.
+//! From what a source has found to a list of shards. What cannot be a shard spoils none of the others.
 
 use super::Shards;
 use crate::error::{Error, Result};
@@ -85,6 +85,16 @@ impl Gather {
         self.settle()?;
         self.shards.shrink_to_fit();
         Ok(Shards { shards: self.shards, paused: Vec::new(), refused: self.refused })
+    }
+}
+
+/// Sorting a million takes a while, which others on this thread need not wait for.
+pub(super) async fn aside(
+    finish: impl FnOnce() -> Result<Shards> + Send + 'static,
+) -> Result<Shards> {
+    match tokio::task::spawn_blocking(finish).await {
+        Ok(shards) => shards,
+        Err(error) => Err(Error::unavailable(format!("the shards were not put in order: {error}"))),
     }
 }
 

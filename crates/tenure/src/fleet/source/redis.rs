@@ -6,9 +6,9 @@
 //! # Permissions
 //! Beside those of the [store](crate::store::redis):
 //! ```text
-//! ~poll:shards ~poll:paused +sscan +scard +sadd +srem &__keyspace@0__:poll:shards &__keyspace@0__:poll:paused
+//! ~poll:shards ~poll:paused +sscan +sadd +srem &__keyspace@0__:poll:shards &__keyspace@0__:poll:paused
 //! ```
-//! For [`redis_keys`](super::redis_keys) `+scan`. Without `+sadd` and `+srem` nobody can be paused there, without the channels
+//! For [`redis_keys`](super::redis_keys()) `+scan`. Without `+sadd` and `+srem` nobody can be paused there, without the channels
 //! nothing is heard.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use ::redis::{Cmd, Value, cmd};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use super::gather::Gather;
+use super::gather::{Gather, aside};
 use super::{Shards, Source};
 use crate::error::{Error, Result};
 use crate::fleet::Shard;
@@ -28,8 +28,6 @@ use crate::store::redis::Server;
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// Looked at in one step: the server does nothing else meanwhile, for about a millisecond.
 pub(super) const COUNT: usize = 5_000;
-/// How often a set is read that was another one meanwhile.
-const ATTEMPTS: u32 = 3;
 /// Members named in one SADD or SREM.
 const BATCH: usize = 1_000;
 
@@ -92,21 +90,9 @@ impl Sets {
         Ok(shards)
     }
 
-    /// All members of a set. A scan finds what was there all the time, but not in a set that was renamed over the other
-    /// while it ran: that shows in its size.
+    /// All members of a set. A scan finds what was there all the time, also if another set was renamed over this one
+    /// meanwhile: it goes by the members' hashes, which are the same in both.
     async fn members(&self, key: &str) -> Result<Shards> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let found = self.scanned(key).await?;
-            let size = self.server.ask(cmd("SCARD").arg(key), key, "set").await?;
-            if found.shards.len() + found.refused.count() >= number(size)? || attempts == ATTEMPTS {
-                return Ok(found);
-            }
-        }
-    }
-
-    async fn scanned(&self, key: &str) -> Result<Shards> {
         let mut gather = Gather::default();
         let mut cursor = b"0".to_vec();
         loop {
@@ -117,7 +103,7 @@ impl Sets {
                 gather.take(&member, || "a member of it".to_owned())?;
             }
             if next == b"0" {
-                return gather.finish();
+                return aside(|| gather.finish()).await;
             }
             cursor = next;
         }

@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use super::gather::Gather;
+use super::gather::{Gather, aside};
 use super::redis::{COUNT, in_time, page};
 use super::{Shards, Source};
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ impl Keys {
                 }
             }
             if next == b"0" {
-                return gather.finish();
+                return aside(|| gather.finish()).await;
             }
             cursor = next;
         }
