@@ -220,6 +220,7 @@ fn claims(id: &CandidateId) -> Vec<Vec<Claim>> {
 }
 
 /// The processor time of this process.
+#[allow(clippy::disallowed_methods, reason = "no clock that tells the time")]
 fn own_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())

@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         a_key_of_another_type_is_corrupt,
         huge_and_unreadable_values_are_strangers,
         a_broken_index_stands_in_nobodys_way,
+        a_lost_index_is_whole_after_one_round_of_renewals,
+        a_hold_is_compared_in_every_part,
         garbage_about_the_server_is_not_relied_on,
         a_young_server_is_quarantined,
         a_server_that_went_back_in_time_breaks_the_chain,

@@ -83,20 +83,37 @@ async fn no_server_is_called_better_than_it_is() {
 async fn companions_are_forgotten_unless_they_hold_a_checkpoint() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
-    let day = 86_400;
+    let (hour, day) = (3_600, 86_400);
+    let left = async |key: &str| rig.run::<i64>(&format!("TTL {key}")).await;
+    // A day after the lease runs out at the earliest, and then at the next full hour.
+    let about_a_day = |left: i64| {
+        assert!((day + 55..=day + hour + 60).contains(&left), "{left}");
+    };
     let hold = granted(&*store, &claim("a", "me")).await.hold;
-    let left = rig.run::<i64>("TTL tenure:{a}").await;
-    assert!((day + 55..=day + 60).contains(&left), "{left}");
+    about_a_day(left("tenure:{a}").await);
+    assert_eq!(rig.run::<i64>("EXPIRETIME tenure:{a}").await % hour, 0);
+    // A term that lasts into another hour takes it along.
+    let for_two_hours = async |hold: &Hold| {
+        let ttl = Duration::from_secs(7_200);
+        let answers = store.renew(std::slice::from_ref(hold), ttl).await.unwrap();
+        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_held()));
+    };
+    for_two_hours(&hold).await;
+    let later = left("tenure:{a}").await;
+    assert!((day + 2 * hour - 5..=day + 3 * hour).contains(&later), "{later}");
+    assert!(renew(&*store, &hold).await.unwrap().is_held());
+    about_a_day(left("tenure:{a}").await);
     let note = Checkpoint::new("row 1").unwrap();
     assert!(store.save(&hold, 1, &note).await.unwrap().is_held());
-    assert_eq!(rig.run::<i64>("TTL tenure:{a}").await, -1);
+    assert_eq!(left("tenure:{a}").await, -1);
+    for_two_hours(&hold).await;
+    assert_eq!(left("tenure:{a}").await, -1, "also into another hour");
     assert!(renew(&*store, &hold).await.unwrap().is_held());
     release(&*store, &hold).await;
-    assert_eq!(rig.run::<i64>("TTL tenure:{a}").await, -1, "a checkpoint stays");
+    assert_eq!(left("tenure:{a}").await, -1, "a checkpoint stays");
     let hold = granted(&*store, &claim("b", "me")).await.hold;
     release(&*store, &hold).await;
-    let left = rig.run::<i64>("TTL tenure:{b}").await;
-    assert!((day - 5..=day).contains(&left), "{left}");
+    about_a_day(left("tenure:{b}").await);
     // Forgotten names are passed over.
     rig.run::<()>("DEL tenure:{b}").await;
     assert_eq!(store.observe(&Scope::Prefix(String::new())).await.unwrap().len(), 1);

@@ -9,11 +9,14 @@
 //! - Every verb is one script, so it is atomic, and one round trip for up to a thousand names.
 //!   The server's clock judges expiry and mints tokens.
 //! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking
-//!   only; acquire and every renewal put a name back, and names whose lease is forgotten are passed
-//!   over.
+//!   only; acquire puts a name in it, renewals put those back that are missing (of a hundred or more
+//!   at once, one in 17 is looked for, and all are put back if one was missing), and names whose
+//!   lease is forgotten are passed over.
 //! - acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease runs out.
-//! - A companion is forgotten a day after its lease was last anybody's, unless it holds a
-//!   checkpoint.
+//! - A companion is forgotten a day after the last term of its lease was to end, at the next full
+//!   hour, unless it holds a checkpoint. So a renewal seldom has to move that.
+//! - A renewal and a release read of the companion what they compare, and the rest only to say why
+//!   not.
 //!
 //! # What Redis can forget, and what we do about it
 //! The companion says when its visible key was to expire. One that is gone before was deleted or
@@ -107,14 +110,15 @@ impl RedisStore {
 
     fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
         let mut call = Call::new(&script::ACQUIRE);
-        let window = self.settings().quarantine.map(millis).unwrap_or_default();
-        call.key(INDEX_KEY).key(SERVER_KEY).argument(&self.prefix).argument(window);
+        let window = self.settings().quarantine.map(|window| millis(window).to_string());
+        call.key(INDEX_KEY).key(SERVER_KEY).argument(&self.prefix);
+        call.argument(window.unwrap_or_default());
         call.argument(if link.durable { "1" } else { "0" });
         for claim in claims {
             call.lease(&claim.name)
                 .argument(claim.candidate.as_str())
-                .argument(claim.nonce.to_string())
-                .argument(millis(claim.ttl))
+                .shown(claim.nonce)
+                .shown(millis(claim.ttl))
                 .argument(claim.note.as_str());
         }
         call
@@ -128,7 +132,7 @@ impl RedisStore {
         let to = [b"[", prefix.as_bytes(), b"\xff"].concat();
         loop {
             let mut call = Call::new(&script::INDEX);
-            call.key(INDEX_KEY).argument(&from).argument(&to).argument((10 * BATCH).to_string());
+            call.key(INDEX_KEY).argument(&from).argument(&to).shown(10 * BATCH);
             let (state, page) = call.send(link).await?.names();
             if state == "corrupt" {
                 return Err(Error::corrupt(format!(
@@ -147,15 +151,12 @@ impl RedisStore {
 }
 
 fn hold_arguments(call: &mut Call, hold: &Hold) {
-    call.lease(&hold.name)
-        .argument(hold.candidate.as_str())
-        .argument(hold.nonce.to_string())
-        .argument(hold.token.to_string());
+    call.lease(&hold.name).argument(hold.candidate.as_str()).shown(hold.nonce).shown(hold.token);
 }
 
 fn renew_call(holds: &[Hold], ttl: Duration) -> Call {
     let mut call = Call::new(&script::RENEW);
-    call.key(INDEX_KEY).argument(millis(ttl));
+    call.key(INDEX_KEY).shown(millis(ttl));
     for hold in holds {
         hold_arguments(&mut call, hold);
     }
@@ -229,7 +230,7 @@ impl Store for RedisStore {
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
         let mut call = Call::new(&script::SAVE);
         hold_arguments(&mut call, hold);
-        call.argument(number.to_string()).argument(checkpoint.as_bytes());
+        call.shown(number).argument(checkpoint.as_bytes());
         let link = self.connector.link().await?;
         call.send(&link).await?.saved(&hold.name, number)
     }

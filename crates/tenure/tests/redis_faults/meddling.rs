@@ -130,3 +130,96 @@ pub(crate) async fn a_broken_index_stands_in_nobodys_way() {
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
     assert_eq!(store.observe(&all).await.unwrap().len(), 1, "a renewal puts it back");
 }
+
+/// Few names of many are looked for in the index with each renewal, so that is what has to show.
+pub(crate) async fn a_lost_index_is_whole_after_one_round_of_renewals() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let hold_all = async |kind: &str| {
+        let claims: Vec<_> = (0..2_500).map(|i| claim(&format!("{kind}:{i}"), "me")).collect();
+        let grants = store.acquire(&claims).await.unwrap().into_iter();
+        grants.map(|grant| grant.unwrap().held().unwrap().hold).collect::<Vec<_>>()
+    };
+    let renew_all = async |holds: &[tenure::Hold]| {
+        let answers = store.renew(holds, TTL).await.unwrap();
+        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_held()));
+    };
+    let indexed =
+        async |kind: &str| store.observe(&Scope::Prefix(format!("{kind}:"))).await.unwrap().len();
+    let old = hold_all("old").await;
+    rig.run::<()>("DEL tenure:index").await;
+    renew_all(&old).await;
+    assert_eq!(indexed("old").await, 2_500);
+    // Others have been written to it since.
+    rig.run::<()>("DEL tenure:index").await;
+    let new = hold_all("new").await;
+    assert_eq!((indexed("old").await, indexed("new").await), (0, 2_500));
+    renew_all(&old).await;
+    assert_eq!(indexed("old").await, 2_500);
+    // Half of it is missing, and who shares a call with whom is new.
+    rig.run::<()>("DEL tenure:index").await;
+    renew_all(&new).await;
+    let mixed: Vec<_> = old.iter().zip(&new).flat_map(|(a, b)| [a.clone(), b.clone()]).collect();
+    renew_all(&mixed).await;
+    assert_eq!(indexed("old").await, 2_500);
+    // A single name is looked for in its turn.
+    rig.run::<i64>("ZREM tenure:index old:1234").await;
+    let mut rounds = 0;
+    while indexed("old").await < 2_500 {
+        renew_all(&old).await;
+        rounds += 1;
+        assert!(rounds < 500, "one in 17 is looked for each time");
+    }
+}
+
+/// What a renewal and a release compare is read without the rest, and must not answer differently.
+pub(crate) async fn a_hold_is_compared_in_every_part() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let grant = granted(&*store, &claim("a", "me")).await;
+    let stolen = |change: fn(&mut tenure::Hold)| {
+        let mut hold = grant.hold.clone();
+        change(&mut hold);
+        hold
+    };
+    for hold in [
+        stolen(|hold| hold.candidate = tenure::CandidateId::new("you").unwrap()),
+        stolen(|hold| hold.nonce = tenure::Nonce::random()),
+        stolen(|hold| hold.token = tenure::Token::new(7).unwrap()),
+    ] {
+        let lease = taken(renew(&*store, &hold).await);
+        assert_eq!(lease.holder.unwrap().nonce, Some(grant.hold.nonce));
+        release(&*store, &hold).await;
+        assert_eq!(rig.run::<i64>("EXISTS a").await, 1);
+    }
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    // The same where the companion is too large for its compact form, and every field is measured.
+    let long = "x".repeat(400);
+    rig.run::<i64>(&format!("HSET tenure:{{a}} note {long}")).await;
+    assert_eq!(rig.run::<String>("OBJECT ENCODING tenure:{a}").await, "hashtable");
+    assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
+    for (number, meddle) in [
+        "HSET KEY v 2",
+        "HSET KEY until 0x10",
+        "HSET KEY token 01",
+        "HDEL KEY until",
+        "HDEL KEY nonce",
+        "HSET KEY nonce HUGE",
+        "HSET KEY until HUGE",
+        "RENAME other KEY",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let hold = granted(&*store, &claim(&format!("k{number}"), "me")).await.hold;
+        rig.run::<i64>("RPUSH other 1").await;
+        let key = format!("tenure:{{k{number}}}");
+        let meddle = meddle.replace("KEY", &key).replace("HUGE", &"9".repeat(1 << 20));
+        rig.run::<redis::Value>(&meddle).await;
+        let error = renew(&*store, &hold).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{}", &meddle[..20]);
+        let answer = store.release(&[hold.clone().into()]).await.unwrap().remove(0);
+        assert_eq!(answer.unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(rig.run::<i64>(&format!("EXISTS k{number}")).await, 1);
+    }
+}

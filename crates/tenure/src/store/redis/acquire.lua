@@ -1,8 +1,8 @@
 -- KEYS: the index, what is known of the server, then NAME and companion of each claim.
 -- ARGV: channel prefix, quarantine in ms ('' is three TTLs), '1' if the server fsyncs every write;
 --       then candidate, nonce, TTL in ms and note of each claim.
--- Answers {clock, item...}; an item is {'held', token, origin, before, quarantine, checkpoint}, a
--- lease, or corrupt.
+-- Answers {clock, item...}; an item is a lease, or corrupt, or of a grant a line each of held, token,
+-- origin, before and quarantine, and beside it the checkpoint.
 
 local PREFIX, WINDOW, DURABLE = ARGV[1], ARGV[2], ARGV[3] == '1'
 
@@ -63,8 +63,10 @@ local function quarantine(quiet, ttl)
 end
 
 local function held(record, before, quiet, ttl)
-  local token, origin = text(record.token), text(record.origin)
-  return { 'held', token, origin, before, quarantine(quiet, ttl), record.checkpoint }
+  local lines = {
+    'held', text(record.token), text(record.origin), before, quarantine(quiet, ttl)
+  }
+  return { table.concat(lines, '\n'), record.checkpoint }, true
 end
 
 local function grant(found, candidate, nonce, ttl, note)
@@ -72,21 +74,19 @@ local function grant(found, candidate, nonce, ttl, note)
   local last = found.record
     or { token = 0, quiet = 0, checkpoint = false, chain = chain, before = '' }
   local token = mint(last.token)
-  if not token then return { 'corrupt', OUT_OF_TOKENS } end
+  if not token then return corrupt(OUT_OF_TOKENS) end
   local origin, before, quiet = last.origin or token, ending(last), last.quiet
   local vanished = last.term and now < last.ends
   if vanished then quiet = math.max(quiet, last.ends) end
   -- Where the chain is broken the record begins anew, so that waiters see it and hold back.
   if vanished or last.chain ~= chain then origin, before = token, '' end
   local ends = ends_after(ttl)
+  -- What a renewal reads and writes comes first: the server searches a small hash from its front.
   redis.call('HSET', found.key,
-    'v', '1', 'origin', text(origin), 'token', text(token), 'chain', chain, 'quiet', text(quiet),
-    'candidate', candidate, 'nonce', nonce, 'ttl', text(ttl), 'until', text(ends),
+    'v', '1', 'candidate', candidate, 'nonce', nonce, 'token', text(token), 'until', text(ends),
+    'ttl', text(ttl), 'origin', text(origin), 'chain', chain, 'quiet', text(quiet),
     'since', text(now), 'saved', '', 'before', before, 'next', '', 'note', note)
-  -- PX first, so that the key ends by itself even if we may not do the next step; then to the very
-  -- millisecond.
-  redis.call('SET', found.name, candidate, 'PX', text(ttl))
-  redis.call('PEXPIREAT', found.name, text(ends))
+  redis.call('SET', found.name, candidate, 'PXAT', text(ends))
   keep(found.key, last.checkpoint, ends)
   -- A hint: that nobody may be told is no reason not to grant.
   redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token) .. ' ' .. candidate)
@@ -95,7 +95,7 @@ end
 
 local function claim(name, key, candidate, nonce, ttl, note)
   local found, why = look(name, key)
-  if not found then return { 'corrupt', why } end
+  if not found then return corrupt(why) end
   local record = found.record
   if found.live and record.candidate == candidate and record.nonce == nonce then
     -- The reply to an earlier try was lost: the same answer again, extended.
@@ -109,17 +109,13 @@ local function claim(name, key, candidate, nonce, ttl, note)
   return grant(found, candidate, nonce, ttl, note)
 end
 
-local answers, indexed = { text(now_micros) }, {}
+local answers, held_names = { text(now_micros) }, {}
 for i = 1, #KEYS / 2 - 1 do
   local a = 4 * i
   local name, ttl = KEYS[2 * i + 1], tonumber(ARGV[a + 2])
-  local answer = claim(name, KEYS[2 * i + 2], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3])
-  if answer[1] == 'held' then
-    indexed[#indexed + 1] = '0'
-    indexed[#indexed + 1] = name
-  end
-  answers[#answers + 1] = answer
+  local answer, is_held = claim(name, KEYS[2 * i + 2], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3])
+  if is_held then held_names[#held_names + 1] = name end
+  answers[i + 1] = answer
 end
--- For looking only, so a broken index stands in nobody's way.
-if #indexed > 0 then redis.pcall('ZADD', KEYS[1], unpack(indexed)) end
+if #held_names > 0 then index(KEYS[1], held_names, 1, 1) end
 return answers

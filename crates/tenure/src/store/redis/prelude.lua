@@ -2,20 +2,36 @@
 --
 -- A lease is two keys: NAME, a string that everybody knows how to read, and its companion
 -- tenure:{NAME}, a hash with the rest. Scripts touch the keys they are given and no others. One
--- item that cannot be read is answered with {'corrupt', why} and left alone; it never spoils the
+-- item that cannot be read is answered with corrupt(why) and left alone; it never spoils the
 -- items beside it, so reads are checked before anything is written. Numbers leave a script as
--- text(n) and by no other way: Lua's own conversions round tokens.
+-- text(n) and by no other way, to a command or to us: Lua's own conversions round tokens, and are
+-- slow.
 
 -- Redis 6 with lua-replicate-commands off would refuse to write after TIME.
 if redis.replicate_commands then redis.replicate_commands() end
 
 local TOKEN_END = 9007199254740992 -- 2^53
-local DAY = 86400000
+local HOUR = 3600000
+local DAY = 24 * HOUR
 local FIELDS = {
   'v', 'origin', 'token', 'chain', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
   'before', 'next', 'note', 'checkpoint'
 }
 local LIMITS = { 8, 16, 16, 40, 16, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
+
+-- The items of a batch say mostly the same in most of their fields: what was worked out for one
+-- does for all.
+local function once(work)
+  local known = {}
+  return function(about)
+    local answer = known[about]
+    if answer == nil then
+      answer = work(about) or false
+      known[about] = answer
+    end
+    return answer
+  end
+end
 
 local clock = redis.call('TIME')
 local now_micros = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -27,29 +43,33 @@ local function ends_after(ttl)
   return math.ceil(now_micros / 1000) + ttl
 end
 
-local function text(number)
+local text = once(function(number)
   return string.format('%.0f', number)
-end
+end)
 
--- A canonical decimal below 2^53, or nil.
-local function number(digits)
+-- A canonical decimal below 2^53, or false.
+local number = once(function(digits)
   if #digits > 16 or not string.find(digits, '^%d+$') or string.find(digits, '^0%d') then
-    return nil
+    return false
   end
   local value = tonumber(digits)
-  return value < TOKEN_END and value or nil
-end
+  return value < TOKEN_END and value
+end)
 
 local function is_token(value)
-  return value ~= nil and value > 0
+  return value and value > 0
 end
 
-local function is_id(id)
+local is_id = once(function(id)
   return id == '' or string.find(id, '^[%w%._:/%-]+$') ~= nil
-end
+end)
+
+local is_hex = once(function(digits)
+  return not string.find(digits, '[^0-9a-f]')
+end)
 
 -- UTF-8 without control characters, as Note::new takes it.
-local function is_note(note)
+local is_note = once(function(note)
   if not string.find(note, '[^\32-\126]') then return true end
   local at = 1
   while at <= #note do
@@ -78,7 +98,7 @@ local function is_note(note)
     at = at + more + 1
   end
   return true
-end
+end)
 
 -- What a command says, or nil if the key is of another type. Any other error ends the script with
 -- its own code.
@@ -115,35 +135,49 @@ local function wrong(field, what)
   return 'the field ' .. field .. ' of its companion key is ' .. what
 end
 
--- The fields of a companion; false if there is none; nil and why if somebody else made it. Nothing
+-- These fields of a companion; false if there is none; nil and why if somebody else made it. Nothing
 -- large is read: a hash in its compact encoding holds nothing large, of any other every field is
 -- measured first.
-local function fields(key)
+local function small(key, fields, limits)
   local encoding = redis.pcall('OBJECT', 'ENCODING', key)
   if encoding == false then return false end
   if encoding ~= 'listpack' and encoding ~= 'ziplist' then
-    for i, field in ipairs(FIELDS) do
+    for i, field in ipairs(fields) do
       local length = read('HSTRLEN', key, field)
       if not length then return nil, 'its companion key is not a hash' end
-      if length > LIMITS[i] then return nil, wrong(field, 'too long') end
+      if length > limits[i] then return nil, wrong(field, 'too long') end
     end
   end
-  local raw = read('HMGET', key, unpack(FIELDS))
+  local raw = read('HMGET', key, unpack(fields))
   if not raw then return nil, 'its companion key is not a hash' end
-  local found = 0
-  for i, field in ipairs(FIELDS) do
-    if raw[i] then
-      found = found + 1
-      if #raw[i] > LIMITS[i] then return nil, wrong(field, 'too long') end
+  return raw
+end
+
+-- All its fields.
+local function fields(key)
+  local raw, why = small(key, FIELDS, LIMITS)
+  if not raw then return raw, why end
+  local found, missing = false, nil
+  for i = 1, #FIELDS do
+    local value = raw[i]
+    if value then
+      found = true
+      if #value > LIMITS[i] then return nil, wrong(FIELDS[i], 'too long') end
+    elseif i < #FIELDS then
+      missing = missing or FIELDS[i]
     end
   end
   -- Where we may not ask for the encoding, this is how a companion that is not there looks.
-  if found == 0 and redis.call('EXISTS', key) == 0 then return false end
-  for i = 1, #FIELDS - 1 do
-    if not raw[i] then return nil, wrong(FIELDS[i], 'missing') end
-  end
+  if not found and redis.call('EXISTS', key) == 0 then return false end
+  if missing then return nil, wrong(missing, 'missing') end
   return raw
 end
+
+local is_ending = once(function(before)
+  local kind, which = string.match(before, '^(%l+) (%d+)$')
+  return before == ''
+    or ((kind == 'released' or kind == 'expired') and is_token(number(which)))
+end)
 
 -- The companion as a table; false and nil as above.
 local function companion(key)
@@ -156,9 +190,6 @@ local function companion(key)
     ttl = number(raw[8]), ends = number(raw[9]), since = number(raw[10]),
     saved = raw[11], before = raw[12], next = raw[13], note = raw[14], checkpoint = raw[15]
   }
-  local kind, which = string.match(record.before, '^(%l+) (%d+)$')
-  local before = record.before == ''
-    or ((kind == 'released' or kind == 'expired') and is_token(number(which)))
   local saved = record.saved == ''
     or (string.find(record.saved, '^%d+$') and not string.find(record.saved, '^0%d'))
   local nonce = record.nonce == ''
@@ -167,30 +198,33 @@ local function companion(key)
     return nil, 'its companion key holds no token below 2^53'
   end
   if not (record.quiet and record.ttl and record.ends and record.since
-      and before and saved and nonce and is_id(record.candidate) and is_id(record.next)
-      and is_note(record.note)
-      and not string.find(record.chain, '[^0-9a-f]')) then
+      and is_ending(record.before) and saved and nonce
+      and is_id(record.candidate) and is_id(record.next)
+      and is_note(record.note) and is_hex(record.chain)) then
     return nil, 'its companion key is not as we write it'
   end
   record.term = record.candidate ~= ''
   return record
 end
 
--- What lies under a name; nil and why if it is not ours to touch. visible  the visible key is
--- there, whoever set it ours     it is the one that belongs to the companion's term: same value,
--- and expiring when we made it expire live     and that term has not run out
+-- What lies under a name; nil and why if it is not ours to touch.
+--   visible  the visible key is there, whoever set it
+--   ours     it is the one that belongs to the companion's term: same value, and expiring when we
+--            made it expire
+--   live     and that term has not run out
 local function look(name, key)
-  local value = read('GETRANGE', name, 0, 256)
+  local earliest, latest = expiry(name)
+  local visible = earliest ~= -2
+  local value = not visible and '' or read('GETRANGE', name, '0', '256')
   if not value then return nil, 'its key is not a string' end
   local record, why = companion(key)
   if record == nil then return nil, why end
-  local found = { name = name, key = key, value = value, record = record }
-  found.earliest, found.latest = expiry(name)
-  found.visible = found.earliest ~= -2
-  found.ours = found.visible and record and record.term and value == record.candidate
-    and found.earliest <= record.ends and record.ends <= found.latest
-  found.live = found.ours and now < record.ends
-  return found
+  local ours = visible and record and record.term and value == record.candidate
+    and earliest <= record.ends and record.ends <= latest
+  return {
+    name = name, key = key, value = value, record = record, earliest = earliest,
+    visible = visible, ours = ours, live = ours and now < record.ends
+  }
 end
 
 -- Whether the caller's hold is the live term.
@@ -200,6 +234,21 @@ local function holds(found, candidate, nonce, token)
     and text(record.token) == token
 end
 
+-- The same without reading the rest: when the live term that the caller holds runs out, or nil.
+-- Whoever gets nil looks, and learns why.
+local PROOF, PROOF_LIMITS = { 'v', 'candidate', 'nonce', 'token', 'until' }, { 8, 100, 32, 16, 16 }
+local function held_until(name, key, candidate, nonce, token)
+  if redis.pcall('GETRANGE', name, '0', '256') ~= candidate then return nil end
+  local raw = small(key, PROOF, PROOF_LIMITS)
+  if not raw or raw[1] ~= '1' or raw[2] ~= candidate or raw[3] ~= nonce or raw[4] ~= token then
+    return nil
+  end
+  local ends = raw[5] and number(raw[5])
+  if not ends or ends <= now then return nil end
+  local earliest, latest = expiry(name)
+  return earliest <= ends and ends <= latest and ends or nil
+end
+
 -- How the last term of a free lease ended.
 local function ending(record)
   if not record.term then return record.before end
@@ -207,29 +256,37 @@ local function ending(record)
   return '' -- somebody deleted the visible key before its time
 end
 
--- A lease as Rust reads it: tag, kind, id, nonce, token, ttl, left, since, note, next, origin,
--- before, checkpoint.
+-- A lease as Rust reads it: a line each of tag, kind, nonce, token, ttl, left, since, note, next,
+-- origin, before and id, and beside it the checkpoint. A stranger's id may be anything, so it comes
+-- last; of the others none can hold the end of a line.
 local function lease(tag, found)
   local record = found.record
   local token = record and text(record.token) or ''
   if found.visible and not found.ours then
     local left = found.earliest == -1 and DAY or math.max(found.earliest - now, 0)
     left = text(left * 1000)
-    return { tag, 'stranger', found.value, '', token, left, left, '', '', '', '', '', false }
+    local lines = { tag, 'stranger', '', token, left, left, '', '', '', '', '', found.value }
+    return { table.concat(lines, '\n'), false }
   end
-  if not record then return { tag, 'none' } end
+  if not record then return { tag .. '\nnone' } end
   local origin = text(record.origin)
-  if not found.live then
-    return {
-      tag, 'free', '', '', token, '0', '0', '', '', record.next, origin, ending(record),
-      record.checkpoint
+  local lines
+  if found.live then
+    local left = math.min(record.ends * 1000 - now_micros, record.ttl * 1000)
+    lines = {
+      tag, 'held', record.nonce, token, text(record.ttl * 1000), text(left), text(record.since),
+      record.note, record.next, origin, record.before, record.candidate
+    }
+  else
+    lines = {
+      tag, 'free', '', token, '0', '0', '', '', record.next, origin, ending(record), ''
     }
   end
-  return {
-    tag, 'held', record.candidate, record.nonce, token, text(record.ttl * 1000),
-    text(math.min(record.ends * 1000 - now_micros, record.ttl * 1000)), text(record.since), record.note, record.next, origin,
-    record.before, record.checkpoint
-  }
+  return { table.concat(lines, '\n'), record.checkpoint }
+end
+
+local function corrupt(why)
+  return { 'corrupt\n' .. why }
 end
 
 -- The next token, or nil when they have run out.
@@ -238,14 +295,29 @@ local function mint(last)
   return token < TOKEN_END and token or nil
 end
 
--- A companion with a checkpoint stays for ever; another is forgotten a day after the lease was last
--- anybody's.
+-- A companion with a checkpoint stays for ever; another is forgotten a day after its lease has run
+-- out, at a full hour: so that most renewals need not say it again.
+local function forgotten_at(ends)
+  return math.ceil(ends / HOUR) * HOUR + DAY
+end
+
 local function keep(key, checkpoint, ends)
   if checkpoint then
     redis.call('PERSIST', key)
   else
-    redis.call('PEXPIREAT', key, text(ends + DAY))
+    redis.call('PEXPIREAT', key, text(forgotten_at(ends)))
   end
+end
+
+-- Puts names into the index: every `step`th. Says how many were not in it, or an error.
+local function index(key, names, from, step)
+  local members = {}
+  for i = from, #names, step do
+    members[#members + 1] = '0'
+    members[#members + 1] = names[i]
+  end
+  -- For looking only, so a broken index stands in nobody's way.
+  return redis.pcall('ZADD', key, unpack(members))
 end
 
 local OUT_OF_TOKENS = 'its token has reached 2^53 - 1 and cannot grow'

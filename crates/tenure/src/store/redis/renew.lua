@@ -1,25 +1,32 @@
 -- KEYS: the index, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and
--- token of each.
+-- token of each. Answers {clock, item...}; an item is 1 for what is held, or a lease, or corrupt.
 
-local ttl = tonumber(ARGV[1])
-local ends = ends_after(ttl)
-local answers, indexed = { text(now_micros) }, {}
+local ttl = ARGV[1]
+local ends = ends_after(tonumber(ttl))
+local ends_text, forgotten = text(ends), forgotten_at(ends)
+local answers, names = { text(now_micros) }, {}
 for i = 1, (#KEYS - 1) / 2 do
   local a, name, key = 3 * i - 1, KEYS[2 * i], KEYS[2 * i + 1]
-  local found, why = look(name, key)
-  if not found then
-    answers[i + 1] = { 'corrupt', why }
-  elseif holds(found, ARGV[a], ARGV[a + 1], ARGV[a + 2]) then
-    redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends))
-    redis.call('PEXPIREAT', name, text(ends))
-    keep(key, found.record.checkpoint, ends)
-    indexed[#indexed + 1] = '0'
-    indexed[#indexed + 1] = name
-    answers[i + 1] = { 'held' }
+  local before = held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  if before then
+    redis.call('HSET', key, 'ttl', ttl, 'until', ends_text)
+    redis.call('PEXPIREAT', name, ends_text)
+    if forgotten_at(before) ~= forgotten then
+      keep(key, redis.call('HMGET', key, 'checkpoint')[1], ends)
+    end
+    names[#names + 1] = name
+    answers[i + 1] = 1
   else
-    answers[i + 1] = lease('taken', found)
+    local found, why = look(name, key)
+    answers[i + 1] = found and lease('taken', found) or corrupt(why)
   end
 end
--- Again, so that an index that was lost is whole after one round of renewals.
-if #indexed > 0 then redis.pcall('ZADD', KEYS[1], unpack(indexed)) end
+-- Again, so that an index that was lost is whole after one round of renewals. Of many names one in
+-- 17 is tried, others each time, and all are written if one was missing. A prime, so that names in
+-- some order that repeats itself are not passed over together.
+if #names > 0 then
+  local step = #names < 100 and 1 or 17
+  local missing = index(KEYS[1], names, now_micros % step + 1, step)
+  if step > 1 and missing ~= 0 then index(KEYS[1], names, 1, 1) end
+end
 return answers

@@ -34,23 +34,33 @@ impl Reply {
         (self.head, self.items.filter_map(|value| text(value).ok()).collect())
     }
 
-    /// The next item, or why there is none to use.
-    fn item(&mut self, name: &Name) -> Result<Item> {
-        let Some(Value::Array(fields)) = self.items.next() else {
-            return Err(Error::unavailable(format!("Redis left out the answer about '{name}'")));
+    /// The next item, or why there is none to use. `None` is the short answer, yes.
+    fn item(&mut self, name: &Name) -> Result<Option<Item>> {
+        let mut fields = match self.items.next() {
+            Some(Value::Int(1)) => return Ok(None),
+            Some(Value::Array(fields)) => fields.into_iter(),
+            _ => {
+                let left_out = format!("Redis left out the answer about '{name}'");
+                return Err(Error::unavailable(left_out));
+            }
         };
-        let mut item = Item { fields: fields.into_iter(), tag: String::new() };
-        item.tag = item.text()?;
-        if item.tag == "corrupt" {
-            return Err(corrupt(name, &item.text()?));
+        let lines = bytes(fields.next().unwrap_or_default())?;
+        let mut item = Item::new(lines, fields.next().unwrap_or_default());
+        if item.is("corrupt") {
+            return Err(corrupt(name, &String::from_utf8_lossy(item.rest())));
         }
-        Ok(item)
+        Ok(Some(item))
+    }
+
+    /// The same where yes is no answer.
+    fn told(&mut self, name: &Name) -> Result<Item> {
+        self.item(name)?.ok_or_else(|| corrupt(name, &unreadable().to_string()))
     }
 
     pub(super) fn claimed(&mut self, claim: &Claim) -> Result<Answer<Grant>> {
         let clock = self.clock;
-        let mut item = self.item(&claim.name)?;
-        if item.tag != "held" {
+        let mut item = self.told(&claim.name)?;
+        if !item.is("held") {
             return Ok(Answer::Taken(Box::new(item.lease(&claim.name, clock)?)));
         }
         let read = |item: &mut Item| {
@@ -69,20 +79,18 @@ impl Reply {
 
     pub(super) fn kept(&mut self, name: &Name) -> Result<Answer> {
         let clock = self.clock;
-        let item = self.item(name)?;
-        match item.tag.as_str() {
-            "held" => Ok(Answer::Held(())),
-            _ => Ok(Answer::Taken(Box::new(item.lease(name, clock)?))),
+        match self.item(name)? {
+            None => Ok(Answer::Held(())),
+            Some(item) => Ok(Answer::Taken(Box::new(item.lease(name, clock)?))),
         }
     }
 
     pub(super) fn saved(&mut self, name: &Name, number: u64) -> Result<Answer> {
         let clock = self.clock;
-        let mut item = self.item(name)?;
-        match item.tag.as_str() {
-            "held" => Ok(Answer::Held(())),
-            "older" => Err(older_save(name, number, item.number()?)),
-            _ => Ok(Answer::Taken(Box::new(item.lease(name, clock)?))),
+        match self.item(name)? {
+            None => Ok(Answer::Held(())),
+            Some(mut item) if item.is("older") => Err(older_save(name, number, item.number()?)),
+            Some(item) => Ok(Answer::Taken(Box::new(item.lease(name, clock)?))),
         }
     }
 
@@ -92,11 +100,12 @@ impl Reply {
 
     pub(super) fn revoked(&mut self, name: &Name) -> Result<Lease> {
         let clock = self.clock;
-        let item = self.item(name)?;
-        if item.tag == "lease" {
-            return item.lease(name, clock);
-        }
+        let item = self.told(name)?;
+        let known = item.is("lease");
         let lease = item.lease(name, clock)?;
+        if known {
+            return Ok(lease);
+        }
         Err(Error::invalid(match lease.holder {
             None => format!("there is no lease '{name}' to revoke"),
             Some(_) => format!(
@@ -109,8 +118,7 @@ impl Reply {
     /// `None` where the name was never used.
     pub(super) fn observed(&mut self, name: &Name) -> Result<Option<Lease>> {
         let clock = self.clock;
-        let item = self.item(name)?;
-        let lease = item.lease(name, clock)?;
+        let lease = self.told(name)?.lease(name, clock)?;
         Ok((lease.holder.is_some() || lease.token.is_some()).then_some(lease))
     }
 }
@@ -123,59 +131,86 @@ fn corrupt(name: &Name, why: &str) -> Error {
     ))
 }
 
-/// One item, field by field.
+/// One item, line by line: the first is what it is.
 struct Item {
-    tag: String,
-    fields: std::vec::IntoIter<Value>,
+    lines: Vec<u8>,
+    /// How long the first is.
+    tag: usize,
+    /// How much of them was read.
+    read: usize,
+    checkpoint: Value,
 }
 
 impl Item {
-    fn lease(mut self, name: &Name, clock: Option<StoreTime>) -> Result<Lease> {
-        let kind = self.text()?;
-        if kind == "none" {
-            return Ok(never_seen(name));
-        }
-        self.fields(name, &kind, clock).map_err(|why| corrupt(name, &why.to_string()))
+    fn new(lines: Vec<u8>, checkpoint: Value) -> Self {
+        let mut item = Item { lines, tag: 0, read: 0, checkpoint };
+        item.tag = item.line().len();
+        item
     }
 
-    fn fields(&mut self, name: &Name, kind: &str, clock: Option<StoreTime>) -> Result<Lease> {
-        let mut id = self.bytes()?;
-        let nonce = self.optional(|text| Nonce::parse(text).ok_or(unreadable()))?;
-        id.truncate(STRANGER_MAX);
-        let id = String::from_utf8_lossy(&id).into_owned();
-        Ok(Lease {
+    fn is(&self, tag: &str) -> bool {
+        self.lines[..self.tag] == *tag.as_bytes()
+    }
+
+    fn lease(mut self, name: &Name, clock: Option<StoreTime>) -> Result<Lease> {
+        let held = match self.line() {
+            b"none" => return Ok(never_seen(name)),
+            kind => kind != b"free",
+        };
+        self.fields(name, held, clock).map_err(|why| corrupt(name, &why.to_string()))
+    }
+
+    fn fields(&mut self, name: &Name, held: bool, clock: Option<StoreTime>) -> Result<Lease> {
+        let nonce = self.optional(|text| Nonce::parse(text).ok_or_else(unreadable))?;
+        let mut lease = Lease {
             name: name.clone(),
-            holder: (kind != "free").then_some(Holder { id, nonce }),
-            token: self.optional(|text| Token::new(text.parse().map_err(|_| unreadable())?))?,
+            holder: None,
+            token: self.optional(token)?,
             ttl: Duration::from_micros(self.number()?),
             left: Duration::from_micros(self.number()?),
             since: self.optional(|text| text.parse().map_err(|_| unreadable()))?,
-            note: Note::new(&self.text()?)?,
+            note: Note::new(self.text()?)?,
             next: self.optional(CandidateId::new)?,
             lineage: self.lineage()?,
             checkpoint: self.checkpoint()?,
             store_time: clock,
-        })
+        };
+        if held {
+            let id = self.rest();
+            let id = String::from_utf8_lossy(&id[..id.len().min(STRANGER_MAX)]).into_owned();
+            lease.holder = Some(Holder { id, nonce });
+        }
+        Ok(lease)
     }
 
     fn lineage(&mut self) -> Result<Option<Lineage>> {
-        let origin = self.optional(|text| Token::new(text.parse().map_err(|_| unreadable())?))?;
+        let origin = self.optional(token)?;
         let before = self.ended()?;
         Ok(origin.map(|origin| Lineage { origin, before }))
     }
 
-    fn bytes(&mut self) -> Result<Vec<u8>> {
-        bytes(self.fields.next().unwrap_or_default())
+    /// What is left.
+    fn rest(&mut self) -> &[u8] {
+        let from = std::mem::replace(&mut self.read, self.lines.len());
+        &self.lines[from..]
     }
 
-    fn text(&mut self) -> Result<String> {
-        text(self.fields.next().unwrap_or_default())
+    /// The next line; an empty one when there is none left, which most do not take.
+    fn line(&mut self) -> &[u8] {
+        let rest = &self.lines[self.read..];
+        let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        self.read = (self.read + line.len() + 1).min(self.lines.len());
+        line
+    }
+
+    fn text(&mut self) -> Result<&str> {
+        std::str::from_utf8(self.line()).map_err(|_| unreadable())
     }
 
     /// A field that may be empty.
     fn optional<T>(&mut self, read: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {
         let text = self.text()?;
-        if text.is_empty() { Ok(None) } else { read(&text).map(Some) }
+        if text.is_empty() { Ok(None) } else { read(text).map(Some) }
     }
 
     fn number(&mut self) -> Result<u64> {
@@ -183,7 +218,7 @@ impl Item {
     }
 
     fn token(&mut self) -> Result<Token> {
-        Token::new(self.number()?)
+        token(self.text()?)
     }
 
     fn ended(&mut self) -> Result<Ended> {
@@ -191,8 +226,8 @@ impl Item {
         if ended.is_empty() {
             return Ok(Ended::Nothing);
         }
-        let (kind, token) = ended.split_once(' ').ok_or_else(unreadable)?;
-        let token = Token::new(token.parse().map_err(|_| unreadable())?)?;
+        let (kind, term) = ended.split_once(' ').ok_or_else(unreadable)?;
+        let token = token(term)?;
         match kind {
             "released" => Ok(Ended::Released(token)),
             "expired" => Ok(Ended::Expired(token)),
@@ -201,11 +236,15 @@ impl Item {
     }
 
     fn checkpoint(&mut self) -> Result<Option<Checkpoint>> {
-        match self.fields.next() {
-            Some(Value::Nil) => Ok(None),
-            value => Checkpoint::new(bytes(value.unwrap_or_default())?).map(Some),
+        match std::mem::take(&mut self.checkpoint) {
+            Value::Nil => Ok(None),
+            value => Checkpoint::new(bytes(value)?).map(Some),
         }
     }
+}
+
+fn token(text: &str) -> Result<Token> {
+    Token::new(text.parse().map_err(|_| unreadable())?)
 }
 
 fn unreadable() -> Error {

@@ -2,11 +2,11 @@
 
 local function revoke()
   local found, why = look(KEYS[1], KEYS[2])
-  if not found then return { 'corrupt', why } end
+  if not found then return corrupt(why) end
   local record = found.record
   if not record then return lease('none', found) end
   local token = mint(record.token)
-  if not token then return { 'corrupt', OUT_OF_TOKENS } end
+  if not token then return corrupt(OUT_OF_TOKENS) end
   if record.term and now < record.ends and ARGV[2] ~= 'now' then
     -- The visible key stays until its time has run out, and nobody has the nonce to renew it.
     redis.call('HSET', KEYS[2], 'token', text(token), 'nonce', '')

@@ -8,15 +8,15 @@ end
 
 local function save()
   local found, why = look(KEYS[1], KEYS[2])
-  if not found then return { 'corrupt', why } end
+  if not found then return corrupt(why) end
   if not holds(found, ARGV[1], ARGV[2], ARGV[3]) then return lease('taken', found) end
   local saved = found.record.saved
-  if saved ~= '' and older(ARGV[4], saved) then return { 'older', saved } end
+  if saved ~= '' and older(ARGV[4], saved) then return { 'older\n' .. saved } end
   if saved ~= ARGV[4] then
     redis.call('HSET', KEYS[2], 'saved', ARGV[4], 'checkpoint', ARGV[5])
     redis.call('PERSIST', KEYS[2])
   end
-  return { 'held' }
+  return 1
 end
 
 return { text(now_micros), save() }
