@@ -29,3 +29,15 @@ pub(crate) fn of(
         command.env("TENURE_TOKEN", token.to_string());
     }
 }
+
+/// The same for one shard of the fleet `name`.
+pub(crate) fn of_shard(
+    command: &mut Command,
+    name: &Name,
+    candidate: &CandidateId,
+    token: Token,
+    shard: &str,
+) {
+    of(command, name, candidate, Some(token));
+    command.env("TENURE_SHARD", shard);
+}

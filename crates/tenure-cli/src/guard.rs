@@ -16,6 +16,8 @@ mod family;
 mod fuse;
 mod giving_back;
 mod hook;
+#[allow(dead_code, reason = "for the members of a fleet")]
+mod many;
 mod oversee;
 mod program;
 mod tree;
@@ -34,12 +36,15 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, nice, pidfd_open, pidfd_send_signal, setsid,
 };
 use tenure::store::file::Locked;
-use tenure::{Clock, Error, Hold, Moment, Result};
+use tenure::{CandidateId, Clock, Error, Hold, Moment, Result};
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use child::run as run_child;
 pub(crate) use fuse::{Fuse, reserve};
 pub(crate) use hook::Hook;
+pub(crate) use many::run as run_many;
+#[allow(unused_imports, reason = "for the members of a fleet")]
+pub(crate) use many::{Duty, Keeper, Reports};
 pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
 pub(crate) use program::{check as check_program, refused};
 pub(crate) use tree::{Ended, Spared, Tree, adopt_orphans, end_orphans, reap_orphans};
@@ -47,12 +52,14 @@ pub(crate) use wire::{Line, Log, Order, Report, Setup, line};
 
 use giving_back::GivingBack;
 
+use crate::environment;
 use crate::exit::Exit;
 use crate::signals;
 
 /// The words by which we start ourselves as something else.
 pub(crate) const GUARD: &str = "guard";
 pub(crate) const CHILD: &str = "guard-child";
+pub(crate) const MANY: &str = "guard-many";
 
 /// Our own program, also when the file it came from has been replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
@@ -62,8 +69,12 @@ const DEATH_FOLLOWS: Duration = Duration::from_secs(1);
 
 /// `tenure guard [CMD ARG…]`, started by `tenure run`.
 pub(crate) fn run(command: &[OsString]) -> Exit {
+    stand_by(stand(command))
+}
+
+fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
     match crate::runtime().and_then(|runtime| {
-        let done = runtime.block_on(stand(command));
+        let done = runtime.block_on(watch);
         // A release that hangs in a file system must not keep us here.
         runtime.shutdown_background();
         done
@@ -76,28 +87,34 @@ pub(crate) fn run(command: &[OsString]) -> Exit {
     }
 }
 
-async fn stand(command: &[OsString]) -> Result<()> {
+/// What every guard does first. By how much it hurries, and the line to the leader.
+fn take_post() -> Result<(i32, Line)> {
     // Out of reach of the terminal: Ctrl-Z would stop us beside a command that runs on.
     let _ = setsid();
     let _ = rustix::thread::set_name(c"tenure-guard");
     let hurried = hurry();
     // Whoever ends a whole control group means the command; we see it end and report.
     signals::be_deaf()?;
+    adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
+    Ok((hurried, inherited_line()?))
+}
+
+async fn stand(command: &[OsString]) -> Result<()> {
+    let (hurried, line) = take_post()?;
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
-    let line = inherited_line()?;
     let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
         // The leader died before it could say what there is to guard.
         return Ok(());
     };
-    adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
-    let leader = Leader::of(&setup)?;
+    let leader = Leader::of(setup.leader)?;
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
     if command.is_empty() {
-        let giving_back = GivingBack::prepare(setup.store.clone(), hold);
-        let done =
-            Watch { ended: "", line, leader, setup, giving_back, deaths }.give_back(None).await;
+        let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
+        let done = Watch { ended: "", line, leader, setup, hold, giving_back, deaths }
+            .give_back(None)
+            .await;
         drop(live);
         return done;
     }
@@ -106,7 +123,9 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let started = match fuse.due(Clock::boot().now()) {
         // We or the leader did not run for a while.
         Some(_) => Err(io::Error::other("the term is over already")),
-        None => start(command, stdin, live.as_ref(), &hold, hurried),
+        None => start(command, stdin, live.as_ref(), hurried, |command| {
+            environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
+        }),
     };
     let main = match started {
         Ok(main) => main,
@@ -116,10 +135,10 @@ async fn stand(command: &[OsString]) -> Result<()> {
         }
     };
     // Only now: the command does not wait for the store.
-    let giving_back = GivingBack::prepare(setup.store.clone(), hold);
-    let done = Watch { ended: "ended the command and ", line, leader, setup, giving_back, deaths }
-        .keep(main, fuse)
-        .await;
+    let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
+    let ended = "ended the command and ";
+    let watch = Watch { ended, line, leader, setup, hold, giving_back, deaths };
+    let done = watch.keep(main, fuse).await;
     // Until now the lease is not free by the leader's death alone.
     drop(live);
     done
@@ -131,6 +150,7 @@ struct Watch {
     line: Line,
     leader: Leader,
     setup: Setup,
+    hold: Hold,
     giving_back: GivingBack,
     deaths: tokio::signal::unix::Signal,
 }
@@ -174,10 +194,10 @@ impl Watch {
         };
         // What a leader that lives does itself.
         if let Some(on_lose) = &self.setup.on_lose {
-            let hold = self.giving_back.hold();
+            let hold = &self.hold;
             Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
         }
-        let mut given = self.giving_back.give().await;
+        let mut given = self.give().await;
         let in_the_way = given.as_ref().err().and_then(stuck_in_the_way);
         if !dead {
             what = "the leader's process is frozen";
@@ -188,34 +208,43 @@ impl Watch {
             // death costs nothing but a restart.
             self.leader.kill();
             self.leader.death().await;
-            given = self.giving_back.give().await;
+            given = self.give().await;
         }
         self.say(what, given.as_ref().err());
         Ok(())
     }
 
+    async fn give(&mut self) -> Result<()> {
+        self.giving_back.give(vec![self.hold.clone()]).await.map_err(|kept| kept.why)
+    }
+
     fn say(&self, what: &str, failed: Option<&Error>) {
-        let candidate = &self.giving_back.hold().candidate;
         let then = match failed {
             None => "released the lease".to_owned(),
             Some(error) => {
                 format!("could not release the lease, which runs out by itself: {error}")
             }
         };
-        let text = format!("[{candidate}] {what}: {}{then}", self.ended);
-        match self.setup.log {
-            Log::Silent => {}
-            Log::Text => eprintln!("tenure: {text}"),
-            Log::Json => {
-                let line = serde_json::json!({
-                    "timestamp": crate::time::now(),
-                    "level": "WARN",
-                    "message": text,
-                    "candidate": candidate.as_str(),
-                    "event": "guard",
-                });
-                eprintln!("{line}");
-            }
+        let text = format!("{what}: {}{then}", self.ended);
+        say(self.setup.log, &self.hold.candidate, &text);
+    }
+}
+
+/// One line of log. Nobody else writes the guard's.
+fn say(log: Log, candidate: &CandidateId, text: &str) {
+    let text = format!("[{candidate}] {text}");
+    match log {
+        Log::Silent => {}
+        Log::Text => eprintln!("tenure: {text}"),
+        Log::Json => {
+            let line = serde_json::json!({
+                "timestamp": crate::time::now(),
+                "level": "WARN",
+                "message": text,
+                "candidate": candidate.as_str(),
+                "event": "guard",
+            });
+            eprintln!("{line}");
         }
     }
 }
@@ -227,13 +256,13 @@ fn hurry() -> i32 {
     before.unwrap_or(0) - after.or(before).unwrap_or(0)
 }
 
-/// Starts the command in a group of its own, by way of [`child`].
+/// Starts a command in a group of its own, by way of [`child`].
 fn start(
     command: &[OsString],
     stdin: Option<OwnedFd>,
     live: Option<&OwnedFd>,
-    hold: &Hold,
     hurried: i32,
+    environment: impl FnOnce(&mut Command),
 ) -> io::Result<Pid> {
     if let Some(live) = live {
         // The lease is not free by our death as long as anything of the command has this open.
@@ -241,13 +270,12 @@ fn start(
     }
     let mut start = Command::new(OURSELVES);
     start.arg0("tenure").arg(CHILD).arg(format!("{}:{hurried}", std::process::id())).args(command);
-    crate::environment::of(&mut start, &hold.name, &hold.candidate, Some(hold.token));
-    let child =
-        start.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).process_group(0).spawn()?;
+    environment(&mut start);
+    let child = start.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).process_group(0).spawn();
     if let Some(live) = live {
         fcntl_setfd(live.as_fd(), FdFlags::CLOEXEC)?;
     }
-    i32::try_from(child.id())
+    i32::try_from(child?.id())
         .ok()
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other("the command has no process number"))
@@ -257,9 +285,9 @@ fn start(
 struct Leader(AsyncFd<OwnedFd>);
 
 impl Leader {
-    fn of(setup: &Setup) -> Result<Leader> {
+    fn of(pid: i32) -> Result<Leader> {
         let gone = || Error::unavailable("the leader died before the guard could see it");
-        let pid = Pid::from_raw(setup.leader).ok_or_else(gone)?;
+        let pid = Pid::from_raw(pid).ok_or_else(gone)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
         // Asked after: as long as it is our parent, nobody else has its number.
         if getppid() != Some(pid) {

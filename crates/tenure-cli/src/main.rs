@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match words.split_first() {
         Some((word, rest)) if word == guard::GUARD => return guard::run(rest).into(),
+        Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
         _ => {}
     }

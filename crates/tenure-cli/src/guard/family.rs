@@ -14,11 +14,39 @@ fn numbers() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn parent(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// One process, as it was when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    /// When it was started: with its number it is this one and no other.
+    pub(super) started: u64,
+}
+
+fn look_at(pid: i32) -> Option<Process> {
+    // The name of the program need not be text.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    read(pid, &String::from_utf8_lossy(&stat))
+}
+
+fn read(pid: i32, stat: &str) -> Option<Process> {
     // The name of the program is in parentheses, and may itself contain some.
     let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(1)?.parse().ok()
+    let mut words = rest.split(' ').skip(1);
+    let [parent, group, session] = [words.next()?, words.next()?, words.next()?];
+    Some(Process {
+        pid,
+        parent: parent.parse().ok()?,
+        group: group.parse().ok()?,
+        session: session.parse().ok()?,
+        started: words.nth(15)?.parse().ok()?,
+    })
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    Some(look_at(pid)?.parent)
 }
 
 /// The children of this process, reaped or not.
@@ -48,36 +76,68 @@ fn listed() -> Option<Vec<Pid>> {
     Some(pids)
 }
 
-/// Kills everybody who descends from us, but for those that are `spared` and their families: all of them in one go, because
-/// on a busy machine it takes its time until each layer has died and the next is ours.
-pub(super) fn kill(spared: &[Pid]) {
+/// Shows everybody who descends from us, parents before their children, but for those that are `spared` and their families.
+/// `seen` gets each one together with the numbers of all that were found so far, ours among them. Whether `/proc` shows
+/// processes at all.
+pub(super) fn walk(
+    spared: impl Fn(i32) -> bool,
+    mut seen: impl FnMut(&Process, &BTreeSet<i32>),
+) -> bool {
     let me = me();
     let mut everybody = numbers();
+    let shown = everybody.contains(&me);
     // Whoever was forked after us has a greater number, until they begin anew; and parents come before their children.
     everybody.sort_unstable_by_key(|pid| (*pid < me, *pid));
     let mut ours = BTreeSet::from([me]);
-    for pid in everybody {
-        let spared = spared.iter().any(|spared| spared.as_raw_nonzero().get() == pid);
-        if !spared && parent(pid).is_some_and(|parent| ours.contains(&parent)) {
-            ours.insert(pid);
-            kill_if_child_of(&ours, pid);
+    let mut is_ours = |process: &Process| {
+        let is_ours = ours.contains(&process.parent);
+        if is_ours {
+            ours.insert(process.pid);
+            seen(process, &ours);
+        }
+        is_ours
+    };
+    let mut others = Vec::new();
+    for pid in everybody.into_iter().filter(|pid| *pid != me && !spared(*pid)) {
+        others.extend(look_at(pid).filter(|process| !is_ours(process)));
+    }
+    // Numbers begin anew, and then a child comes before its parent.
+    loop {
+        let before = others.len();
+        others.retain(|process| !is_ours(process));
+        if others.len() == before {
+            return shown;
         }
     }
 }
 
-/// Kills `pid` if its parent, by now, is us or one of ours.
-fn kill_if_child_of(ours: &BTreeSet<i32>, pid: i32) {
+/// Kills everybody who descends from us, but for those that are `spared` and their families: all of them in one go, because
+/// on a busy machine it takes its time until each layer has died and the next is ours.
+pub(super) fn kill(spared: &BTreeSet<i32>) {
+    walk(
+        |pid| spared.contains(&pid),
+        |process, ours| signal_if_child_of(ours, process.pid, Signal::KILL),
+    );
+}
+
+/// Signals `pid` if its parent, by now, is us or one of ours.
+pub(super) fn signal_if_child_of(ours: &BTreeSet<i32>, pid: i32, signal: Signal) {
     let Some(pinned) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
         return;
     };
-    // Asked after it was pinned: whoever has this number now is the one who will be killed.
+    // Asked after it was pinned: whoever has this number now is the one who will be signalled.
     if parent(pid).is_some_and(|parent| ours.contains(&parent)) {
-        let _ = pidfd_send_signal(&pinned, Signal::KILL);
+        let _ = pidfd_send_signal(&pinned, signal);
     }
 }
 
-fn me() -> i32 {
+/// The environment which `pid` was started with: variables, with a NUL behind each.
+pub(super) fn environment(pid: i32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/environ")).ok()
+}
+
+pub(super) fn me() -> i32 {
     getpid().as_raw_nonzero().get()
 }
 
@@ -97,5 +157,34 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!children().contains(&Pid::from_raw(pid).unwrap()));
+    }
+
+    #[test]
+    fn the_name_of_a_program_does_not_confuse_us() {
+        let rest = "S 7 8 9 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711 3133440 0";
+        let process = Process { pid: 5, parent: 7, group: 8, session: 9, started: 4711 };
+        assert_eq!(read(5, &format!("5 (a) S 1 (b) {rest}")), Some(process));
+        assert_eq!(read(5, "5 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_walk_finds_a_child_and_leaves_out_a_spared_one() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let found = |spared: Option<i32>| {
+            let mut found = false;
+            assert!(walk(
+                |pid| Some(pid) == spared,
+                |process, ours| {
+                    assert!(ours.contains(&process.parent));
+                    found |= process.pid == pid;
+                }
+            ));
+            found
+        };
+        assert!(found(None));
+        assert!(!found(Some(pid)));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -92,7 +92,7 @@ impl Fuse {
         }
     }
 
-    fn kills_at(&self) -> Moment {
+    pub(crate) fn kills_at(&self) -> Moment {
         let last = self.deadline.before(reserve(self.stop_within));
         self.kill_at.map_or(last, |at| at.min(last))
     }

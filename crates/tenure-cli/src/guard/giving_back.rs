@@ -1,10 +1,10 @@
-//! Giving the lease back in place of a leader that cannot.
+//! Giving leases back in place of a leader that cannot.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::store::{Scope, Store};
-use tenure::{Clock, Error, Hold, Release, Result};
+use tenure::{Clock, Error, Hold, Name, Release, Result};
 use tokio::task::JoinHandle;
 
 /// One try may take so long.
@@ -12,17 +12,25 @@ const TRY: Duration = Duration::from_secs(2);
 /// A connection that died while nobody needed it is noticed by the first try.
 const TRIES: u32 = 3;
 
-/// The way to the store, opened when the term began: nothing has to be looked up or shaken hands over when it is needed.
+/// The way to the store, opened beforehand: nothing has to be looked up or shaken hands over when it is needed.
 pub(crate) struct GivingBack {
     url: String,
-    hold: Hold,
     opening: Option<JoinHandle<Result<Arc<dyn Store>>>>,
+    store: Option<Arc<dyn Store>>,
+}
+
+/// What could not be given back, and why.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) why: Error,
 }
 
 impl GivingBack {
-    pub(crate) fn prepare(url: String, hold: Hold) -> GivingBack {
+    /// `name` is looked at once, to be connected.
+    pub(crate) fn prepare(url: String, name: Name) -> GivingBack {
         let opening = tokio::spawn({
-            let (url, name) = (url.clone(), hold.name.clone());
+            let url = url.clone();
             async move {
                 let store = tenure::open(&url).await?;
                 // Connects; what it finds is of no interest.
@@ -30,39 +38,55 @@ impl GivingBack {
                 Ok(store)
             }
         });
-        GivingBack { url, hold, opening: Some(opening) }
+        GivingBack { url, opening: Some(opening), store: None }
     }
 
-    pub(crate) fn hold(&self) -> &Hold {
-        &self.hold
-    }
-
-    /// Gives it back, under the token of the term: if it is somebody else's by now, nothing happens.
-    pub(crate) async fn give(&mut self) -> Result<()> {
+    /// Gives them back in one go, each under the token of its term: one that is somebody else's by now stays so.
+    pub(crate) async fn give(&mut self, mut holds: Vec<Hold>) -> std::result::Result<(), Kept> {
         let clock = Clock::boot();
-        let mut last = Error::unavailable("it was not tried");
+        let mut why = Error::unavailable("it was not tried");
         for _ in 0..TRIES {
             let tried = tokio::select! {
-                tried = self.attempt() => tried,
+                tried = self.attempt(&holds) => tried,
                 () = clock.sleep(TRY) => Err(Error::unavailable("the store does not answer")),
             };
             match tried {
-                Ok(()) => return Ok(()),
-                Err(error) => last = error,
+                Ok(answers) => {
+                    let mut answers = answers.into_iter();
+                    holds.retain(|_| match answers.next() {
+                        Some(Ok(())) => false,
+                        Some(Err(error)) => {
+                            why = error;
+                            true
+                        }
+                        None => true,
+                    });
+                    if holds.is_empty() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    // It may be the connection.
+                    self.store = None;
+                    why = error;
+                }
             }
         }
-        Err(last)
+        Err(Kept { holds, why })
     }
 
-    async fn attempt(&mut self) -> Result<()> {
-        let store = match self.opening.take() {
-            Some(opening) => match opening.await {
+    async fn attempt(&mut self, holds: &[Hold]) -> Result<Vec<Result<()>>> {
+        let store = match (self.store.take(), self.opening.take()) {
+            (Some(store), _) => store,
+            (None, Some(opening)) => match opening.await {
                 Ok(Ok(store)) => store,
                 _ => tenure::open(&self.url).await?,
             },
-            None => tenure::open(&self.url).await?,
+            (None, None) => tenure::open(&self.url).await?,
         };
-        let answers = store.release(&[Release::from(self.hold.clone())]).await?;
-        answers.into_iter().collect()
+        let releases: Vec<Release> = holds.iter().cloned().map(Release::from).collect();
+        let answers = store.release(&releases).await?;
+        self.store = Some(store);
+        Ok(answers)
     }
 }

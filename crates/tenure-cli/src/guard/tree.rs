@@ -6,6 +6,7 @@
 //! for as long as it has a member or we do not reap the command itself; whoever is deeper is first held by a descriptor, and
 //! then asked whose child it is.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,9 +37,9 @@ impl From<Ended> for Exit {
 }
 
 /// Children of this process that do not belong to the command: the guard itself, a health check.
-static SPARED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+static SPARED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-fn spared() -> MutexGuard<'static, Vec<Pid>> {
+pub(super) fn spared() -> MutexGuard<'static, BTreeSet<i32>> {
     SPARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -49,14 +50,14 @@ pub(crate) struct Spared(Pid);
 impl Spared {
     /// To be called before anything else gets its turn on this thread.
     pub(crate) fn new(pid: Pid) -> Spared {
-        spared().push(pid);
+        spared().insert(raw(pid));
         Spared(pid)
     }
 }
 
 impl Drop for Spared {
     fn drop(&mut self) {
-        spared().retain(|pid| *pid != self.0);
+        spared().remove(&raw(self.0));
     }
 }
 
@@ -138,15 +139,25 @@ impl Tree {
         if self.alone {
             self.is_gone();
         } else {
-            self.strays().into_iter().for_each(reap);
+            reap_all(self.strays());
         }
+    }
+
+    /// Who leads the command's group.
+    pub(super) fn main(&self) -> Pid {
+        self.main
+    }
+
+    /// Reaps the command itself, which has ended. Its number is anybody's from now on.
+    pub(super) fn bury(self) {
+        reap(self.main);
     }
 
     /// Reaps what has ended, and tells whether nothing is left.
     pub(crate) fn is_gone(&mut self) -> bool {
         let ended = self.ended().is_some();
         if !self.alone {
-            self.strays().into_iter().for_each(reap);
+            reap_all(self.strays());
             if ended && !self.reaped {
                 self.reaped = true;
                 reap(self.main);
@@ -185,13 +196,14 @@ pub(crate) fn end_orphans() -> bool {
 
 /// Reaps what became our child and has ended: all there is to do for it.
 pub(crate) fn reap_orphans() {
-    unknown().into_iter().for_each(reap);
+    reap_all(unknown());
 }
 
-fn unknown() -> Vec<Pid> {
+/// Our children that nobody has spared.
+pub(super) fn unknown() -> Vec<Pid> {
     let mut pids = family::children();
     let spared = spared();
-    pids.retain(|pid| !spared.contains(pid));
+    pids.retain(|pid| !spared.contains(&raw(*pid)));
     pids
 }
 
@@ -204,6 +216,14 @@ fn peek(pid: Pid) -> Option<Ended> {
 
 fn reap(pid: Pid) {
     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+}
+
+fn reap_all(pids: Vec<Pid>) {
+    pids.into_iter().for_each(reap);
+}
+
+fn raw(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
 }
 
 fn how(status: WaitStatus) -> Option<Ended> {

@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use super::tree::Ended;
 
 /// No message is longer; a packet that is has been cut off and is no message.
-const MOST: usize = 64 * 1024;
+pub(super) const MOST: usize = 64 * 1024;
 /// The command's stdin, and the file that says that the leader lives.
 const MOST_FILES: usize = 2;
 
@@ -28,16 +28,49 @@ const MOST_FILES: usize = 2;
 pub(crate) struct Setup {
     /// With its password, if it has one.
     pub(crate) store: String,
-    name: String,
-    candidate: String,
-    nonce: String,
-    token: u64,
+    #[serde(flatten)]
+    hold: Proof,
     deadline: u64,
     pub(crate) stop_within_ms: u64,
     pub(crate) on_lose: Option<String>,
     /// The process that leads.
     pub(crate) leader: i32,
     pub(crate) log: Log,
+}
+
+/// A hold, as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Proof {
+    name: String,
+    candidate: String,
+    nonce: String,
+    token: u64,
+}
+
+impl From<&Hold> for Proof {
+    fn from(hold: &Hold) -> Proof {
+        Proof {
+            name: hold.name.to_string(),
+            candidate: hold.candidate.to_string(),
+            nonce: hold.nonce.to_string(),
+            token: hold.token.get(),
+        }
+    }
+}
+
+impl TryFrom<&Proof> for Hold {
+    type Error = tenure::Error;
+
+    fn try_from(proof: &Proof) -> Result<Hold> {
+        let nonce = Nonce::parse(&proof.nonce)
+            .ok_or_else(|| tenure::Error::invalid("a nonce is 32 hexadecimal digits"))?;
+        Ok(Hold {
+            name: Name::stored(&proof.name)?,
+            candidate: CandidateId::new(&proof.candidate)?,
+            nonce,
+            token: Token::new(proof.token)?,
+        })
+    }
 }
 
 /// How the guard logs the few lines it has to say.
@@ -52,10 +85,7 @@ impl Setup {
     pub(crate) fn new(store: &str, hold: &Hold, deadline: Moment, stop_within_ms: u64) -> Setup {
         Setup {
             store: store.to_owned(),
-            name: hold.name.to_string(),
-            candidate: hold.candidate.to_string(),
-            nonce: hold.nonce.to_string(),
-            token: hold.token.get(),
+            hold: Proof::from(hold),
             deadline: deadline.as_nanos(),
             stop_within_ms,
             on_lose: None,
@@ -66,14 +96,7 @@ impl Setup {
 
     /// What the guard gives back when the leader cannot.
     pub(crate) fn hold(&self) -> Result<Hold> {
-        let nonce = Nonce::parse(&self.nonce)
-            .ok_or_else(|| tenure::Error::invalid("a nonce is 32 hexadecimal digits"))?;
-        Ok(Hold {
-            name: Name::new(&self.name)?,
-            candidate: CandidateId::new(&self.candidate)?,
-            nonce,
-            token: Token::new(self.token)?,
-        })
+        Hold::try_from(&self.hold)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
@@ -129,18 +152,20 @@ impl Line {
         message: &impl Serialize,
         files: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        let bytes = serde_json::to_vec(message)?;
-        if bytes.len() > MOST {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        send(self.0.get_ref().as_fd(), &serde_json::to_vec(message)?, files)
+    }
+
+    /// Sends when there is room for it.
+    ///
+    /// # Cancellation
+    /// Dropping this has sent the whole message or nothing of it.
+    pub(crate) async fn pass(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        loop {
+            let mut ready = self.0.writable().await?;
+            if let Ok(sent) = ready.try_io(|socket| send(socket.as_fd(), message, files)) {
+                return sent;
+            }
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
-            return Err(io::Error::from(io::ErrorKind::InvalidInput));
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(self.0.get_ref(), &[IoSlice::new(&bytes)], &mut control, flags)?;
-        Ok(())
     }
 
     /// The next message; `None` when the other end is closed, or what comes is none.
@@ -164,6 +189,20 @@ impl Line {
             }
         }
     }
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if bytes.len() > MOST {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
+    Ok(())
 }
 
 fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {

@@ -1,0 +1,315 @@
+//! A member's hand on its guard.
+//!
+//! Nobody who uses it waits: words are queued, and a task of its own puts them into packets and passes them on in order. A
+//! guard that takes none for [`PATIENCE`] is as good as dead, and so is one that has not ended a command which it should
+//! have ended ([`overdue`]). Whenever the guard goes, in whatever way, everything it has left is ended here, and then the
+//! [`Reports`] end. After that another may be started, and told of everything again.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tenure::{CandidateId, Clock, Hold, Moment, Name, Store};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+
+use super::super::wire::{Line, Log, Proof, Report, line};
+use super::super::{MANY, OURSELVES, Spared, deaths, end_orphans};
+use super::overdue::Overdue;
+use super::words::{Argument, Setup, Word, pack};
+use super::{Many, Post, until};
+use crate::environment;
+
+/// How long a guard may take to read what it is told.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a guard may take to go when it is dismissed.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// So many words are put into packets in one go, and so many deadlines into one word.
+const AT_ONCE: usize = 1_000;
+
+/// What the guard of a member is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Duty {
+    /// The store's URL, with its password if it has one.
+    pub(crate) store_url: String,
+    pub(crate) fleet: Name,
+    pub(crate) member: CandidateId,
+    pub(crate) stop_within: Duration,
+    pub(crate) log: Log,
+    /// Without a guard the commands are the member's own children: if it is killed or frozen, they run on.
+    pub(crate) guarded: bool,
+}
+
+/// A word, and the file that goes with it.
+type Item = (Word, Option<OwnedFd>);
+
+/// The handle. Whatever is said of a number is said of one hold of this member, and arrives in the order it was said.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeper {
+    words: mpsc::UnboundedSender<Item>,
+    overdue: Arc<Overdue>,
+    store: Arc<dyn Store>,
+    told_of_life: Arc<AtomicBool>,
+}
+
+/// What the guard has to say.
+#[derive(Debug)]
+pub(crate) struct Reports(mpsc::UnboundedReceiver<(u32, Report)>);
+
+impl Reports {
+    /// The next, with the number of its hold. `None` when there is no guard any more, and nothing left of any command.
+    pub(crate) async fn next(&mut self) -> Option<(u32, Report)> {
+        self.0.recv().await
+    }
+}
+
+impl Keeper {
+    /// Starts the guard. To be called where [`adopt_orphans`](crate::guard::adopt_orphans) was.
+    pub(crate) fn start(duty: &Duty, store: Arc<dyn Store>) -> io::Result<(Keeper, Reports)> {
+        let (words, queue) = mpsc::unbounded_channel();
+        let (news, reports) = mpsc::unbounded_channel();
+        let overdue = Arc::new(Overdue::new(duty.stop_within, Clock::boot()));
+        if duty.guarded {
+            let guard = Guard::start(duty)?;
+            tokio::spawn(guard.attend(queue, news, overdue.clone()));
+        } else {
+            tokio::spawn(alone(duty, queue, news)?);
+        }
+        let keeper = Keeper { words, overdue, store, told_of_life: Arc::default() };
+        Ok((keeper, Reports(reports)))
+    }
+
+    /// The member holds this lease until `deadline`. Without a shard it is its membership.
+    pub(crate) fn hold(&self, id: u32, hold: &Hold, shard: Option<&str>, deadline: Moment) {
+        if !self.say_that_we_live() {
+            // Then nothing is started under it, and nobody else gives it back.
+            return;
+        }
+        self.overdue.hold(id, deadline);
+        let (hold, shard) = (Proof::from(hold), shard.map(str::to_owned));
+        self.say(Word::Hold { id, hold, shard, deadline: deadline.as_nanos() });
+    }
+
+    /// Starts the command of a shard. [`Report::Gone`] or [`Report::Failed`] follows, and only then it may be called again.
+    pub(crate) fn run(&self, id: u32, argv: Vec<OsString>) {
+        self.overdue.run(id);
+        self.say(Word::Run { id, argv: argv.into_iter().map(Argument::from).collect() });
+    }
+
+    /// Leases were renewed; [`Moment::NEVER`] for one that was refused.
+    pub(crate) fn extend(&self, deadlines: &[(u32, Moment)]) {
+        self.overdue.extend(deadlines);
+        for some in deadlines.chunks(AT_ONCE) {
+            let nanos = some.iter().map(|(id, deadline)| (*id, deadline.as_nanos()));
+            self.say(Word::Deadlines(nanos.collect()));
+        }
+    }
+
+    /// The command is to stop, and is killed at `kill_at`.
+    pub(crate) fn stop(&self, id: u32, kill_at: Moment) {
+        self.overdue.stop(id, kill_at);
+        self.say(Word::Stop { id, kill_at: kill_at.as_nanos() });
+    }
+
+    /// Passes a signal on to the command of one shard.
+    pub(crate) fn signal(&self, id: u32, number: i32) {
+        self.say(Word::Signal { id: Some(id), number });
+    }
+
+    /// Passes a signal on to all commands.
+    pub(crate) fn signal_all(&self, number: i32) {
+        self.say(Word::Signal { id: None, number });
+    }
+
+    /// The hold is over: it was released, or refused. What still runs under it is killed.
+    pub(crate) fn forget(&self, id: u32) {
+        self.overdue.forget(id);
+        self.say(Word::Forget { id });
+    }
+
+    /// Does without the guard from now on: it is killed, and everything below it.
+    pub(crate) fn abandon(&self) {
+        self.overdue.abandon();
+    }
+
+    /// The guard gives nothing back any more. Returns when it is gone, and everything below it.
+    pub(crate) async fn dismiss(self) {
+        self.say(Word::Dismissed);
+        let clock = Clock::boot();
+        tokio::select! {
+            () = self.words.closed() => {}
+            () = clock.sleep(FAREWELL) => {
+                self.abandon();
+                self.words.closed().await;
+            }
+        }
+    }
+
+    fn say(&self, word: Word) {
+        // With nobody left to hear it there is nothing left to say it about.
+        let _ = self.words.send((word, None));
+    }
+
+    /// Where our death frees a lease, it must not do so before our commands are gone. Whether that is taken care of.
+    fn say_that_we_live(&self) -> bool {
+        if self.told_of_life.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(file) = self.store.liveness() else { return true };
+        let Ok(file) = file.try_clone_to_owned() else { return false };
+        self.told_of_life.store(true, Ordering::Relaxed);
+        let _ = self.words.send((Word::Live, Some(file)));
+        true
+    }
+}
+
+/// The guard's process.
+struct Guard {
+    line: Line,
+    process: Child,
+    spared: Spared,
+}
+
+impl Guard {
+    fn start(duty: &Duty) -> io::Result<Guard> {
+        let (line, theirs) = line()?;
+        let mut command = Command::new(OURSELVES);
+        command.arg0("tenure").arg(MANY).stdin(Stdio::from(theirs));
+        environment::cleared(&mut command);
+        let process = tokio::process::Command::from(command).spawn()?;
+        let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the guard has no process number"))?;
+        let spared = Spared::new(pid);
+        let setup = Setup {
+            store: duty.store_url.clone(),
+            name: duty.fleet.to_string(),
+            candidate: duty.member.to_string(),
+            stop_within_ms: u64::try_from(duty.stop_within.as_millis()).unwrap_or(u64::MAX),
+            leader: rustix::process::getpid().as_raw_nonzero().get(),
+            log: duty.log,
+        };
+        line.send(&setup, &[])?;
+        Ok(Guard { line, process, spared })
+    }
+
+    /// Passes words and reports on until the guard has gone, and ends what it has left.
+    async fn attend(
+        mut self,
+        mut queue: mpsc::UnboundedReceiver<Item>,
+        news: mpsc::UnboundedSender<(u32, Report)>,
+        overdue: Arc<Overdue>,
+    ) {
+        let mut dismissed = false;
+        {
+            let passing = pass_on(&self.line, &mut queue, &news, &mut dismissed);
+            let mut passing = std::pin::pin!(passing);
+            loop {
+                tokio::select! {
+                    // Reports first: what has been done is not overdue.
+                    biased;
+                    reports = self.line.receive::<Vec<(u32, Report)>>() => {
+                        let Some(reports) = reports else { break };
+                        for (id, report) in reports {
+                            overdue.gone(id);
+                            let _ = news.send((id, report));
+                        }
+                    }
+                    () = &mut passing => break,
+                    () = overdue.come() => break,
+                }
+            }
+        }
+        // One that has ended already needs no signal.
+        let _ = self.process.start_kill();
+        let ended = self.process.wait().await;
+        if !(dismissed && ended.is_ok_and(|status| status.success())) {
+            let clock = Clock::boot();
+            while !end_orphans() {
+                clock.sleep(Duration::from_millis(2)).await;
+            }
+        }
+        drop((self.spared, news, queue));
+    }
+}
+
+/// Returns when the guard does not take what it is told, or nobody has anything more to tell it.
+async fn pass_on(
+    line: &Line,
+    queue: &mut mpsc::UnboundedReceiver<Item>,
+    news: &mpsc::UnboundedSender<(u32, Report)>,
+    dismissed: &mut bool,
+) {
+    let clock = Clock::boot();
+    let mut items = Vec::new();
+    while queue.recv_many(&mut items, AT_ONCE).await > 0 {
+        let (words, files): (Vec<Word>, Vec<Option<OwnedFd>>) = items.drain(..).unzip();
+        let mut files = files.into_iter().flatten();
+        let (packets, too_long) = pack(&words);
+        for place in too_long {
+            if let Some(Word::Run { id, .. }) = words.get(place) {
+                let why = "its command line is too long: a guard takes 64 KiB".to_owned();
+                let _ = news.send((*id, Report::Failed(why)));
+            }
+        }
+        *dismissed |= words.contains(&Word::Dismissed);
+        // There is one file ever; it may come before its word, and must not come behind it.
+        let mut file = files.next();
+        for packet in packets {
+            let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+            let passed = tokio::select! {
+                passed = line.pass(&packet, &files) => passed,
+                () = clock.sleep(PATIENCE) => Err(io::Error::from(io::ErrorKind::TimedOut)),
+            };
+            if passed.is_err() {
+                return;
+            }
+            file = None;
+        }
+        if *dismissed {
+            // Its end is the answer.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The guard's work, done by the member itself.
+fn alone(
+    duty: &Duty,
+    mut queue: mpsc::UnboundedReceiver<Item>,
+    news: mpsc::UnboundedSender<(u32, Report)>,
+) -> io::Result<impl Future<Output = ()> + use<>> {
+    let mut deaths = deaths()?;
+    let Duty { fleet, member, stop_within, .. } = duty.clone();
+    let mut many = Many::new(Post { fleet, member, stop_within, hurried: 0 });
+    Ok(async move {
+        let clock = Clock::boot();
+        let mut over = false;
+        loop {
+            let wake_at = many.step();
+            for report in many.reports() {
+                let _ = news.send(report);
+            }
+            if over && many.is_idle() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                item = queue.recv(), if !over => match item {
+                    Some((Word::Dismissed, _)) | None => {
+                        over = true;
+                        many.cut();
+                    }
+                    Some((word, _)) => many.heed(word),
+                },
+                _ = deaths.recv() => many.stir(),
+                () = until(&clock, wake_at) => {}
+            }
+        }
+    })
+}

@@ -1,0 +1,189 @@
+//! When a member no longer waits for its guard: the same fuses, a little longer.
+//!
+//! A guard that is frozen ends nothing. The member sees that a command should be gone and is not, kills the guard, and ends
+//! what that leaves. As this ends every command of the member, it comes only when the deadline is about to pass, or long
+//! after an order to stop.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure::{Clock, Moment};
+use tokio::sync::Notify;
+
+use super::super::fuse::{Fuse, reserve};
+
+/// A guard has so long to see a command gone which it has killed, and at least so long for any order.
+const GUARD_KILLS: Duration = Duration::from_secs(2);
+const GUARD_REACTS: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+struct Watched {
+    fuse: Fuse,
+    /// When it was last told to be quick.
+    told_at: Moment,
+}
+
+impl Watched {
+    fn overdue_at(&self) -> Moment {
+        let last = self.fuse.deadline().before(reserve(self.fuse.stop_within()) / 2);
+        (self.fuse.kills_at() + GUARD_KILLS).min(last).max(self.told_at + GUARD_REACTS)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    deadlines: HashMap<u32, Moment>,
+    running: BTreeMap<u32, Watched>,
+    abandoned: bool,
+}
+
+/// What the guard should have done by when.
+#[derive(Debug)]
+pub(super) struct Overdue {
+    stop_within: Duration,
+    clock: Clock,
+    known: Mutex<Known>,
+    changed: Notify,
+}
+
+impl Overdue {
+    pub(super) fn new(stop_within: Duration, clock: Clock) -> Overdue {
+        Overdue { stop_within, clock, known: Mutex::default(), changed: Notify::new() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hold(&self, id: u32, deadline: Moment) {
+        self.known().deadlines.insert(id, deadline);
+    }
+
+    pub(super) fn run(&self, id: u32) {
+        let mut known = self.known();
+        let Some(deadline) = known.deadlines.get(&id).copied() else { return };
+        let fuse = Fuse::new(deadline, self.stop_within);
+        // One that ran before has ended, or the guard refuses this one.
+        known.running.entry(id).or_insert(Watched { fuse, told_at: self.clock.now() });
+        self.changed.notify_one();
+    }
+
+    pub(super) fn extend(&self, deadlines: &[(u32, Moment)]) {
+        let (now, mut known) = (self.clock.now(), self.known());
+        for (id, deadline) in deadlines {
+            if let Some(known) = known.deadlines.get_mut(id) {
+                *known = *deadline;
+            }
+            if let Some(watched) = known.running.get_mut(id) {
+                watched.fuse.extend(*deadline);
+                if *deadline == Moment::NEVER {
+                    watched.told_at = now;
+                }
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    pub(super) fn stop(&self, id: u32, kill_at: Moment) {
+        let mut known = self.known();
+        if let Some(watched) = known.running.get_mut(&id) {
+            watched.fuse.stop(kill_at);
+            watched.told_at = self.clock.now();
+        }
+        self.changed.notify_one();
+    }
+
+    pub(super) fn gone(&self, id: u32) {
+        self.known().running.remove(&id);
+    }
+
+    pub(super) fn forget(&self, id: u32) {
+        self.known().deadlines.remove(&id);
+    }
+
+    /// The guard is to go, whatever it does.
+    pub(super) fn abandon(&self) {
+        self.known().abandoned = true;
+        self.changed.notify_one();
+    }
+
+    /// When the guard is not doing its duty.
+    fn at(&self) -> Option<Moment> {
+        let known = self.known();
+        if known.abandoned {
+            return Some(Moment::NEVER);
+        }
+        known.running.values().map(Watched::overdue_at).min()
+    }
+
+    /// Returns when it is time to do without the guard.
+    pub(super) async fn come(&self) {
+        loop {
+            let Some(at) = self.at() else {
+                self.changed.notified().await;
+                continue;
+            };
+            if self.clock.now() >= at {
+                return;
+            }
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = self.clock.sleep_until(at) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOP: Duration = Duration::from_secs(6);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn nothing_is_overdue_while_nothing_runs() {
+        let overdue = Overdue::new(STOP, Clock::manual());
+        overdue.hold(1, overdue.clock.now() + SECOND);
+        assert_eq!(overdue.at(), None);
+        overdue.run(2);
+        assert_eq!(overdue.at(), None, "of such a hold nobody knows");
+    }
+
+    #[test]
+    fn a_command_is_overdue_shortly_before_its_own_deadline() {
+        let overdue = Overdue::new(STOP, Clock::manual());
+        let now = overdue.clock.now();
+        for id in [1, 2] {
+            overdue.hold(id, now + 30 * SECOND);
+            overdue.run(id);
+        }
+        let early = Duration::from_millis(250);
+        assert_eq!(overdue.at(), Some((now + 30 * SECOND).before(early)));
+        overdue.extend(&[(1, now + 40 * SECOND), (3, now)]);
+        assert_eq!(overdue.at(), Some((now + 30 * SECOND).before(early)));
+        overdue.gone(2);
+        assert_eq!(overdue.at(), Some((now + 40 * SECOND).before(early)));
+    }
+
+    #[test]
+    fn a_stop_and_a_refusal_have_their_time() {
+        let overdue = Overdue::new(STOP, Clock::manual());
+        let now = overdue.clock.now();
+        overdue.hold(1, now + 30 * SECOND);
+        overdue.run(1);
+        overdue.stop(1, now + 5 * SECOND);
+        assert_eq!(overdue.at(), Some(now + 5 * SECOND + GUARD_KILLS));
+        overdue.clock.advance(SECOND);
+        overdue.extend(&[(1, Moment::NEVER)]);
+        assert_eq!(overdue.at(), Some(now + SECOND + GUARD_REACTS));
+    }
+
+    #[test]
+    fn an_abandoned_guard_is_waited_for_no_more() {
+        let overdue = Overdue::new(STOP, Clock::manual());
+        overdue.abandon();
+        assert_eq!(overdue.at(), Some(Moment::NEVER));
+    }
+}

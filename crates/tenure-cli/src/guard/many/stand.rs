@@ -1,0 +1,207 @@
+//! `tenure guard-many`, started by a member: stands by until the member is done, dead or out of time.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tenure::{CandidateId, Clock, Error, Moment, Name, Result};
+
+use super::super::giving_back::GivingBack;
+use super::super::wire::{Line, Log};
+use super::super::{
+    DEATH_FOLLOWS, Leader, cannot, deaths, say, stand_by, stuck_in_the_way, take_post,
+};
+use super::returns::{Returned, Returns};
+use super::words::{Setup, Word, pack};
+use super::{Many, Post, until};
+use crate::exit::Exit;
+
+/// When the member is dead its end of the line is closed, and what it said last has been read. Should anything else have it
+/// open, that is not waited for.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+pub(crate) fn run() -> Exit {
+    stand_by(stand())
+}
+
+async fn stand() -> Result<()> {
+    let (hurried, line) = take_post()?;
+    let mut deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
+    let Some(setup) = line.receive::<Setup>().await else {
+        // The member died before it could say what there is to guard.
+        return Ok(());
+    };
+    let leader = Leader::of(setup.leader)?;
+    let (fleet, member) = (Name::new(&setup.name)?, CandidateId::new(&setup.candidate)?);
+    let giving_back = GivingBack::prepare(setup.store.clone(), fleet.clone());
+    let stop_within = Duration::from_millis(setup.stop_within_ms);
+    let many = Many::new(Post { fleet, member: member.clone(), stop_within, hurried });
+    let mut watch = Watch {
+        line,
+        leader,
+        pid: setup.leader,
+        many,
+        returns: Returns::start(giving_back),
+        outbox: VecDeque::new(),
+        log: setup.log,
+        member,
+        dead: None,
+        deaf: None,
+        dismissed: false,
+        given: 0,
+    };
+    let clock = Clock::boot();
+    while let Some(wake_at) = watch.step(&clock) {
+        // Whatever else there is to do, and however often.
+        if deaths.recv().now_or_never().is_some() {
+            watch.many.stir();
+        }
+        tokio::select! {
+            // Orders first: one that extends a deadline has been true since it was sent.
+            biased;
+            packet = watch.line.receive_with_files::<Vec<Word>>(), if watch.deaf.is_none() => {
+                watch.hear(packet, clock.now());
+            }
+            () = watch.leader.death(), if watch.dead.is_none() => {
+                watch.dead = Some(clock.now());
+                watch.many.cut();
+            }
+            _ = deaths.recv() => watch.many.stir(),
+            returned = watch.returns.next() => watch.returned(returned),
+            sent = watch.line.pass(watch.outbox.front().map_or(&[], Vec::as_slice), &[]),
+                if !watch.outbox.is_empty() =>
+            {
+                watch.outbox.pop_front();
+                if sent.is_err() {
+                    // Nobody is there to be told.
+                    watch.outbox.clear();
+                }
+            }
+            () = until(&clock, wake_at) => {}
+        }
+    }
+    watch.last_line();
+    Ok(())
+}
+
+struct Watch {
+    line: Line,
+    leader: Leader,
+    pid: i32,
+    many: Many,
+    returns: Returns,
+    outbox: VecDeque<Vec<u8>>,
+    log: Log,
+    member: CandidateId,
+    /// Since when.
+    dead: Option<Moment>,
+    /// The line has ended.
+    deaf: Option<Moment>,
+    dismissed: bool,
+    /// How many leases were given back in place of a member that is dead.
+    given: usize,
+}
+
+impl Watch {
+    /// Does what is due, and says when something will be again, if ever. `None` when there is nothing more to do.
+    fn step(&mut self, clock: &Clock) -> Option<Option<Moment>> {
+        let mut wake_at = self.many.step();
+        let (packets, _) = pack(&self.many.reports());
+        self.outbox.extend(packets);
+        if self.dismissed {
+            return (!self.many.is_idle()).then_some(wake_at);
+        }
+        let now = clock.now();
+        let mut later = |at: Moment| {
+            wake_at = Some(wake_at.map_or(at, |wake_at| wake_at.min(at)));
+            false
+        };
+        let passed = |since: Moment, after| now >= since + after;
+        match (self.dead, self.deaf) {
+            (Some(dead), deaf) => {
+                // All it has said counts, up to its death.
+                if deaf.is_some() || passed(dead, LAST_WORDS) || later(dead + LAST_WORDS) {
+                    self.returns.give(self.many.take_free());
+                    if self.many.is_idle() && self.returns.is_done() {
+                        return None;
+                    }
+                }
+            }
+            // One that hung up and lives has its own reasons, and gives back itself what is to be given back.
+            (None, Some(deaf)) => {
+                let lives = passed(deaf, DEATH_FOLLOWS) || later(deaf + DEATH_FOLLOWS);
+                if lives && self.many.is_idle() {
+                    return None;
+                }
+            }
+            (None, None) => self.returns.give(self.many.take_run_out()),
+        }
+        Some(wake_at)
+    }
+
+    fn hear(&mut self, packet: Option<(Vec<Word>, Vec<OwnedFd>)>, now: Moment) {
+        let Some((words, files)) = packet else {
+            self.deaf = Some(now);
+            self.many.cut();
+            return;
+        };
+        for file in files {
+            self.many.live(file);
+        }
+        for word in words {
+            self.dismissed |= word == Word::Dismissed;
+            self.many.heed(word);
+        }
+    }
+
+    fn returned(&mut self, returned: Returned) {
+        let Returned { given, kept } = returned;
+        if self.dead.is_some() {
+            self.given += given;
+        } else if given > 0 {
+            let leases = leases(given);
+            self.say(&format!(
+                "the member's process is frozen: ended its commands and released {leases}"
+            ));
+        }
+        let Some(kept) = kept else { return };
+        let stuck = stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok();
+        if stuck && self.dead.is_none() {
+            // Frozen in the middle of a change: nobody could ever have these before it goes on. It does not believe in them
+            // itself any more.
+            self.say("the member's process was frozen in the middle of a change, and is killed");
+            self.leader.kill();
+            self.returns.give(super::Free { membership: Vec::new(), shards: kept.holds });
+            return;
+        }
+        self.could_not(kept.holds.len(), &kept.why);
+    }
+
+    fn could_not(&self, kept: usize, why: &Error) {
+        self.say(&format!(
+            "could not release {}, which run out by themselves: {why}",
+            leases(kept)
+        ));
+    }
+
+    fn last_line(&self) {
+        if self.dead.is_some() && self.given > 0 {
+            let leases = leases(self.given);
+            self.say(&format!(
+                "the member's process died: ended its commands and released {leases}"
+            ));
+        }
+    }
+
+    fn say(&self, text: &str) {
+        say(self.log, &self.member, text);
+    }
+}
+
+fn leases(number: usize) -> String {
+    match number {
+        1 => "1 lease".to_owned(),
+        _ => format!("{number} leases"),
+    }
+}

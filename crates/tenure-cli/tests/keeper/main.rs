@@ -1,0 +1,76 @@
+//! The guard of a fleet member, from outside: members that hold leases and run commands, and what is left of those when
+//! one of them, or its guard, is killed or frozen.
+//!
+//! This program plays every part itself: the trials, the member, and, because a guard is always its member's own program,
+//! the guard too. So it is made of the command's own files.
+
+#![allow(dead_code, unused_imports, reason = "of the command's files it needs a part")]
+#![allow(clippy::unwrap_used)] // A trial fails by panicking.
+
+#[path = "../../src"]
+mod command {
+    pub(crate) mod environment;
+    pub(crate) mod exit;
+    pub(crate) mod guard;
+    pub(crate) mod output;
+    pub(crate) mod signals;
+    pub(crate) mod time;
+}
+mod crowd;
+mod hands;
+mod member;
+#[path = "../../../tenure/tests/conformance/servers.rs"]
+mod servers;
+mod stage;
+mod strays;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use command::{environment, exit, guard, output, signals, time};
+use libtest_mimic::{Arguments, Trial};
+use stage::Kind;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match words.split_first() {
+        Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
+        Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
+        Some((word, rest)) if word == member::PART => return member::play(rest),
+        _ => {}
+    }
+    let mut arguments = Arguments::from_args();
+    // They are about time, and about how many processes there are.
+    arguments.test_threads.get_or_insert(2);
+    let mut trials = Vec::new();
+    for kind in [Kind::File, Kind::Redis] {
+        trials.extend(crowd::trials(kind));
+    }
+    trials.extend(hands::trials());
+    trials.extend(strays::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A trial on such a store, ignored where there is none and nobody insists.
+fn trial(name: &str, kind: Kind, run: impl FnOnce(Kind) + Send + 'static) -> Trial {
+    let missing = kind.missing();
+    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "all" || word == stage::SERVER);
+    let why = missing.clone();
+    let trial = Trial::test(format!("{name}::{kind:?}").to_lowercase(), move || {
+        if let Some(why) = why {
+            return Err(why.into());
+        }
+        run(kind);
+        Ok(())
+    });
+    match missing {
+        Some(why) if !required => trial.with_kind(why).with_ignored_flag(true),
+        _ => trial,
+    }
+}
+
+/// What the command's files find in its main.rs.
+fn runtime() -> tenure::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap())
+}

@@ -1,0 +1,246 @@
+//! A store, a member on it, and a look at both from outside.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tenure::store::{Scope, Store};
+use tenure::{Clock, Moment};
+use tokio::runtime::Runtime;
+
+use crate::member::{Deed, FLEET, News, PART, Part};
+use crate::servers::{self, Scratch, Server, free_port};
+
+pub(crate) const SERVER: &str = "redis-7";
+/// Whatever takes longer than this does not come.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Redis,
+}
+
+impl Kind {
+    pub(crate) fn missing(self) -> Option<String> {
+        match self {
+            Kind::File => None,
+            Kind::Redis if !cfg!(feature = "redis") => Some("built without redis".to_owned()),
+            Kind::Redis => {
+                servers::find(SERVER, "redis-server").is_none().then(|| servers::how_to_get(SERVER))
+            }
+        }
+    }
+}
+
+pub(crate) fn now() -> Moment {
+    Clock::boot().now()
+}
+
+/// Everything of one trial. Its member's processes are known by the directory that is their HOME.
+pub(crate) struct Stage {
+    pub(crate) url: String,
+    runtime: Runtime,
+    store: Arc<dyn Store>,
+    server: Option<Server>,
+    scratch: Scratch,
+}
+
+impl Stage {
+    pub(crate) fn new(kind: Kind) -> Stage {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let scratch = Scratch::in_memory();
+        let (url, server) = match kind {
+            Kind::File => (format!("file:{}", scratch.path().join("leases").display()), None),
+            Kind::Redis => {
+                let port = free_port();
+                let text = port.to_string();
+                let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always";
+                let arguments = ["--port", &text, "--save", ""].into_iter().chain(words.split(' '));
+                let program = servers::find(SERVER, "redis-server").unwrap();
+                let started =
+                    Server::start(Scratch::in_memory(), program, arguments, async || answers(port));
+                let server = runtime.block_on(started).unwrap();
+                (format!("redis://127.0.0.1:{port}/0?quarantine=0s"), Some(server))
+            }
+        };
+        let store = runtime.block_on(tenure::open(&url)).unwrap();
+        Stage { url, runtime, store, server, scratch }
+    }
+
+    /// A member that renews, with a TTL that no trial lives to see the end of.
+    pub(crate) fn calm(&self, shards: Vec<(String, Vec<String>)>) -> Part {
+        let url = self.url.clone();
+        Part { url, ttl_ms: 60_000, stop_within_ms: 1_000, shards, guarded: true, renews: true }
+    }
+
+    pub(crate) fn member(&self, part: &Part) -> Member {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(PART).arg(serde_json::to_string(part).unwrap());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENURE_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("HOME", self.scratch.path()).env("TENURE_STORE", "redis://:secret@nowhere");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (told, news) = channel();
+        let stdout = process.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let news: News = serde_json::from_str(&line).unwrap();
+                let _ = told.send((now(), news));
+            }
+        });
+        let stdin = process.stdin.take().unwrap();
+        let mut member = Member { process, stdin, news, guard: None };
+        assert_eq!(member.next(), News::Ready);
+        member.guard = part.guarded.then(|| member.only_child());
+        member
+    }
+
+    /// The names of all leases of the fleet that somebody holds.
+    pub(crate) fn held(&self) -> BTreeSet<String> {
+        let scope = Scope::Prefix(format!("{FLEET}:"));
+        let leases = self.runtime.block_on(self.store.observe(&scope)).unwrap();
+        let leases = leases.into_iter().map(Result::unwrap);
+        leases.filter(|lease| lease.holder.is_some()).map(|lease| lease.name.to_string()).collect()
+    }
+
+    /// What runs of this trial, apart from the member and its guard: number and command line.
+    pub(crate) fn commands(&self) -> Vec<(u32, String)> {
+        let mark = format!("HOME={}", self.scratch.path().display());
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let ours = all.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let environ = std::fs::read(entry.path().join("environ")).ok()?;
+            let ours = environ.split(|byte| *byte == 0).any(|it| it == mark.as_bytes());
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            // Those of our own program are called `tenure`, or have a part.
+            let command = !line.starts_with("tenure ") && !line.contains(&format!(" {PART} "));
+            (ours && command && !line.is_empty()).then_some((pid, line))
+        });
+        ours.collect()
+    }
+
+    /// Waits until so many processes of commands run.
+    pub(crate) fn runs(&self, number: usize) {
+        eventually(&format!("{number} processes"), || self.commands().len() == number);
+    }
+
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.scratch.path().join(name)
+    }
+}
+
+/// A member that runs.
+pub(crate) struct Member {
+    process: Child,
+    stdin: ChildStdin,
+    news: Receiver<(Moment, News)>,
+    guard: Option<u32>,
+}
+
+impl Member {
+    pub(crate) fn next(&self) -> News {
+        self.next_at().1
+    }
+
+    pub(crate) fn next_at(&self) -> (Moment, News) {
+        self.news.recv_timeout(LIMIT).expect("it says something")
+    }
+
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.news.try_recv().is_err()
+    }
+
+    pub(crate) fn does(&mut self, deed: &Deed) {
+        writeln!(self.stdin, "{}", serde_json::to_string(deed).unwrap()).unwrap();
+    }
+
+    pub(crate) fn signal(&self, number: Signal) {
+        signal(self.process.id(), number);
+    }
+
+    pub(crate) fn guard(&self) -> u32 {
+        self.guard.expect("it has one")
+    }
+
+    fn only_child(&self) -> u32 {
+        let pid = self.process.id();
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        list.trim().parse().expect("the guard is the only child")
+    }
+
+    pub(crate) fn wait(&mut self) {
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // It gives back what it can, and the store must not be gone before.
+        let end = now() + LIMIT;
+        while now() < end && self.guard.is_some_and(is_there) {
+            pause(Duration::from_millis(2));
+        }
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
+}
+
+/// Whether it runs, or could.
+pub(crate) fn is_there(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// The process whose command line is this.
+pub(crate) fn running(line: &str) -> Option<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut numbers = all.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let cmdline = std::fs::read(entry.path().join("cmdline")).ok()?;
+        (String::from_utf8_lossy(&cmdline).replace('\0', " ").trim() == line).then_some(pid)
+    });
+    numbers.next()
+}
+
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let end = now() + LIMIT;
+    while !done() {
+        assert!(now() < end, "it never came to this: {what}");
+        pause(Duration::from_millis(2));
+    }
+}
+
+pub(crate) fn pause(time: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(Clock::boot().sleep(time));
+}
+
+fn answers(port: u16) -> bool {
+    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
+    let _ = server.set_read_timeout(Some(Duration::from_millis(500)));
+    let mut answer = [0; 7];
+    server.write_all(b"PING\r\n").is_ok()
+        && server.read_exact(&mut answer).is_ok()
+        && answer == *b"+PONG\r\n"
+}
+
+/// Shards with a command each, with the shard's number for `{}`.
+pub(crate) fn shards(number: usize, command: &[&str]) -> Vec<(String, Vec<String>)> {
+    let argv = |n: usize| command.iter().map(|word| word.replace("{}", &n.to_string())).collect();
+    (0..number).map(|n| (format!("s{n}"), argv(n))).collect()
+}
