@@ -88,7 +88,7 @@ fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
 }
 
 /// What every guard does first. By how much it hurries, and the line to the leader.
-fn take_post() -> Result<(i32, Line)> {
+fn take_post(starter: &str) -> Result<(i32, Line)> {
     // Out of reach of the terminal: Ctrl-Z would stop us beside a command that runs on.
     let _ = setsid();
     let _ = rustix::thread::set_name(c"tenure-guard");
@@ -96,11 +96,11 @@ fn take_post() -> Result<(i32, Line)> {
     // Whoever ends a whole control group means the command; we see it end and report.
     signals::be_deaf()?;
     adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
-    Ok((hurried, inherited_line()?))
+    Ok((hurried, inherited_line(starter)?))
 }
 
 async fn stand(command: &[OsString]) -> Result<()> {
-    let (hurried, line) = take_post()?;
+    let (hurried, line) = take_post("tenure run")?;
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
     let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
         // The leader died before it could say what there is to guard.
@@ -336,9 +336,9 @@ async fn hung_up(line: &Line) -> bool {
     false
 }
 
-fn inherited_line() -> Result<Line> {
+fn inherited_line(starter: &str) -> Result<Line> {
     if socket_type(io::stdin()).is_err() {
-        return Err(Error::invalid("it is started by 'tenure run', and by nobody else"));
+        return Err(Error::invalid(format!("it is started by '{starter}', and by nobody else")));
     }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))

@@ -48,8 +48,9 @@ use kin::{Kin, Whose};
 use returns::Free;
 use words::Word;
 
-/// Deaths are told by SIGCHLD, but not all at once: how long until the commands are looked at again.
+/// Deaths are told by SIGCHLD, but not all at once: how long until the commands are looked at again, at first and at last.
 const AGAIN: Duration = Duration::from_millis(2);
+const AT_LAST: Duration = Duration::from_millis(50);
 /// Starting takes a millisecond each; nothing else may wait for more of it in one go.
 const STARTING: Duration = Duration::from_millis(5);
 
@@ -100,6 +101,8 @@ struct Many {
     stirred: bool,
     /// Not before: looking for what is left must not take the time that dying needs.
     look_at: Moment,
+    /// How long until the next look; longer, the longer nothing comes of it.
+    pause: Duration,
     /// Nothing is started any more.
     over: bool,
 }
@@ -117,6 +120,7 @@ impl Many {
             reports: Vec::new(),
             stirred: false,
             look_at: Moment::NEVER,
+            pause: AGAIN,
             over: false,
         }
     }
@@ -124,7 +128,11 @@ impl Many {
     fn heed(&mut self, word: Word) {
         match word {
             Word::Hold { id, hold, shard, deadline } => match Hold::try_from(&hold) {
-                Ok(hold) => {
+                Ok(mut hold) => {
+                    // Thousands have the same one.
+                    if hold.candidate == self.post.member {
+                        hold.candidate = self.post.member.clone();
+                    }
                     let deadline = Moment::from_nanos(deadline);
                     self.holds.insert(id, Held { hold, shard, deadline });
                 }
@@ -246,7 +254,6 @@ impl Many {
         self.begin_some();
         let now = self.clock.now();
         let (mut asked, mut killed) = (BTreeSet::new(), BTreeSet::new());
-        let mut hurry = false;
         for (id, ward) in &mut self.wards {
             if ward.running.is_some() && ward.fuse.burns_until() <= now {
                 // Who has ended by itself was not told to, although it is about to be.
@@ -257,16 +264,24 @@ impl Many {
                 Some(Due::Ask) => _ = asked.insert(*id),
                 Some(Due::Kill) => {
                     killed.insert(*id);
-                    hurry |= !std::mem::replace(&mut running.killed, true);
+                    if !std::mem::replace(&mut running.killed, true) {
+                        // The group at once: no fork escapes that, and often it is all there is. To look for more takes
+                        // longer the more of them are dying, and there may be leases to give back meanwhile.
+                        running.tree.signal(Signal::KILL);
+                        self.pause = AGAIN;
+                        self.look_at = now + AGAIN;
+                    }
                 }
                 None => {}
             }
         }
-        hurry |= !asked.is_empty();
-        if hurry || ((self.stirred || !killed.is_empty()) && now >= self.look_at) {
-            self.look(asked, killed);
+        let look = self.stirred || !killed.is_empty();
+        if !asked.is_empty() || (look && now >= self.look_at) {
+            let buried = self.look(asked, killed);
             let then = self.clock.now();
-            self.look_at = then + then.since(now).max(AGAIN);
+            let took = then.since(now).min(AT_LAST);
+            self.pause = if buried { AGAIN } else { (self.pause * 2).min(AT_LAST) };
+            self.look_at = then + took.max(self.pause);
         }
         self.wakes_at()
     }
@@ -281,8 +296,8 @@ impl Many {
         fuses.chain(looks).chain(starts).chain(self.run_outs()).min()
     }
 
-    /// Asks and kills, sees who has ended and what is left, and buries those of whom nothing is.
-    fn look(&mut self, mut asked: BTreeSet<u32>, killed: BTreeSet<u32>) {
+    /// Asks and kills, sees who has ended and what is left, and buries those of whom nothing is. Whether there were any.
+    fn look(&mut self, mut asked: BTreeSet<u32>, killed: BTreeSet<u32>) -> bool {
         let now = self.clock.now();
         self.stirred = false;
         let mut ended = BTreeSet::new();
@@ -297,7 +312,6 @@ impl Many {
                 }
             }
             let Some(running) = &mut ward.running else { continue };
-            // The group at once: no fork escapes that, and often it is all there is.
             if killed.contains(id) {
                 running.tree.signal(Signal::KILL);
             } else if asked.contains(id) {
@@ -307,15 +321,16 @@ impl Many {
         }
         reap_orphans();
         if ended.is_empty() && asked.is_empty() && killed.is_empty() {
-            return;
+            return false;
         }
         let any_ends = !ended.is_empty() || !killed.is_empty();
         let Some(left) = self.walk(&asked, &killed, any_ends) else {
             self.stirred = true;
-            return;
+            return false;
         };
         let gone: BTreeSet<u32> = ended.difference(&left).copied().collect();
         self.bury(&gone);
+        !gone.is_empty()
     }
 
     /// One walk over all that runs. What is left of which command; `None` when it is not clear.

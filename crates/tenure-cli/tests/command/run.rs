@@ -407,6 +407,10 @@ fn without_a_guard_it_says_what_is_lost() {
 fn the_guard_is_for_nobody_to_start() {
     let world = World::new();
     world.run(&["guard"]).exits(123).complains("started by 'tenure run', and by nobody else");
+    world
+        .run(&["guard-many"])
+        .exits(123)
+        .complains("started by 'tenure fleet run', and by nobody else");
     world.run(&["guard-child"]).exits(125).complains("by nobody else");
 }
 

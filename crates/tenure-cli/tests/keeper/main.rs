@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     match words.split_first() {
         Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
-        Some((word, rest)) if word == member::PART => return member::play(rest),
+        Some((word, _)) if word == member::PART => return member::play(),
         _ => {}
     }
     let mut arguments = Arguments::from_args();

@@ -18,7 +18,7 @@ pub(crate) const PART: &str = "member";
 pub(crate) const FLEET: &str = "f";
 pub(crate) const MEMBERSHIP: &str = "f:node:m";
 
-/// What it is to do, on its command line.
+/// What it is to do: the first line on its stdin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) url: String,
@@ -61,8 +61,9 @@ pub(crate) enum News {
     Dismissed,
 }
 
-pub(crate) fn play(words: &[OsString]) -> ExitCode {
-    let part: Part = serde_json::from_str(words[0].to_str().unwrap()).unwrap();
+pub(crate) fn play() -> ExitCode {
+    let part = std::io::stdin().lines().next().unwrap().unwrap();
+    let part: Part = serde_json::from_str(&part).unwrap();
     let runtime = crate::runtime().unwrap();
     runtime.block_on(stand(part));
     runtime.shutdown_background();

@@ -81,7 +81,7 @@ impl Stage {
 
     pub(crate) fn member(&self, part: &Part) -> Member {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(PART).arg(serde_json::to_string(part).unwrap());
+        command.arg(PART);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TENURE_") {
                 command.env_remove(name);
@@ -97,7 +97,8 @@ impl Stage {
                 let _ = told.send((now(), news));
             }
         });
-        let stdin = process.stdin.take().unwrap();
+        let mut stdin = process.stdin.take().unwrap();
+        writeln!(stdin, "{}", serde_json::to_string(part).unwrap()).unwrap();
         let mut member = Member { process, stdin, news, guard: None };
         assert_eq!(member.next(), News::Ready);
         member.guard = part.guarded.then(|| member.only_child());
@@ -123,7 +124,7 @@ impl Stage {
             let line = std::fs::read(entry.path().join("cmdline")).ok()?;
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             // Those of our own program are called `tenure`, or have a part.
-            let command = !line.starts_with("tenure ") && !line.contains(&format!(" {PART} "));
+            let command = !line.starts_with("tenure ") && !line.ends_with(&format!(" {PART} "));
             (ours && command && !line.is_empty()).then_some((pid, line))
         });
         ours.collect()

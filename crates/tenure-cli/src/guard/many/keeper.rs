@@ -34,7 +34,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 1_000;
 
 /// What the guard of a member is for.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Duty {
     /// The store's URL, with its password if it has one.
     pub(crate) store_url: String,
@@ -138,7 +138,7 @@ impl Keeper {
         self.overdue.abandon();
     }
 
-    /// The guard gives nothing back any more. Returns when it is gone, and everything below it.
+    /// Everything has been given back, or is left to its time: the guard has nothing more to do. Returns when it is gone, and everything below it.
     pub(crate) async fn dismiss(self) {
         self.say(Word::Dismissed);
         let clock = Clock::boot();
@@ -207,7 +207,12 @@ impl Guard {
     ) {
         let mut dismissed = false;
         {
-            let passing = pass_on(&self.line, &mut queue, &news, &mut dismissed);
+            let refused = |id| {
+                overdue.gone(id);
+                let why = "its command line is too long: a guard takes 64 KiB".to_owned();
+                let _ = news.send((id, Report::Failed(why)));
+            };
+            let passing = pass_on(&self.line, &mut queue, refused, &mut dismissed);
             let mut passing = std::pin::pin!(passing);
             loop {
                 tokio::select! {
@@ -242,7 +247,7 @@ impl Guard {
 async fn pass_on(
     line: &Line,
     queue: &mut mpsc::UnboundedReceiver<Item>,
-    news: &mpsc::UnboundedSender<(u32, Report)>,
+    too_long: impl Fn(u32),
     dismissed: &mut bool,
 ) {
     let clock = Clock::boot();
@@ -250,11 +255,10 @@ async fn pass_on(
     while queue.recv_many(&mut items, AT_ONCE).await > 0 {
         let (words, files): (Vec<Word>, Vec<Option<OwnedFd>>) = items.drain(..).unzip();
         let mut files = files.into_iter().flatten();
-        let (packets, too_long) = pack(&words);
-        for place in too_long {
+        let (packets, left_out) = pack(&words);
+        for place in left_out {
             if let Some(Word::Run { id, .. }) = words.get(place) {
-                let why = "its command line is too long: a guard takes 64 KiB".to_owned();
-                let _ = news.send((*id, Report::Failed(why)));
+                too_long(*id);
             }
         }
         *dismissed |= words.contains(&Word::Dismissed);
@@ -289,7 +293,7 @@ fn alone(
     let mut many = Many::new(Post { fleet, member, stop_within, hurried: 0 });
     Ok(async move {
         let clock = Clock::boot();
-        let mut over = false;
+        let (mut over, mut items) = (false, Vec::new());
         loop {
             let wake_at = many.step();
             for report in many.reports() {
@@ -300,16 +304,71 @@ fn alone(
             }
             tokio::select! {
                 biased;
-                item = queue.recv(), if !over => match item {
-                    Some((Word::Dismissed, _)) | None => {
-                        over = true;
+                number = queue.recv_many(&mut items, AT_ONCE), if !over => {
+                    over = number == 0 || items.iter().any(|(word, _)| *word == Word::Dismissed);
+                    items.drain(..).for_each(|(word, _)| many.heed(word));
+                    if over {
                         many.cut();
                     }
-                    Some((word, _)) => many.heed(word),
-                },
+                }
                 _ = deaths.recv() => many.stir(),
                 () = until(&clock, wake_at) => {}
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_runtime(test: impl Future<Output = ()>) {
+        crate::runtime().unwrap().block_on(test);
+    }
+
+    /// Many at once, each a packet's tenth.
+    fn queued(number: u32) -> mpsc::UnboundedReceiver<Item> {
+        let (words, queue) = mpsc::unbounded_channel();
+        for id in 0..number {
+            let argv = vec![Argument::Text("x".repeat(6_000))];
+            words.send((Word::Run { id, argv }, None)).unwrap();
+        }
+        queue
+    }
+
+    #[test]
+    fn more_than_the_line_holds_arrives_in_order_where_somebody_reads() {
+        in_runtime(async {
+            let (ours, theirs) = line().unwrap();
+            let theirs = Line::over(theirs).unwrap();
+            let reader = tokio::spawn(async move {
+                let (mut next, mut packets) = (0, 0);
+                while next < 2_000 {
+                    // Slower than the writer.
+                    Clock::boot().sleep(Duration::from_millis(1)).await;
+                    for word in theirs.receive::<Vec<Word>>().await.unwrap() {
+                        assert!(matches!(word, Word::Run { id, .. } if id == next));
+                        next += 1;
+                    }
+                    packets += 1;
+                }
+                packets
+            });
+            pass_on(&ours, &mut queued(2_000), |_| panic!("none is too long"), &mut false).await;
+            let packets = reader.await.unwrap();
+            assert!(packets < 250, "{packets} packets");
+        });
+    }
+
+    #[test]
+    fn a_guard_that_does_not_read_is_waited_for_so_long_and_no_longer() {
+        in_runtime(async {
+            let (ours, theirs) = line().unwrap();
+            let begun = Clock::boot().now();
+            pass_on(&ours, &mut queued(2_000), |_| {}, &mut false).await;
+            let took = Clock::boot().now().since(begun);
+            assert!(took >= PATIENCE && took < PATIENCE * 2, "{took:?}");
+            drop(theirs);
+        });
+    }
 }

@@ -15,7 +15,7 @@ use super::super::fuse::{Fuse, reserve};
 
 /// A guard has so long to see a command gone which it has killed, and at least so long for any order.
 const GUARD_KILLS: Duration = Duration::from_secs(2);
-const GUARD_REACTS: Duration = Duration::from_millis(500);
+const GUARD_REACTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Watched {

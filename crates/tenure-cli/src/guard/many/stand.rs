@@ -26,7 +26,7 @@ pub(crate) fn run() -> Exit {
 }
 
 async fn stand() -> Result<()> {
-    let (hurried, line) = take_post()?;
+    let (hurried, line) = take_post("tenure fleet run")?;
     let mut deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
     let Some(setup) = line.receive::<Setup>().await else {
         // The member died before it could say what there is to guard.
@@ -162,7 +162,7 @@ impl Watch {
         } else if given > 0 {
             let leases = leases(given);
             self.say(&format!(
-                "the member's process is frozen: ended its commands and released {leases}"
+                "the member's process is frozen or late: ended commands and released {leases}"
             ));
         }
         let Some(kept) = kept else { return };
@@ -179,10 +179,7 @@ impl Watch {
     }
 
     fn could_not(&self, kept: usize, why: &Error) {
-        self.say(&format!(
-            "could not release {}, which run out by themselves: {why}",
-            leases(kept)
-        ));
+        self.say(&format!("could not release {}, left to run out: {why}", leases(kept)));
     }
 
     fn last_line(&self) {

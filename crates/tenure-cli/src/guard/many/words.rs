@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::wire::{Log, MOST, Proof};
 
 /// The first packet. Credentials come this way only.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Setup {
     /// With its password, if it has one.
     pub(super) store: String,
@@ -116,7 +116,7 @@ mod tests {
         assert!(packets.len() < 12 && too_long.is_empty(), "{} packets", packets.len());
         assert!(packets.iter().all(|packet| packet.len() <= MOST));
         assert_eq!(unpacked(&packets), words);
-        assert_eq!(pack::<Word>(&[]), (vec![], vec![]));
+        assert_eq!(pack(&[] as &[Word]), (vec![], vec![]));
     }
 
     #[test]
