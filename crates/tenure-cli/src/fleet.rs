@@ -1,11 +1,15 @@
 //! `tenure fleet …`: many leases, dealt out over however many members are running. One file for each subcommand.
 
+mod agenda;
+mod crew;
+mod lines;
 mod options;
 mod plan;
 mod run;
 mod source;
 mod status;
 mod steer;
+mod task;
 mod who;
 
 use clap::{Args as ClapArgs, Subcommand};

@@ -7,7 +7,7 @@ mod names;
 mod options;
 mod plan;
 mod scheduled;
-mod service;
+pub(crate) mod service;
 mod term;
 mod ward;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::election::Phase;
 use tenure::timing::Timing;
-use tenure::{Clock, Election, Error, Event, Kind as ErrorKind, Result, Store};
+use tenure::{CandidateId, Clock, Election, Error, Event, Kind as ErrorKind, Name, Result, Store};
 
 use crate::args::Args;
 use crate::choice::Choice;
@@ -29,11 +29,12 @@ use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 
 use board::Board;
-use get::Get;
+pub(crate) use get::Get;
 use lines::Lines;
 use options::WorkArgs;
 pub(crate) use options::{RunArgs, ServeArgs, ServiceArgs, TimingArgs};
 use plan::{Kind, Plan};
+pub(crate) use plan::{cannot_run, check_periods, check_shared};
 use scheduled::{Task, Timetable};
 use service::Service;
 use term::{After, Crew, Job};
@@ -54,7 +55,7 @@ pub(crate) fn serve(args: &Args, serve: &ServeArgs) -> Result<Exit> {
 }
 
 fn carry_out(plan: &Plan<'_>) -> Result<Exit> {
-    let door = service::door(plan)?;
+    let door = service::door(plan.args, &plan.service.http, plan.listen.clone())?;
     let runtime = crate::runtime()?;
     let exit = runtime.block_on(campaign(plan, door));
     // What still hangs in a file system or a name server must not keep us here.
@@ -72,7 +73,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     let lines = Lines::new(&plan.id);
     let board = Board::default();
     let job = job(plan, &*store, &timing)?;
-    first_line(plan, &*store, &timing, door.as_ref()).await;
+    first_line((&plan.name, &plan.id), &plan.choice, &*store, &timing, door.as_ref()).await;
     if plan.unguarded() {
         lines.trouble(
             "--no-guard: if this process is killed or frozen, the command runs on beside the next leader",
@@ -127,13 +128,22 @@ fn builder(plan: &Plan<'_>) -> tenure::Builder {
 }
 
 /// What the guard opens: the very directory that we use, and not a new one where that was moved away from.
-fn guards_url(choice: &Choice, store: &dyn Store) -> String {
+pub(crate) fn guards_url(choice: &Choice, store: &dyn Store) -> String {
     if !choice.url.starts_with("file:") {
         return choice.url.clone();
     }
     let url = store.url();
     let and = if url.contains('?') { '&' } else { '?' };
     format!("{url}{and}create=0")
+}
+
+/// How a guard says the few things it has to say.
+pub(crate) fn guards_log(args: &Args) -> Log {
+    match (logs::level(args), args.log_format) {
+        (Level::Error, _) => Log::Silent,
+        (_, logs::Format::Text) => Log::Text,
+        (_, logs::Format::Json) => Log::Json,
+    }
 }
 
 fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
@@ -144,11 +154,7 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
         store_url: guards_url(&plan.choice, store),
         stop_within: timing.stop_within,
         on_lose: plan.service.on_lose.clone(),
-        log: match (logs::level(plan.args), plan.args.log_format) {
-            (Level::Error, _) => Log::Silent,
-            (_, logs::Format::Text) => Log::Text,
-            (_, logs::Format::Json) => Log::Json,
-        },
+        log: guards_log(plan.args),
         guarded: !work.no_guard,
     };
     let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
@@ -214,7 +220,13 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
 }
 
 /// `tenure 0.1.0: poll:leader as node-1 on redis://127.0.0.1:6379/0 (from TENURE_STORE), TTL 4s, grade B`
-async fn first_line(plan: &Plan<'_>, store: &dyn Store, timing: &Timing, door: Option<&Door>) {
+pub(crate) async fn first_line(
+    (name, id): (&Name, &CandidateId),
+    choice: &Choice,
+    store: &dyn Store,
+    timing: &Timing,
+    door: Option<&Door>,
+) {
     let clock = Clock::boot();
     let grade = tokio::select! {
         report = store.examine() => report.map(|report| report.grade.to_string()).ok(),
@@ -223,8 +235,8 @@ async fn first_line(plan: &Plan<'_>, store: &dyn Store, timing: &Timing, door: O
     let grade = grade.unwrap_or_else(|| "not known yet".to_owned());
     let only = if store.limits().shared { "" } else { ", this machine only" };
     let http = door.map(|door| format!(", http {}", door.address())).unwrap_or_default();
-    let (url, origin, ttl) = (store.url(), plan.choice.origin(), duration::shown(timing.ttl));
-    let (version, name, id) = (env!("CARGO_PKG_VERSION"), &plan.name, &plan.id);
+    let (url, origin, ttl) = (store.url(), choice.origin(), duration::shown(timing.ttl));
+    let version = env!("CARGO_PKG_VERSION");
     tracing::info!(
         target: LINE,
         candidate = %id,
@@ -260,7 +272,7 @@ async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines
     }
 }
 
-fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
+pub(crate) fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;
     Ok(async move {

@@ -1,6 +1,8 @@
 //! Points in time as people and JSON get them: RFC 3339, UTC, with milliseconds.
 
-use tenure::Clock;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tenure::{Clock, Moment};
 
 /// `2025-06-18T15:00:00.000Z`, from Unix milliseconds.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
@@ -29,6 +31,17 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let day = day - (153 * from_march + 2) / 5 + 1;
     (cycle * 400 + year + u64::from(month <= 2), month, day)
+}
+
+/// `14:30:27`, where this machine is, of a moment on its boot clock.
+pub(crate) fn of_day(moment: Moment) -> String {
+    let clock = Clock::boot();
+    let ago = clock.now().since(moment);
+    let micros = u128::from(clock.minting_micros()).saturating_sub(ago.as_micros());
+    let wall =
+        i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let wall = wall.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::system());
+    wall.strftime("%H:%M:%S").to_string()
 }
 
 #[cfg(test)]

@@ -1,11 +1,167 @@
-//! `tenure fleet run`.
+//! `tenure fleet run`: this member's share of the shards, and a command, a poll or nothing for each.
 
-use tenure::{Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
 
+use tenure::timing::{Options, Timing};
+use tenure::{CandidateId, Error, Fleet, Name, Result};
+
+use super::crew::Crew;
+use super::lines::Lines;
 use super::options::FleetRunArgs;
+use super::task::{Kind, Task};
 use crate::args::Args;
+use crate::choice::Choice;
 use crate::exit::Exit;
+use crate::guard::{Duty, Hook, adopt_orphans};
+use crate::http::Door;
+use crate::run::{
+    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, reap_as_they_come,
+    service,
+};
+use crate::signals::Signals;
 
-pub(crate) fn run(_: &Args, run: &FleetRunArgs) -> Result<Exit> {
-    Err(Error::invalid(format!("{run:?}: not there yet")))
+const TTL: Duration = Duration::from_secs(30);
+
+/// What is to be done.
+struct Plan<'a> {
+    args: &'a Args,
+    run: &'a FleetRunArgs,
+    name: Name,
+    id: CandidateId,
+    choice: Choice,
+    options: Options,
+    task: Task,
+}
+
+pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
+    if let [command, ..] = &run.work.command[..]
+        && let Some(exit) = cannot_run(args, command)
+    {
+        return Ok(exit);
+    }
+    let plan = Plan::read(args, run)?;
+    let door = service::door(args, &run.service.http, None)?;
+    let runtime = crate::runtime()?;
+    let exit = runtime.block_on(plan.carry_out(door));
+    // What still hangs in a file system or a name server must not keep us here.
+    runtime.shutdown_background();
+    exit
+}
+
+impl Plan<'_> {
+    fn read<'a>(args: &'a Args, run: &'a FleetRunArgs) -> Result<Plan<'a>> {
+        let name = match (&run.name, &run.lock_name) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("NAME and --lock-name both name the fleet: give one"));
+            }
+            (Some(name), None) | (None, Some(name)) => name.clone(),
+            (None, None) => {
+                return Err(Error::invalid(
+                    "a fleet needs a name: type 'tenure fleet run NAME -- CMD {}', or give --lock-name",
+                ));
+            }
+        };
+        check_periods(&run.service)?;
+        only_in_elections(run)?;
+        if run.reread.is_zero() {
+            return Err(Error::invalid("--reread must not be zero: give a period like 10s"));
+        }
+        let choice = Choice::of(args)?;
+        check_shared(&choice)?;
+        let mut options = run.timing.options();
+        options.ttl.get_or_insert(TTL);
+        let task = Task::new(&run.work)?;
+        // Found before anything is tried.
+        run.source.source(&name, &choice.url)?;
+        let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
+        Ok(Plan { args, run, name, id, choice, options, task })
+    }
+
+    /// Whether a process of its own watches over us.
+    fn guarded(&self) -> bool {
+        !self.run.work.no_guard
+    }
+
+    async fn carry_out(self, door: Option<Door>) -> Result<Exit> {
+        // Before anything is started that a signal would leave behind.
+        let signals = Signals::catch()?;
+        adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
+        tokio::spawn(reap_as_they_come()?);
+        let store = tenure::open(&self.choice.url).await?;
+        let timing = Timing::new(&self.options, &store.limits())?;
+        let lines = Lines::new(&self.id);
+        let of = (&self.name, &self.id);
+        first_line(of, &self.choice, &*store, &timing, door.as_ref()).await;
+        self.warn(&lines);
+        let commands = matches!(self.task.kind, Kind::Command(_));
+        let duty = (self.guarded() || commands).then(|| Duty {
+            store_url: guards_url(&self.choice, &*store),
+            fleet: self.name.clone(),
+            member: self.id.clone(),
+            stop_within: timing.stop_within,
+            log: guards_log(self.args),
+            guarded: self.guarded(),
+        });
+        let url = door.as_ref().map(service::url).unwrap_or_default();
+        let fleet = Arc::new(self.builder()?.note(&url).launch(store.clone())?);
+        lines.started();
+        let crew = Crew::new(fleet, store, lines, self.task, duty, timing)?;
+        crew.beating(self.run.service.heartbeat)
+            .at_most(self.run.work.concurrency)
+            .answering(door)?
+            .work(signals)
+            .await
+    }
+
+    fn builder(&self) -> Result<tenure::fleet::Builder> {
+        let unguarded = !self.guarded() && matches!(self.task.kind, Kind::Command(_));
+        let mut builder = Fleet::builder(self.name.as_str())
+            .member(self.id.as_str())
+            .shards(self.run.source.source(&self.name, &self.choice.url)?)
+            .reread(self.run.reread)
+            .options(self.options.clone())
+            .ends_with_process(!unguarded);
+        if let Some(health) = &self.run.service.health {
+            let gate = self.run.service.gate();
+            let (health, name, id) = (health.clone(), self.name.clone(), self.id.clone());
+            builder = builder.health(gate, move || {
+                Hook::new(&health, &name, &id, None).quiet_within(gate.every).run()
+            });
+        }
+        Ok(builder)
+    }
+
+    fn warn(&self, lines: &Lines) {
+        if self.task.forgets_the_shard() {
+            lines.trouble(
+                "{} stands nowhere in what is run, so it is the same for every shard: put it where the shard belongs \
+                 (a command also finds it in TENURE_SHARD)",
+            );
+        }
+        if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
+            lines.trouble(
+                "--no-guard: if this process is killed or frozen, its commands run on beside those of other members",
+            );
+        }
+    }
+}
+
+/// Flags that fleet and election share, and that mean nothing here.
+fn only_in_elections(run: &FleetRunArgs) -> Result<()> {
+    let service = &run.service;
+    let refused = |flag: &str, instead: &str| {
+        Err(Error::invalid(format!("{flag} belongs to 'tenure run': {instead}")))
+    };
+    if service.on_lead.is_some() || service.on_lose.is_some() {
+        let instead = "in a fleet the command itself begins and ends with each shard";
+        return refused("--on-lead or --on-lose", instead);
+    }
+    if service.no_presence {
+        return refused("--no-presence", "a member that nobody sees gets no shards");
+    }
+    if run.timing.priority != 0 {
+        return refused("--priority", "in a fleet everybody has the same share");
+    }
+    Ok(())
 }

@@ -9,8 +9,8 @@ use crate::output;
 use crate::schedule::Outcome;
 
 /// What is polled, and how long an answer may take.
-#[derive(Debug)]
-pub(super) struct Get {
+#[derive(Clone, Debug)]
+pub(crate) struct Get {
     client: Client,
     url: Url,
     timeout: Duration,
@@ -32,7 +32,7 @@ impl Get {
         Ok(parsed)
     }
 
-    pub(super) fn new(url: &str, timeout: Duration) -> Result<Get> {
+    pub(crate) fn new(url: &str, timeout: Duration) -> Result<Get> {
         let url = Get::read(url)?;
         // One provider for everything here; a second call finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -45,11 +45,16 @@ impl Get {
         Ok(Get { client, url, timeout })
     }
 
+    /// The same for another URL, over the same connections.
+    pub(crate) fn at(&self, url: &str) -> Result<Get> {
+        Ok(Get { url: Get::read(url)?, ..self.clone() })
+    }
+
     /// Asks once. An answer of 2xx is success; its body is read to the end and thrown away.
     ///
     /// # Cancellation
     /// Dropping this closes the connection; what has been sent may still have its effect.
-    pub(super) async fn poll(&self, token: tenure::Token) -> (Outcome, Option<String>) {
+    pub(crate) async fn poll(&self, token: tenure::Token) -> (Outcome, Option<String>) {
         let asked = self.client.get(self.url.clone()).timeout(self.timeout);
         // Whoever is polled can refuse what comes from an older term.
         let mut answer = match asked.header("Tenure-Token", token.get()).send().await {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use tenure::election::Why;
-use tenure::{CandidateId, Clock, Error, Moment, Token};
+use tenure::{CandidateId, Clock, Error, Token};
 
 use crate::logs::LINE;
 use crate::schedule::{Ahead, Run};
+use crate::time;
 
 /// Says what happens, for one candidate.
 #[derive(Clone, Debug)]
@@ -75,7 +74,7 @@ impl Lines {
     }
 
     pub(super) fn beat(&self, leading: bool) {
-        let (id, time) = (&self.id, time_of_day(Clock::boot().now()));
+        let (id, time) = (&self.id, time::of_day(Clock::boot().now()));
         match leading {
             true => say!(info, id, "beat", "👑 [{id}] Status: LEADER - Heartbeat at {time}"),
             false => say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - Heartbeat at {time}"),
@@ -129,7 +128,7 @@ impl Lines {
             "ahead",
             "[{id}] Slots up to {} are done already: {by} led with a clock that is ahead, or ours is behind. \
              Nothing runs for {idle}",
-            crate::time::rfc3339(ahead.settled_to)
+            time::rfc3339(ahead.settled_to)
         );
     }
 
@@ -152,7 +151,7 @@ impl Lines {
 /// Why a term ended, in words.
 fn reason(why: &Why, id: &CandidateId) -> String {
     match why {
-        Why::Unreachable(since) => format!("store unreachable since {}", time_of_day(*since)),
+        Why::Unreachable(since) => format!("store unreachable since {}", time::of_day(*since)),
         Why::Paused(time) => format!(
             "this process did not run for up to {}, and its time ran out",
             crate::duration::shown(*time)
@@ -169,15 +168,4 @@ fn reason(why: &Why, id: &CandidateId) -> String {
         Why::Shutdown => "shutdown".to_owned(),
         other => format!("{other:?}"),
     }
-}
-
-/// `14:30:27`, where this machine is, of a moment on its boot clock.
-fn time_of_day(moment: Moment) -> String {
-    let clock = Clock::boot();
-    let ago = clock.now().since(moment);
-    let micros = u128::from(clock.minting_micros()).saturating_sub(ago.as_micros());
-    let wall =
-        i64::try_from(micros).ok().and_then(|micros| Timestamp::from_microsecond(micros).ok());
-    let wall = wall.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::system());
-    wall.strftime("%H:%M:%S").to_string()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
+use tenure::timing::Options;
 use tenure::{CandidateId, Error, HealthGate, Name, Result};
 
 use crate::http::{AnswerArgs, HttpArgs};
@@ -73,11 +74,11 @@ pub(crate) struct TimingArgs {
     #[arg(visible_alias = "instance-id")]
     pub(crate) node_id: Option<CandidateId>,
 
-    /// TTL: time to recovery when a machine vanishes [default: 4s]
+    /// TTL: time to recovery when a machine vanishes [default: 4s, fleet 30s]
     #[arg(long, value_name = "D", env = "TENURE_LEASE_DURATION", value_parser = duration::parse)]
     pub(crate) lease_duration: Option<Duration>,
 
-    /// How often the leader renews [default: TTL/3]
+    /// How often the holder renews [default: TTL/3]
     #[arg(long, value_name = "D", env = "TENURE_RENEW_INTERVAL", value_parser = duration::parse)]
     pub(crate) renew_interval: Option<Duration>,
 
@@ -105,6 +106,21 @@ pub(crate) struct TimingArgs {
     #[arg(long, value_name = "N", env = "TENURE_PRIORITY", default_value_t = 0)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) priority: i32,
+}
+
+impl TimingArgs {
+    /// The durations, as the library takes them.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            ttl: self.lease_duration,
+            renew_every: self.renew_interval,
+            retry: self.retry_period,
+            grace: self.grace_period,
+            margin: self.margin,
+            stop_within: self.stop_within,
+            drift_ppm: self.drift,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -1,5 +1,6 @@
 //! What is to be done, read off the command line: for `run`, for a whole instance, for `serve`.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::timing::Options;
@@ -101,25 +102,13 @@ impl Plan<'_> {
         choice: Choice,
     ) -> Result<Plan<'a>> {
         check_periods(service)?;
-        if choice.url.starts_with("memory:") {
-            return Err(Error::invalid(
-                "'memory:' is seen by one process only, so everybody would lead: give another store",
-            ));
-        }
+        check_shared(&choice)?;
         Ok(Plan {
             args,
             name,
             id: timing.node_id.clone().unwrap_or_else(CandidateId::generate),
             choice,
-            options: Options {
-                ttl: timing.lease_duration,
-                renew_every: timing.renew_interval,
-                retry: timing.retry_period,
-                grace: timing.grace_period,
-                margin: timing.margin,
-                stop_within: timing.stop_within,
-                drift_ppm: timing.drift,
-            },
+            options: timing.options(),
             priority: timing.priority,
             service,
             kind: Kind::Serve { answer_for: None },
@@ -155,6 +144,16 @@ impl Plan<'_> {
     }
 }
 
+/// What one process alone sees makes everybody lead.
+pub(crate) fn check_shared(choice: &Choice) -> Result<()> {
+    if choice.url.starts_with("memory:") {
+        return Err(Error::invalid(
+            "'memory:' is seen by one process only, so everybody would lead: give another store",
+        ));
+    }
+    Ok(())
+}
+
 fn nameless() -> Error {
     Error::invalid(
         "a lease needs a name: type 'tenure run NAME -- CMD', or give --lock-name or TENURE_LOCK_NAME",
@@ -169,18 +168,22 @@ fn nothing_to_run(args: &Args, work: &WorkArgs, whole: bool) -> Result<Option<Ex
             "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
              or give --get URL, or --mock to see an election without any work",
         )),
-        ([command, ..], None, false) => Ok(check_program(command).err().map(|refusal| {
-            let prefix = if args.json { "" } else { logs::prefix(args) };
-            output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
-            refusal.exit
-        })),
+        ([command, ..], None, false) => Ok(cannot_run(args, command)),
         ([], Some(_), false) | ([], None, _) => Ok(None),
         _ => Err(Error::invalid("a command, --get and --mock are kinds of work: give one of them")),
     }
 }
 
+/// Says why this command can never run, if it cannot.
+pub(crate) fn cannot_run(args: &Args, command: &OsString) -> Option<Exit> {
+    let refusal = check_program(command).err()?;
+    let prefix = if args.json { "" } else { logs::prefix(args) };
+    output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
+    Some(refusal.exit)
+}
+
 /// What would be done over and over without a pause.
-fn check_periods(service: &ServiceArgs) -> Result<()> {
+pub(crate) fn check_periods(service: &ServiceArgs) -> Result<()> {
     let ServiceArgs { heartbeat, health_every, .. } = service;
     for (flag, period) in [("--heartbeat", *heartbeat), ("--health-every", Some(*health_every))] {
         if period == Some(Duration::ZERO) {

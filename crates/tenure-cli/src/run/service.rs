@@ -12,18 +12,19 @@ use tokio::task::JoinHandle;
 use super::board::Board;
 use super::lines::Lines;
 use super::plan::{Kind, Plan};
-use crate::http::{AnswerArgs, Door, Instance, Limits, Server};
+use crate::args::Args;
+use crate::http::{AnswerArgs, Door, HttpArgs, Instance, Limits, Listen, Server};
 use crate::schedule::Ledger;
 
 /// A presence outlives its process by so many leases at most.
 const PRESENCE_LEASES: u32 = 3;
 
 /// Opens the port before anything begins: one that is taken is a mistake to hear of at once.
-pub(super) fn door(plan: &Plan<'_>) -> Result<Option<Door>> {
+pub(crate) fn door(args: &Args, http: &HttpArgs, listen: Option<Listen>) -> Result<Option<Door>> {
     let name = "TENURE_HTTP_HOST";
-    let in_file = plan.args.settings.env_file.get(name).map(|host| host.value.clone());
+    let in_file = args.settings.env_file.get(name).map(|host| host.value.clone());
     let host = std::env::var(name).ok().or(in_file);
-    Door::open(&plan.service.http, plan.listen.clone(), host.as_deref())
+    Door::open(http, listen, host.as_deref())
 }
 
 /// All of it, until it is ended.
@@ -98,7 +99,7 @@ impl Service {
 }
 
 /// Where others reach us, as far as we know it.
-fn url(door: &Door) -> String {
+pub(crate) fn url(door: &Door) -> String {
     let address = door.address();
     match door.is_open_to_others() && address.ip().is_unspecified() {
         false => format!("http://{address}"),

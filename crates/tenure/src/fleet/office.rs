@@ -68,6 +68,7 @@ struct Desk {
     troubled: bool,
     unowned: usize,
     leave_at: Option<Moment>,
+    left: bool,
 }
 
 impl Office {
@@ -82,6 +83,7 @@ impl Office {
             troubled: false,
             unowned: 0,
             leave_at: None,
+            left: false,
         };
         desk.work().await;
     }
@@ -116,8 +118,15 @@ impl Desk {
                 looking = Some(self.look());
                 look_at = now + self.office.timing.retry;
             }
-            let wake_at = [self.steward.wake_at(), self.leave_at].into_iter().flatten();
-            let wake_at = wake_at.chain([count_at, read_at, look_at]).min().unwrap_or(count_at);
+            // What is under way is not begun a second time, so there is nothing to wake up for.
+            let wake_at = [
+                self.steward.wake_at().filter(|_| !self.left),
+                self.leave_at,
+                Some(count_at),
+                reading.is_none().then_some(read_at),
+                looking.is_none().then_some(look_at),
+            ];
+            let wake_at = wake_at.into_iter().flatten().min().unwrap_or(count_at);
             tokio::select! {
                 note = self.office.notes.recv() => {
                     // Many come together.
@@ -143,8 +152,8 @@ impl Desk {
                 Some(_) = words.next() => look_again = true,
                 () = clock.sleep_until(wake_at) => {
                     let now = clock.now();
-                    read_again |= now >= read_at;
-                    look_again |= now >= look_at;
+                    read_again |= reading.is_none() && now >= read_at;
+                    look_again |= looking.is_none() && now >= look_at;
                 }
             }
         }
@@ -174,7 +183,7 @@ impl Desk {
     fn act(&mut self, now: Moment) {
         // Until then nothing is given away, although we are a member no more.
         let waits = self.leave_at.is_some_and(|at| now < at);
-        if waits {
+        if waits || self.left {
             return;
         }
         self.steward.act(now, &mut self.orders);
@@ -187,7 +196,8 @@ impl Desk {
                 self.tell(shard, MachineEvent::Stop);
             }
             let _ = self.office.shared.context.commands.send(Command::Close);
-            // The driver says when it is over.
+            // The driver says when it is over; until then nothing is begun any more.
+            self.left = true;
         }
     }
 

@@ -1,0 +1,485 @@
+//! A member at work: begins what the fleet assigns, ends what it revokes, and says when it has ended.
+//!
+//! One loop does it all. Commands run under one guard for the whole member; polls are tasks of ours. A shard is given away
+//! ([`Work`] is dropped) only when nothing of its work is left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::fleet::{Event, Extensions, Reason, Shard, Work};
+use tenure::timing::Timing;
+use tenure::{Clock, Error, Fleet, Hold, Moment, Result, Store};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::agenda::{Agenda, until_next};
+use super::lines::Lines;
+use super::task::{Kind, Task, command_for, with_shard};
+use crate::duration::shown;
+use crate::exit::Exit;
+use crate::guard::{Duty, Ended, Keeper, Report, Reports};
+use crate::http::Door;
+use crate::schedule::Outcome;
+use crate::signals::Signals;
+
+/// Asked to stop while its lease can still be renewed, a command has at least so long.
+const UNHURRIED: Duration = Duration::from_secs(5);
+/// A command that ended is begun again after this, twice as long each time.
+const BACK_OFF: Duration = Duration::from_secs(1);
+const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+
+/// One shard that is ours.
+struct Job {
+    shard: Shard,
+    work: Work,
+    state: State,
+    /// It is to end, and why.
+    revoked: Option<Reason>,
+    pause: Duration,
+    count: u64,
+}
+
+enum State {
+    Resting,
+    /// The guard runs a command for it.
+    Command(Moment),
+    /// A task of ours polls.
+    Poll(JoinHandle<()>),
+}
+
+/// What a poll came to.
+type Polled = (u32, bool, String);
+
+pub(super) struct Crew {
+    fleet: Arc<Fleet>,
+    store: Arc<dyn Store>,
+    lines: Lines,
+    task: Task,
+    duty: Option<Duty>,
+    keeper: Option<(Keeper, Reports)>,
+    /// The lease the member holds on itself.
+    membership: Option<(u32, Hold, Moment)>,
+    extensions: Option<Extensions>,
+    jobs: HashMap<u32, Job>,
+    agenda: Agenda,
+    polled: (mpsc::UnboundedSender<Polled>, mpsc::UnboundedReceiver<Polled>),
+    clock: Clock,
+    unhurried: Duration,
+    ttl: Duration,
+    heartbeat: Option<Duration>,
+    leaving: Option<JoinHandle<()>>,
+}
+
+impl Crew {
+    pub(super) fn new(
+        fleet: Arc<Fleet>,
+        store: Arc<dyn Store>,
+        lines: Lines,
+        task: Task,
+        duty: Option<Duty>,
+        timing: Timing,
+    ) -> Result<Crew> {
+        let extensions = duty.as_ref().and_then(|_| fleet.extensions());
+        let mut crew = Crew {
+            fleet,
+            store,
+            lines,
+            task,
+            duty,
+            keeper: None,
+            membership: None,
+            extensions,
+            jobs: HashMap::new(),
+            agenda: Agenda::new(None),
+            polled: mpsc::unbounded_channel(),
+            clock: Clock::boot(),
+            unhurried: UNHURRIED.max(timing.stop_within),
+            ttl: timing.ttl,
+            heartbeat: None,
+            leaving: None,
+        };
+        crew.start_guard()
+            .map_err(|error| Error::denied(format!("cannot start the guard: {error}")))?;
+        Ok(crew)
+    }
+
+    pub(super) fn beating(mut self, heartbeat: Option<Duration>) -> Crew {
+        self.heartbeat = heartbeat;
+        self
+    }
+
+    pub(super) fn at_most(mut self, concurrency: Option<u32>) -> Crew {
+        self.agenda = Agenda::new(concurrency);
+        self
+    }
+
+    pub(super) fn answering(self, _door: Option<Door>) -> Result<Crew> {
+        Ok(self)
+    }
+
+    /// Works until it is told to end, or nobody can go on.
+    pub(super) async fn work(mut self, mut signals: Signals) -> Result<Exit> {
+        let mut answered = false;
+        let mut beat_at = self.heartbeat.map(|every| self.clock.now() + every);
+        let ended = loop {
+            self.begin_what_is_due();
+            let wake_at = [self.agenda.wake_at(), beat_at].into_iter().flatten().min();
+            let fleet = self.fleet.clone();
+            tokio::select! {
+                biased;
+                // What ends comes before what begins.
+                report = report(&mut self.keeper) => match report {
+                    Some((number, report)) => self.reported(number, report),
+                    None => self.guard_is_gone().await,
+                },
+                extended = extended(&mut self.extensions) => self.extended(&extended),
+                event = fleet.next() => match event {
+                    Some(event) => self.happened(event),
+                    None => break Ok(Exit::Done),
+                },
+                Some(polled) = self.polled.1.recv() => self.polled(polled),
+                refused = fleet.answered(), if !answered => {
+                    answered = true;
+                    if let Err(error) = refused {
+                        break Err(error);
+                    }
+                }
+                caught = signals.next() => {
+                    if !caught.ends {
+                        if let Some((keeper, _)) = &self.keeper {
+                            keeper.signal_all(caught.number);
+                        }
+                    } else if self.leaving.is_none() {
+                        self.leaving = Some(tokio::spawn(async move { fleet.leave().await }));
+                    } else if !self.kill_all() {
+                        // Told twice with nothing left to end: what is not given back yet is left to its time.
+                        break Ok(Exit::Done);
+                    }
+                }
+                () = until(&self.clock, wake_at) => {
+                    let now = self.clock.now();
+                    if let (Some(at), Some(every)) = (beat_at, self.heartbeat)
+                        && now >= at
+                    {
+                        self.lines.beat(fleet.owned().len(), fleet.is_member());
+                        beat_at = Some(at.max(now.before(every)) + every);
+                    }
+                }
+            }
+        };
+        if let Some((keeper, _)) = self.keeper.take() {
+            keeper.dismiss().await;
+        }
+        ended
+    }
+
+    // ---- what the fleet says ----
+
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Joined { hold, number, deadline } => {
+                let number = id(number);
+                if let Some((keeper, _)) = &self.keeper {
+                    keeper.hold(number, &hold, None, deadline);
+                }
+                self.membership = Some((number, hold, deadline));
+                self.lines.joined();
+            }
+            Event::Left { number, why } => {
+                self.forget(id(number));
+                self.membership = None;
+                self.lines.left(why);
+            }
+            Event::Assigned { shard, work, .. } => self.assigned(shard, work),
+            Event::Revoked { number, why, .. } => self.revoked(id(number), why),
+            Event::Released { shard, number, why, .. } => {
+                self.forget(id(number));
+                self.lines.released(&shard, why);
+            }
+            Event::StoreUnreachable(error) => self.lines.unreachable(&error),
+            Event::StoreBack => self.lines.back(),
+            Event::Source(text) => self.lines.trouble(&text),
+            Event::Unowned(count, some) => self.lines.unowned(count, &some, &shown(self.ttl)),
+            _ => {}
+        }
+    }
+
+    fn assigned(&mut self, shard: Shard, work: Work) {
+        self.lines.acquired(&shard);
+        let number = id(work.number());
+        if let Some((keeper, _)) = &self.keeper {
+            keeper.hold(number, work.hold(), Some(shard.as_str()), work.deadline());
+        }
+        let job =
+            Job { shard, work, state: State::Resting, revoked: None, pause: BACK_OFF, count: 0 };
+        let first = self.task.every.map(|every| self.next_slot(every, &job.shard));
+        self.agenda.add(first.unwrap_or(self.clock.now()), number);
+        self.jobs.insert(number, job);
+    }
+
+    fn revoked(&mut self, number: u32, why: Reason) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        job.revoked = Some(why);
+        match &job.state {
+            State::Resting => self.end(number),
+            State::Command(_) => {
+                let kill_at = self.clock.now() + self.unhurried;
+                if let Some((keeper, _)) = &self.keeper {
+                    keeper.stop(number, kill_at);
+                }
+            }
+            State::Poll(poll) => {
+                // What was sent may have had its effect; nothing more is.
+                poll.abort();
+                self.agenda.ended();
+                self.end(number);
+            }
+        }
+    }
+
+    /// Nothing of its work is left: the shard may go.
+    fn end(&mut self, number: u32) {
+        self.jobs.remove(&number);
+    }
+
+    fn forget(&self, number: u32) {
+        if let Some((keeper, _)) = &self.keeper {
+            keeper.forget(number);
+        }
+    }
+
+    fn extended(&mut self, extended: &[(u64, Moment)]) {
+        if extended.is_empty() {
+            // The fleet has ended, and with it this.
+            self.extensions = None;
+            return;
+        }
+        let deadlines: Vec<(u32, Moment)> =
+            extended.iter().map(|(number, deadline)| (id(*number), *deadline)).collect();
+        if let Some((keeper, _)) = &self.keeper {
+            keeper.extend(&deadlines);
+        }
+        for (number, deadline) in deadlines {
+            if let Some((membership, _, until)) = &mut self.membership
+                && *membership == number
+            {
+                *until = deadline;
+            }
+            if let Some(job) = self.jobs.get(&number)
+                && deadline != Moment::NEVER
+            {
+                self.lines.renewed(&job.shard);
+            }
+        }
+    }
+
+    // ---- the work ----
+
+    fn begin_what_is_due(&mut self) {
+        let now = self.clock.now();
+        while let Some(number) = self.agenda.next(now) {
+            self.begin(now, number);
+        }
+    }
+
+    fn begin(&mut self, now: Moment, number: u32) {
+        let next = self.task.every;
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        if job.revoked.is_some() || !matches!(job.state, State::Resting) {
+            return;
+        }
+        // After a pause of this process we may run before anybody has said that it is over.
+        if !job.work.is_valid() {
+            return;
+        }
+        job.count += 1;
+        match &self.task.kind {
+            Kind::Command(command) => {
+                let Some((keeper, _)) = &self.keeper else {
+                    self.agenda.add(now + BACK_OFF, number);
+                    return;
+                };
+                keeper.run(number, command_for(command, &job.shard));
+                job.state = State::Command(now);
+                self.agenda.begun();
+                return;
+            }
+            Kind::Mock => self.lines.poll(&job.shard, job.count),
+            Kind::Get { client, url } => {
+                let get = with_shard(url, job.shard.as_str()).map(|url| client.at(&url));
+                let (token, polled) = (job.work.token(), self.polled.0.clone());
+                let poll = tokio::spawn(async move {
+                    let (well, detail) = match get {
+                        Some(Ok(get)) => {
+                            let (outcome, detail) = get.poll(token).await;
+                            (outcome == Outcome::Ok, detail.unwrap_or_default())
+                        }
+                        _ => (false, "its name cannot be part of a URL".to_owned()),
+                    };
+                    let _ = polled.send((number, well, detail));
+                });
+                job.state = State::Poll(poll);
+                self.agenda.begun();
+                return;
+            }
+        }
+        if let Some(every) = next {
+            let at = self.next_slot_of(every, number);
+            self.agenda.add(at, number);
+        }
+    }
+
+    fn next_slot_of(&self, every: Duration, number: u32) -> Moment {
+        match self.jobs.get(&number) {
+            Some(job) => self.next_slot(every, &job.shard),
+            None => self.clock.now() + every,
+        }
+    }
+
+    fn next_slot(&self, every: Duration, shard: &Shard) -> Moment {
+        let unix_ms = self.clock.minting_micros() / 1_000;
+        let hash = tenure::placement::hash(shard.as_str());
+        self.clock.now() + until_next(every, hash, unix_ms)
+    }
+
+    fn polled(&mut self, (number, well, detail): Polled) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        if !matches!(job.state, State::Poll(_)) {
+            return;
+        }
+        job.state = State::Resting;
+        self.lines.polled(&job.shard, job.count, well, &detail);
+        self.agenda.ended();
+        if let Some(every) = self.task.every {
+            let at = self.next_slot_of(every, number);
+            self.agenda.add(at, number);
+        }
+    }
+
+    fn reported(&mut self, number: u32, report: Report) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let State::Command(begun) = job.state else { return };
+        job.state = State::Resting;
+        self.agenda.ended();
+        let now = self.clock.now();
+        let took = now.since(begun);
+        if job.revoked.is_some() {
+            if matches!(report, Report::Gone { ended: Ended::Signal(9), .. }) {
+                self.lines.hung(&job.shard, &shown(self.unhurried));
+            }
+            return self.end(number);
+        }
+        let how = match &report {
+            Report::Failed(why) => format!("could not be started: {why}"),
+            Report::Gone { ended: Ended::Code(0), .. } => "has ended".to_owned(),
+            Report::Gone { ended: Ended::Code(code), .. } => format!("has ended with code {code}"),
+            Report::Gone { ended: Ended::Signal(signal), .. } => {
+                format!("was ended by signal {signal}")
+            }
+        };
+        let well = matches!(report, Report::Gone { ended: Ended::Code(0), .. });
+        let at = match self.task.every {
+            Some(every) => {
+                let at = self.next_slot(every, &self.jobs[&number].shard);
+                if !well {
+                    let job = &self.jobs[&number];
+                    self.lines.ended(&job.shard, &how, &shown(at.since(now)));
+                }
+                at
+            }
+            None => {
+                if took >= BACK_OFF_MOST {
+                    job.pause = BACK_OFF;
+                }
+                let pause = job.pause;
+                job.pause = (pause * 2).min(BACK_OFF_MOST);
+                self.lines.ended(&job.shard, &how, &shown(pause));
+                now + pause
+            }
+        };
+        self.agenda.add(at, number);
+    }
+
+    /// Whether there was anything to kill.
+    fn kill_all(&mut self) -> bool {
+        let now = self.clock.now();
+        let mut any = false;
+        for (number, job) in &self.jobs {
+            if let (State::Command(_), Some((keeper, _))) = (&job.state, &self.keeper) {
+                keeper.stop(*number, now);
+                any = true;
+            }
+        }
+        any
+    }
+
+    // ---- the guard ----
+
+    fn start_guard(&mut self) -> std::io::Result<()> {
+        let Some(duty) = &self.duty else { return Ok(()) };
+        let (keeper, reports) = Keeper::start(duty, self.store.clone())?;
+        if let Some((number, hold, deadline)) = &self.membership {
+            keeper.hold(*number, hold, None, *deadline);
+        }
+        for (number, job) in &self.jobs {
+            let (work, shard) = (&job.work, job.shard.as_str());
+            keeper.hold(*number, work.hold(), Some(shard), work.deadline());
+        }
+        self.keeper = Some((keeper, reports));
+        Ok(())
+    }
+
+    /// Killed, or it did not act: nothing of any command is left by now. Another takes its place.
+    async fn guard_is_gone(&mut self) {
+        self.keeper = None;
+        self.lines.trouble("the guard is gone, and with it every command: starting another");
+        let now = self.clock.now();
+        let running: Vec<u32> =
+            self.jobs.iter().filter(|(_, job)| is_command(job)).map(|(n, _)| *n).collect();
+        for number in running {
+            self.agenda.ended();
+            let Some(job) = self.jobs.get_mut(&number) else { continue };
+            job.state = State::Resting;
+            if job.revoked.is_some() {
+                self.end(number);
+            } else {
+                self.agenda.add(now + BACK_OFF, number);
+            }
+        }
+        while let Err(error) = self.start_guard() {
+            self.lines.trouble(&format!("cannot start another guard: {error}"));
+            self.clock.sleep(BACK_OFF).await;
+        }
+    }
+}
+
+fn is_command(job: &Job) -> bool {
+    matches!(job.state, State::Command(_))
+}
+
+/// A member has less than four thousand million terms in its life.
+fn id(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+async fn report(keeper: &mut Option<(Keeper, Reports)>) -> Option<(u32, Report)> {
+    match keeper {
+        Some((_, reports)) => reports.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn extended(extensions: &mut Option<Extensions>) -> Vec<(u64, Moment)> {
+    match extensions {
+        Some(extensions) => extensions.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(clock: &Clock, at: Option<Moment>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,142 @@
+//! The lines people read while `tenure fleet run` runs: spelled in `docs/CLI.md`.
+
+use tenure::fleet::{Reason, Shard};
+use tenure::{CandidateId, Clock, Error};
+
+use crate::logs::LINE;
+
+/// Says what happens, for one member.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    id: CandidateId,
+}
+
+macro_rules! say {
+    ($level:ident, $id:expr, $event:literal, $($text:tt)+) => {
+        tracing::$level!(target: LINE, candidate = %$id, event = $event, $($text)+)
+    };
+}
+
+macro_rules! say_of {
+    ($level:ident, $id:expr, $shard:expr, $event:literal, $($text:tt)+) => {
+        tracing::$level!(target: LINE, candidate = %$id, shard = %$shard, event = $event, $($text)+)
+    };
+}
+
+impl Lines {
+    pub(super) fn new(id: &CandidateId) -> Lines {
+        Lines { id: id.clone() }
+    }
+
+    pub(super) fn started(&self) {
+        let id = &self.id;
+        say!(info, id, "started", "✅ [{id}] Fleet member started. Press Ctrl+C to stop");
+    }
+
+    pub(super) fn joined(&self) {
+        let id = &self.id;
+        say!(info, id, "joined", "[{id}] Joined the fleet");
+    }
+
+    pub(super) fn left(&self, why: Reason) {
+        let id = &self.id;
+        say!(info, id, "left", "[{id}] Left the fleet: reason={}", why.as_str());
+    }
+
+    pub(super) fn acquired(&self, shard: &Shard) {
+        let id = &self.id;
+        say_of!(info, id, shard, "acquired", "Lease acquired: instance={id} endpoint={shard}");
+    }
+
+    pub(super) fn renewed(&self, shard: &Shard) {
+        let id = &self.id;
+        say_of!(debug, id, shard, "renewed", "Lease renewed: instance={id} endpoint={shard}");
+    }
+
+    pub(super) fn released(&self, shard: &Shard, why: Reason) {
+        let (id, why) = (&self.id, why.as_str());
+        say_of!(
+            info,
+            id,
+            shard,
+            "released",
+            "Lease released: instance={id} endpoint={shard} reason={why}"
+        );
+    }
+
+    pub(super) fn poll(&self, shard: &Shard, count: u64) {
+        let id = &self.id;
+        say_of!(info, id, shard, "poll", "[{id}] {shard}: poll {count}");
+    }
+
+    pub(super) fn polled(&self, shard: &Shard, count: u64, well: bool, detail: &str) {
+        let id = &self.id;
+        match well {
+            true => say_of!(info, id, shard, "poll", "[{id}] {shard}: poll {count}: {detail}"),
+            false => {
+                say_of!(warn, id, shard, "poll", "[{id}] {shard}: poll {count} failed: {detail}");
+            }
+        }
+    }
+
+    pub(super) fn ended(&self, shard: &Shard, how: &str, again: &str) {
+        let id = &self.id;
+        say_of!(warn, id, shard, "ended", "[{id}] {shard}: {how}; begun again in {again}");
+    }
+
+    pub(super) fn hung(&self, shard: &Shard, limit: &str) {
+        let id = &self.id;
+        say_of!(
+            warn,
+            id,
+            shard,
+            "hung",
+            "[{id}] {shard}: did not stop within {limit}, and was killed"
+        );
+    }
+
+    pub(super) fn beat(&self, shards: usize, member: bool) {
+        let id = &self.id;
+        let time = crate::time::of_day(Clock::boot().now());
+        match member {
+            true => say!(
+                info,
+                id,
+                "beat",
+                "👑 [{id}] Status: MEMBER with {shards} shards - Heartbeat at {time}"
+            ),
+            false => say!(info, id, "beat", "👥 [{id}] Status: NO MEMBER - Heartbeat at {time}"),
+        }
+    }
+
+    pub(super) fn unowned(&self, count: usize, some: &[Shard], ttl: &str) {
+        let id = &self.id;
+        if count == 0 {
+            return say!(info, id, "unowned", "[{id}] Every shard has an owner again");
+        }
+        let some: Vec<String> = some.iter().map(Shard::to_string).collect();
+        let more = if count > some.len() { ", …" } else { "" };
+        let (some, these) = (some.join(", "), if count == 1 { "shard has" } else { "shards have" });
+        say!(
+            warn,
+            id,
+            "unowned",
+            "[{id}] {count} {these} had no owner for longer than {ttl}: {some}{more}"
+        );
+    }
+
+    pub(super) fn unreachable(&self, error: &Error) {
+        say!(warn, self.id, "store", "{error}");
+    }
+
+    pub(super) fn back(&self) {
+        let id = &self.id;
+        say!(info, id, "store", "[{id}] The store answers again");
+    }
+
+    /// Something went wrong that we go on from.
+    pub(super) fn trouble(&self, text: &str) {
+        let id = &self.id;
+        say!(warn, id, "trouble", "[{id}] {text}");
+    }
+}

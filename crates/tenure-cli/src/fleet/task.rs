@@ -1,0 +1,146 @@
+//! What is done for a shard.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::fleet::Shard;
+use tenure::{Error, Result};
+
+use super::options::FleetWorkArgs;
+use crate::run::Get;
+
+/// What stands for the shard.
+const SHARD: &str = "{}";
+/// How often work that is not a command is done, unless told otherwise.
+const POLL_EVERY: Duration = Duration::from_secs(5);
+
+/// What is done, and how often.
+pub(super) struct Task {
+    pub(super) kind: Kind,
+    /// `None`: it goes on for as long as the shard is ours.
+    pub(super) every: Option<Duration>,
+}
+
+pub(super) enum Kind {
+    Command(Vec<OsString>),
+    Get { client: Arc<Get>, url: String },
+    Mock,
+}
+
+impl Task {
+    pub(super) fn new(work: &FleetWorkArgs) -> Result<Task> {
+        let FleetWorkArgs { command, get, mock, every, .. } = work;
+        if *every == Some(Duration::ZERO) {
+            return Err(Error::invalid("--every must not be zero: give a period like 5s"));
+        }
+        let kind = match (&command[..], get, mock) {
+            ([], None, false) => {
+                return Err(Error::invalid(
+                    "nothing to run: type the command behind '--', as in 'tenure fleet run NAME -- CMD {}', \
+                     or give --get URL, or --mock to see a fleet without any work",
+                ));
+            }
+            ([_, ..], None, false) => Kind::Command(command.clone()),
+            ([], Some(url), false) => {
+                // Whatever a shard is called, the URL stays one.
+                let example = with_shard(url, "shard").unwrap_or_default();
+                let client = Get::new(&example, work.timeout)?;
+                Kind::Get { client: Arc::new(client), url: url.clone() }
+            }
+            ([], None, true) => Kind::Mock,
+            _ => {
+                return Err(Error::invalid(
+                    "a command, --get and --mock are kinds of work: give one of them",
+                ));
+            }
+        };
+        let every = every.or(command.is_empty().then_some(POLL_EVERY));
+        if work.concurrency.is_some() && every.is_none() {
+            return Err(Error::invalid(
+                "--concurrency is about work that comes again and again: give --every too, or leave it out",
+            ));
+        }
+        Ok(Task { kind, every })
+    }
+
+    /// Whether the shard appears nowhere in what is done.
+    pub(super) fn forgets_the_shard(&self) -> bool {
+        match &self.kind {
+            Kind::Command(command) => !command.iter().skip(1).any(|argument| has_shard(argument)),
+            Kind::Get { url, .. } => !url.contains(SHARD),
+            Kind::Mock => false,
+        }
+    }
+}
+
+fn has_shard(argument: &OsStr) -> bool {
+    argument.as_bytes().windows(SHARD.len()).any(|window| window == SHARD.as_bytes())
+}
+
+/// The command for one shard: `{}` replaced wherever it stands.
+pub(super) fn command_for(command: &[OsString], shard: &Shard) -> Vec<OsString> {
+    let argument = |argument: &OsString| {
+        let mut rest = argument.as_bytes();
+        let mut bytes = Vec::with_capacity(rest.len());
+        while let Some(at) = rest.windows(SHARD.len()).position(|window| window == SHARD.as_bytes())
+        {
+            bytes.extend_from_slice(&rest[..at]);
+            bytes.extend_from_slice(shard.as_str().as_bytes());
+            rest = &rest[at + SHARD.len()..];
+        }
+        bytes.extend_from_slice(rest);
+        OsString::from_vec(bytes)
+    };
+    // What is run is never chosen by the name of a shard.
+    let (program, arguments) = command.split_at(command.len().min(1));
+    program.iter().cloned().chain(arguments.iter().map(argument)).collect()
+}
+
+/// The URL for one shard, whose name cannot be anything but one piece of it; `None` where it would be something else.
+pub(super) fn with_shard(url: &str, shard: &str) -> Option<String> {
+    // However they are written, these lead elsewhere.
+    if matches!(shard, "." | "..") {
+        return None;
+    }
+    let mut piece = String::with_capacity(shard.len());
+    for byte in shard.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => {
+                piece.push(char::from(byte));
+            }
+            _ => piece.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Some(url.replace(SHARD, &piece))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shard_stands_where_it_is_asked_for_also_inside_an_argument() {
+        let command: Vec<OsString> =
+            ["{}/poll", "--id={}", "{}{}", "{", "}"].map(OsString::from).into();
+        let shard = Shard::new("a b").unwrap();
+        let expected = ["{}/poll", "--id=a b", "a ba b", "{", "}"];
+        assert_eq!(command_for(&command, &shard), expected.map(OsString::from));
+    }
+
+    #[test]
+    fn a_hostile_name_stays_one_piece_of_the_url() {
+        let url = "http://host/v1/{}/poll";
+        for (shard, expected) in [
+            ("tenant-7", Some("http://host/v1/tenant-7/poll")),
+            ("../x?y#z", Some("http://host/v1/..%2Fx%3Fy%23z/poll")),
+            ("ü", Some("http://host/v1/%C3%BC/poll")),
+            ("{}", Some("http://host/v1/%7B%7D/poll")),
+            (".", None),
+            ("..", None),
+        ] {
+            assert_eq!(with_shard(url, shard).as_deref(), expected);
+        }
+    }
+}
