@@ -27,6 +27,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// What is kept of what it complains about.
 const TAIL: usize = 4096;
 const SHOWN: usize = 200;
+/// The most that a pipe of an ordinary user holds.
+const PIPE: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Command {
@@ -79,12 +81,8 @@ impl Command {
         }
         running.kill();
         // What was printed before the end is there now. Whoever else still holds the other side is not waited for.
-        while let Some(piece) = rest(&out) {
-            lines.push(&piece).map_err(wrong)?;
-        }
-        while let Some(piece) = rest(&err) {
-            tail.push(&piece);
-        }
+        lines.push(&rest(&out)).map_err(wrong)?;
+        tail.push(&rest(&err));
         let status = running.reap().map_err(|e| io(tail, &e))?;
         if !status.success() {
             return Err(self.failed(&how(status), tail));
@@ -162,19 +160,18 @@ async fn piece(pipe: &Receiver) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// What is there without waiting. Asks the kernel and not the runtime, which may not have heard of it yet.
-fn rest(pipe: &Receiver) -> Option<Vec<u8>> {
-    let mut piece = vec![0; 1 << 16];
-    loop {
-        match rustix::io::read(pipe.as_fd(), &mut piece) {
-            Ok(0) => return None,
-            Ok(size) => {
-                piece.truncate(size);
-                return Some(piece);
-            }
+fn rest(pipe: &Receiver) -> Vec<u8> {
+    let (mut all, mut size) = (vec![0; PIPE], 0);
+    // Somebody who got away may be writing still: no more than was there at the end.
+    while size < PIPE {
+        match rustix::io::read(pipe.as_fd(), &mut all[size..]) {
+            Ok(more) if more > 0 => size += more,
             Err(Errno::INTR) => {}
-            Err(_) => return None,
+            Ok(_) | Err(_) => break,
         }
     }
+    all.truncate(size);
+    all
 }
 
 /// A command that runs until this is dropped, at the latest.
@@ -312,6 +309,16 @@ mod tests {
     async fn what_it_leaves_behind_is_killed_and_not_waited_for() {
         let shards = read("sleep 1000 & echo $!").await.unwrap();
         assert!(gone(names(&shards)[0]).await);
+    }
+
+    #[tokio::test]
+    async fn one_who_got_away_holds_up_nobody() {
+        let line = "setsid sh -c 'echo $$; exec >/dev/null; exec timeout 20 yes >&2' & sleep 0.2; echo end";
+        let shards = read(line).await.unwrap();
+        let escaped = names(&shards)[0].to_owned();
+        assert_eq!(names(&shards)[1..], ["end"]);
+        // It dies of the pipe that nobody reads any more.
+        assert!(gone(&escaped).await);
     }
 
     #[tokio::test]

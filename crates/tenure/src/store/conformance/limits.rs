@@ -60,8 +60,8 @@ fn odd_names() -> Vec<Name> {
         "a%20b",
         "a%2520b",
         "a%2Fb",
-        "%",
-        "%%s%1",
+        "a%",
+        "a%%s%1",
     ]
     .map(str::to_owned)
     .into();
