@@ -103,6 +103,9 @@ impl Bench {
                 costs[0].calls
             );
         }
+        let store = Arc::clone(&self.store);
+        self.beside_an_acquire("a connection of their own", store.detached()).await;
+        self.beside_an_acquire("the same connection", store).await;
         self.ping().await;
     }
 
@@ -178,6 +181,39 @@ impl Bench {
         }
     }
 
+    /// How long renewals of a thousand take while a hundred thousand leases are acquired in one call.
+    async fn beside_an_acquire(&mut self, on: &str, renewer: Arc<dyn Store>) {
+        redis::cmd("FLUSHALL").exec_async(&mut self.admin).await.unwrap();
+        let id = CandidateId::generate();
+        let held = (0..BATCH).map(|i| claim(&format!("held:{i}"), &id)).collect::<Vec<_>>();
+        let grants = renewer.acquire(&held).await.unwrap().into_iter();
+        let holds: Vec<Hold> = grants.map(|grant| grant.unwrap().held().unwrap().hold).collect();
+        let (all, mut took, mut times) = (claims(&id).concat(), None, Vec::new());
+        let begun = self.clock.now();
+        let acquire = async {
+            self.store.acquire(&all).await.unwrap();
+            took = Some(self.clock.now().since(begun));
+        };
+        let renew = async {
+            loop {
+                let sent = self.clock.now();
+                renewer.renew(&holds, TTL).await.unwrap();
+                times.push(self.clock.now().since(sent));
+                self.clock.sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! { () = acquire => {}, () = renew => {} }
+        times.sort_unstable();
+        println!(
+            "one call that acquires all: {:.1?}; renewals of {BATCH} meanwhile on {on}: median {:.1?}, max {:.1?} \
+             ({} times)",
+            took.unwrap(),
+            times[times.len() / 2],
+            times[times.len() - 1],
+            times.len()
+        );
+    }
+
     async fn ping(&mut self) {
         let mut times = Vec::new();
         for _ in 0..1_000 {
@@ -212,10 +248,13 @@ impl Bench {
     }
 }
 
+fn claim(name: &str, id: &CandidateId) -> Claim {
+    Claim::new(Name::new(name).unwrap(), id.clone(), Nonce::random(), TTL)
+}
+
 fn claims(id: &CandidateId) -> Vec<Vec<Claim>> {
-    let claim =
-        |name: String| Claim::new(Name::new(&name).unwrap(), id.clone(), Nonce::random(), TTL);
-    let batch = |batch| (0..BATCH).map(|i| claim(format!("bench:{batch:02}:{i:03}"))).collect();
+    let batch =
+        |batch| (0..BATCH).map(|i| claim(&format!("bench:{batch:02}:{i:03}"), id)).collect();
     (0..BATCHES).map(batch).collect()
 }
 

@@ -17,9 +17,9 @@ use crate::lease::Name;
 /// Names in one call. The server does nothing else meanwhile: about 15 ms at this size to
 /// acquire, 7 ms to renew.
 pub(super) const BATCH: usize = 1_000;
-/// Calls under way at once: enough to keep the server busy, few enough that none waits long for its
-/// answer.
-const UNDER_WAY: usize = 4;
+/// Calls under way at once: enough to keep the server busy, few enough that a renewal which comes
+/// behind a long acquire on the same connection waits no longer than on another one.
+const UNDER_WAY: usize = 2;
 
 /// A script and the name under which the server keeps it.
 pub(super) struct Script {
