@@ -47,7 +47,9 @@ pub(crate) use many::run as run_many;
 pub(crate) use many::{Duty, Keeper, Reports};
 pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
 pub(crate) use program::{check as check_program, refused};
-pub(crate) use tree::{Ended, Spared, Tree, adopt_orphans, end_orphans, reap_orphans};
+pub(crate) use tree::{
+    Ended, Spared, Tree, adopt_orphans, end_orphans, ended_orphans, reap, reap_orphans,
+};
 pub(crate) use wire::{Line, Log, Order, Report, Setup, line};
 
 use giving_back::GivingBack;

@@ -272,7 +272,7 @@ async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines
     }
 }
 
-pub(crate) fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
+fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;
     Ok(async move {

@@ -66,7 +66,7 @@ pub struct Machine {
     held_off: Moment,
     /// The first of the failures since the last answer, and how many there were.
     failing: Option<(Moment, u32)>,
-    leader: Option<String>,
+    leader: Option<Arc<str>>,
     warned_same_id: bool,
     last_step: Moment,
 }
@@ -90,10 +90,10 @@ enum State {
     Holding(Box<Term>),
     /// The lease is lost; the work has still to end.
     Ending {
-        give_back: Option<Hold>,
+        give_back: Option<Box<Hold>>,
     },
     Releasing {
-        hold: Hold,
+        hold: Box<Hold>,
         request: Request,
         sent: Moment,
         until: Moment,
@@ -314,7 +314,7 @@ impl Machine {
             // Never led, or told to stop before: there is nothing to tell, and the lease may be somebody else's.
             Part::Patient if now >= term.deadline => self.give_back(now, out),
             Part::Stopping if now >= term.deadline => {
-                self.state = State::Ending { give_back: Some(term.hold.clone()) };
+                self.state = State::Ending { give_back: Some(Box::new(term.hold.clone())) };
             }
             _ => {}
         }
@@ -377,8 +377,9 @@ impl Machine {
                 deadline: term.deadline,
             };
             if self.leader.as_deref() != Some(self.candidate.as_str()) {
-                self.leader = Some(self.candidate.to_string());
-                out.push(Action::LeaderChanged(self.leader.clone()));
+                // Shared: a member of a fleet leads a hundred thousand of them.
+                self.leader = Some(self.candidate.shared());
+                out.push(Action::LeaderChanged(Some(self.candidate.to_string())));
             }
             out.push(Action::Lead(Box::new(lead)));
         }
@@ -656,8 +657,8 @@ impl Machine {
 
     fn learn(&mut self, lease: &Lease, out: &mut Vec<Action>) {
         let leader = lease.holder.as_ref().map(|holder| holder.id.clone());
-        if leader != self.leader {
-            self.leader.clone_from(&leader);
+        if leader.as_deref() != self.leader.as_deref() {
+            self.leader = leader.as_deref().map(Arc::from);
             out.push(Action::LeaderChanged(leader));
         }
     }
@@ -713,7 +714,7 @@ impl Machine {
             return;
         };
         let refused = matches!(why, Why::Refused(_));
-        let give_back = (!refused).then(|| term.hold.clone());
+        let give_back = (!refused).then(|| Box::new(term.hold.clone()));
         self.state = State::Ending { give_back };
         self.held_off = now;
         out.push(Action::End(Ending { why, deadline }));
@@ -783,7 +784,7 @@ impl Machine {
                 self.release(now, hold, out);
             }
             State::Ending { give_back } => match give_back.take() {
-                Some(hold) => self.release(now, hold, out),
+                Some(hold) => self.release(now, *hold, out),
                 None => self.back_to_waiting(now),
             },
             _ => {}
@@ -802,6 +803,7 @@ impl Machine {
         let request = self.request();
         let until = now + self.timing.ttl;
         let release = Release { hold: hold.clone(), next: self.successor.clone() };
+        let hold = Box::new(hold);
         self.state = State::Releasing { hold, request, sent: now, until, try_at: None };
         out.push(Action::Release(request, release));
         self.not_me(out);
@@ -825,7 +827,7 @@ impl Machine {
         if let State::Releasing { hold, request, sent, try_at, .. } = &mut self.state {
             (*request, *sent, *try_at) = (number, now, None);
             self.requests = number;
-            out.push(Action::Release(number, Release { hold: hold.clone(), next }));
+            out.push(Action::Release(number, Release { hold: (**hold).clone(), next }));
         }
     }
 

@@ -137,6 +137,11 @@ impl CandidateId {
         CandidateId(format!("{host}-{}-{random:08x}", std::process::id()).into())
     }
 
+    /// The text, without a copy of it.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::timing::{Options, Timing};
-use tenure::{CandidateId, Error, Fleet, Name, Result};
+use tenure::{CandidateId, Clock, Error, Fleet, Name, Result};
 
 use super::crew::Crew;
 use super::lines::Lines;
@@ -13,15 +13,15 @@ use super::task::{Kind, Task};
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Duty, Hook, adopt_orphans};
+use crate::guard::{Duty, Hook, adopt_orphans, deaths, ended_orphans, reap};
 use crate::http::Door;
 use crate::run::{
-    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, reap_as_they_come,
-    service,
+    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, service,
 };
 use crate::signals::Signals;
 
 const TTL: Duration = Duration::from_secs(30);
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 struct Plan<'a> {
@@ -87,7 +87,7 @@ impl Plan<'_> {
         // Before anything is started that a signal would leave behind.
         let signals = Signals::catch()?;
         adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
-        tokio::spawn(reap_as_they_come()?);
+        tokio::spawn(reap_what_is_left()?);
         let store = tenure::open(&self.choice.url).await?;
         let timing = Timing::new(&self.options, &store.limits())?;
         let lines = Lines::new(&self.id);
@@ -145,6 +145,32 @@ impl Plan<'_> {
             );
         }
     }
+}
+
+/// Reaps what became our child and has ended. The library has children too, on other threads (a command that prints shards), and
+/// reaps them at once: so only what is still there at a second look is nobody's.
+fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
+    let mut deaths =
+        deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;
+    Ok(async move {
+        let clock = Clock::boot();
+        let mut before = Vec::new();
+        loop {
+            if before.is_empty() && deaths.recv().await.is_none() {
+                return;
+            }
+            clock.sleep(SECOND_LOOK).await;
+            let mut ended = ended_orphans();
+            ended.retain(|pid| {
+                let again = before.contains(pid);
+                if again {
+                    reap(*pid);
+                }
+                !again
+            });
+            before = ended;
+        }
+    })
 }
 
 /// Flags that fleet and election share, and that mean nothing here.

@@ -199,6 +199,11 @@ pub(crate) fn reap_orphans() {
     reap_all(unknown());
 }
 
+/// Those of our children that have ended and that nobody has spared or reaped so far.
+pub(crate) fn ended_orphans() -> Vec<Pid> {
+    unknown().into_iter().filter(|pid| peek(*pid).is_some()).collect()
+}
+
 /// Our children that nobody has spared.
 pub(super) fn unknown() -> Vec<Pid> {
     let mut pids = family::children();
@@ -214,7 +219,7 @@ fn peek(pid: Pid) -> Option<Ended> {
     code.or_else(|| status.terminating_signal().map(Ended::Signal))
 }
 
-fn reap(pid: Pid) {
+pub(crate) fn reap(pid: Pid) {
     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
 }
 

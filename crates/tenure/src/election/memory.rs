@@ -20,7 +20,8 @@ pub(super) struct Trip {
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    seen: Option<Seen>,
+    /// Boxed: a holder has none, and one member of a fleet holds very many.
+    seen: Option<Box<Seen>>,
     /// No term may be led before this, whatever the store says.
     not_before: Moment,
     /// The greatest token this name ever showed.
@@ -67,7 +68,7 @@ impl Memory {
                 self.not_before = self.not_before.max(seen.over_at(credible, before, trip, timing));
             }
         }
-        self.seen = Some(now);
+        self.seen = Some(Box::new(now));
     }
 
     /// Whether a term this late was seen already.

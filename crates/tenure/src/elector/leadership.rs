@@ -46,8 +46,8 @@ pub(super) struct Leading {
     /// Changes with the deadline, for whoever hands it on; the deadline itself is read without a lock.
     extended: watch::Sender<()>,
     lost: watch::Sender<Option<Why>>,
-    /// The number of the last save; held while one is under way, so that they arrive in order.
-    saves: tokio::sync::Mutex<u64>,
+    /// Held while a save is under way, so that they arrive in order.
+    saves: tokio::sync::Mutex<()>,
 }
 
 impl Leading {
@@ -56,7 +56,7 @@ impl Leading {
             term: Term::begin(ONLY, lead, context),
             extended: watch::channel(()).0,
             lost: watch::channel(None).0,
-            saves: tokio::sync::Mutex::new(0),
+            saves: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -152,9 +152,8 @@ impl Leadership {
     /// Unavailable: it may or may not have been kept; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
-        let mut last = self.leading.saves.lock().await;
-        *last += 1;
-        self.leading.term.save(*last, &checkpoint).await
+        let _one_after_the_other = self.leading.saves.lock().await;
+        self.leading.term.save(&checkpoint).await
     }
 
     /// Gives up the term: the work is told to stop, and when it has, the lease is released.

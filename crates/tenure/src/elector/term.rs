@@ -23,6 +23,8 @@ pub(crate) struct Term {
     place: PlaceId,
     deadline: AtomicU64,
     life: Mutex<Life>,
+    /// How many saves there were: each has a number of its own.
+    saves: AtomicU64,
     pub(crate) context: Arc<Context>,
 }
 
@@ -58,6 +60,7 @@ impl Term {
             place,
             deadline: AtomicU64::new(lead.deadline.as_nanos()),
             life: Mutex::default(),
+            saves: AtomicU64::new(0),
             context,
         }
     }
@@ -130,7 +133,9 @@ impl Term {
         if life.handles == 0 { Duration::ZERO } else { now.since(over) }
     }
 
-    pub(crate) async fn save(&self, number: u64, checkpoint: &Checkpoint) -> Result<Saved> {
+    /// Whoever sends one before the last was answered may see them arrive in another order: then the older is refused.
+    pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<Saved> {
+        let number = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
         let answer = self.context.store.save(&self.hold, number, checkpoint).await?;
         Ok(match answer {
             Answer::Held(()) => Saved::Kept,

@@ -120,8 +120,7 @@ impl Desk {
             }
             // What is under way is not begun a second time, so there is nothing to wake up for.
             let wake_at = [
-                self.steward.wake_at().filter(|_| !self.left),
-                self.leave_at,
+                self.act_at(now),
                 Some(count_at),
                 reading.is_none().then_some(read_at),
                 looking.is_none().then_some(look_at),
@@ -182,22 +181,29 @@ impl Desk {
 
     fn act(&mut self, now: Moment) {
         // Until then nothing is given away, although we are a member no more.
-        let waits = self.leave_at.is_some_and(|at| now < at);
-        if waits || self.left {
+        if self.left || self.leave_at.is_some_and(|at| now < at) {
             return;
         }
         self.steward.act(now, &mut self.orders);
         for order in std::mem::take(&mut self.orders) {
             self.carry_out(now, order);
         }
-        if self.leave_at.take().is_some() {
-            // Whoever still works is waited for; everything else ends at once.
+        if self.leave_at.is_some() && self.steward.holds_nothing() {
             for shard in self.steward.numbers() {
                 self.tell(shard, MachineEvent::Stop);
             }
             let _ = self.office.shared.context.commands.send(Command::Close);
             // The driver says when it is over; until then nothing is begun any more.
             self.left = true;
+        }
+    }
+
+    /// When to act again, unless something happens before.
+    fn act_at(&self, now: Moment) -> Option<Moment> {
+        match self.leave_at {
+            _ if self.left => None,
+            Some(at) if now < at => Some(at),
+            _ => self.steward.wake_at(),
         }
     }
 

@@ -75,7 +75,8 @@ impl Shard {
     #[must_use]
     pub fn note(&self, fleet: &Name) -> Note {
         let prefix = leases_prefix(fleet).len();
-        if !is_hashed(&self.lease(fleet).as_str()[prefix..]) {
+        let fits = prefix + 3 * self.0.len() <= LEASE_MAX;
+        if fits || !is_hashed(&self.lease(fleet).as_str()[prefix..]) {
             return Note::default();
         }
         Note::new(&self.0).unwrap_or_else(|_| {

@@ -34,6 +34,12 @@ const SETTLE: Duration = Duration::from_millis(30);
 const SETTLE_PER_SHARD: Duration = Duration::from_micros(1);
 /// As many claims are under way at most: the rest waits its turn.
 const CLAIMS: usize = 4_000;
+/// As many are given away at a time at most.
+const LEAVES: usize = 4_000;
+/// So many TTLs an adopted shard is kept, whatever the share; twice as many each time nobody else has taken it after that.
+const ADOPTED_FOR: u32 = 4;
+/// And so often that doubles at most.
+const ADOPTED_DOUBLES: u32 = 5;
 /// A shard that is still free after this makes everybody plan again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -122,8 +128,14 @@ pub struct Steward {
     free: usize,
     queue: VecDeque<Number>,
     claiming: usize,
+    leaves: VecDeque<Number>,
+    leaving: usize,
+    /// Those whose machine has something of a term.
+    held: usize,
     plan_at: Option<Moment>,
     look_again: Option<(Moment, Duration)>,
+    /// When the first adoption has lasted long enough.
+    adopted_until: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -145,8 +157,14 @@ struct Entry {
     queued: bool,
     /// A claim is under way.
     claiming: bool,
-    /// Taken because whoever should have it did not.
-    adopted: bool,
+    /// It is to be given away: to whom, and why.
+    leave: Option<(Option<Id>, Reason)>,
+    /// It is being given away.
+    leaving: bool,
+    /// Taken because whoever should have it did not; until when it is kept, even if others should have more.
+    adopted: Option<Moment>,
+    /// How often in a row.
+    adoptions: u32,
     free_since: Option<Moment>,
 }
 
@@ -159,6 +177,8 @@ impl Entry {
 
 /// A member's id, as a number: there are many shards and few members.
 type Id = u32;
+/// Our own.
+const ME: Id = 0;
 
 #[derive(Debug, Default)]
 struct Ids {
@@ -198,8 +218,12 @@ impl Steward {
             free: 0,
             queue: VecDeque::new(),
             claiming: 0,
+            leaves: VecDeque::new(),
+            leaving: 0,
+            held: 0,
             plan_at: None,
             look_again: None,
+            adopted_until: None,
         }
     }
 
@@ -263,7 +287,10 @@ impl Steward {
             wanted: false,
             queued: false,
             claiming: false,
-            adopted: false,
+            leave: None,
+            leaving: false,
+            adopted: None,
+            adoptions: 0,
             free_since: None,
         };
         self.entries.insert(number, entry);
@@ -330,11 +357,14 @@ impl Steward {
         let owner = owner.map(|owner| self.ids.of(owner));
         let Some(entry) = self.entries.get_mut(&number) else { return };
         let before = std::mem::replace(&mut entry.owner, owner);
-        // As planned: it went to whom it should, or from somebody who should not have it.
+        // As planned: it went to whom it should, or from somebody who should not have it. An adoption was in nobody's plan.
         let expected = match owner {
-            Some(_) => owner == entry.planned,
+            Some(_) => owner == entry.planned && entry.adopted.is_none(),
             None => entry.planned.is_some() && entry.planned != before,
         };
+        if owner.is_some_and(|owner| owner != ME) {
+            (entry.adopted, entry.adoptions) = (None, 0);
+        }
         self.note_free(now, number);
         if !expected {
             self.plan_soon(now);
@@ -344,7 +374,12 @@ impl Steward {
     /// The machine of a shard stands elsewhere now.
     pub fn moved(&mut self, now: Moment, number: Number, phase: Phase, out: &mut Vec<Order>) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
-        entry.phase = phase;
+        let before = std::mem::replace(&mut entry.phase, phase);
+        self.held += usize::from(is_held(phase));
+        self.held -= usize::from(is_held(before));
+        if !is_held(phase) && std::mem::take(&mut entry.leaving) {
+            self.leaving -= 1;
+        }
         if phase == Phase::Stopped {
             self.forget(number, out);
         } else {
@@ -356,6 +391,7 @@ impl Steward {
         let Some(entry) = self.entries.remove(&number) else { return };
         self.unseen -= usize::from(!entry.seen);
         self.claiming -= usize::from(entry.claiming);
+        self.leaving -= usize::from(entry.leaving);
         self.free -= usize::from(entry.free_since.is_some());
         self.numbers.remove(&entry.shard);
         if entry.gone == Some(true) {
@@ -369,7 +405,8 @@ impl Steward {
     pub fn wake_at(&self) -> Option<Moment> {
         let plan_at = self.plan_at.filter(|_| self.can_plan());
         let look_again = self.look_again.map(|(at, _)| at).filter(|_| self.free > 0);
-        [plan_at, look_again].into_iter().flatten().min()
+        let adopted_until = self.adopted_until.filter(|_| self.can_plan());
+        [plan_at, look_again, adopted_until].into_iter().flatten().min()
     }
 
     /// Adds what is to be done now to `out`.
@@ -381,11 +418,15 @@ impl Steward {
             }
             _ => {}
         }
+        if self.adopted_until.is_some_and(|at| now >= at) {
+            self.plan_at.get_or_insert(now);
+        }
         if self.can_plan() && self.plan_at.is_some_and(|at| now >= at) {
             self.plan_at = None;
             self.plan(now);
             self.settle(out);
         }
+        self.give_away(out);
         self.claim(out);
     }
 
@@ -409,6 +450,11 @@ impl Steward {
             .values()
             .filter(|entry| entry.free_since.is_some_and(|since| now.since(since) > self.ttl));
         overdue.take(most).map(|entry| entry.shard.clone()).collect()
+    }
+
+    /// Whether nothing of any term is left.
+    pub fn holds_nothing(&self) -> bool {
+        self.held == 0
     }
 
     /// All the shards it knows of.
@@ -459,12 +505,13 @@ impl Steward {
             .map(|entry| Item {
                 hash: entry.hash,
                 owner: entry.owner.and_then(|owner| index[owner as usize]),
-                adopted: entry.adopted,
+                adopted: entry.adopted.is_some(),
             })
             .collect();
         let mut planned = placement::plan_hashed(&members, &items).into_iter();
-        let me = self.ids.of(self.me.as_str());
-        let mine = index[me as usize];
+        let me = ME;
+        let mine = index[me as usize].filter(|at| !members[*at as usize].drained);
+        self.adopted_until = None;
         for entry in self.entries.values_mut() {
             entry.planned = None;
             if !entry.counts() {
@@ -472,23 +519,27 @@ impl Steward {
             }
             let target = planned.next().flatten();
             entry.planned = target.map(|target| ids[target as usize]);
-            entry.adopted &= entry.owner == Some(me);
+            entry.adopted = entry.adopted.filter(|until| now < *until);
+            let Some(mine) = mine.filter(|_| entry.planned != Some(me)) else { continue };
             // Whoever should have it has not taken it for so long that it may not know of it.
             let waited = entry.free_since.map_or(0, |since| waits(now.since(since), self.ttl));
-            if waited > 0
-                && entry.planned != Some(me)
-                && let Some(mine) = mine
-                && placement::rank(&members, entry.hash, mine).is_some_and(|rank| rank <= waited)
-            {
+            let next = waited > 0
+                && placement::rank(&members, entry.hash, mine).is_some_and(|rank| rank <= waited);
+            if next && entry.adopted.is_none() {
+                let doubled = ADOPTED_FOR << entry.adoptions.min(ADOPTED_DOUBLES);
+                entry.adopted = Some(now + self.ttl * doubled);
+                entry.adoptions = entry.adoptions.saturating_add(1);
+            }
+            if next || (entry.adopted.is_some() && entry.owner == Some(me)) {
                 entry.planned = Some(me);
-                entry.adopted = true;
+                self.adopted_until = self.adopted_until.min(entry.adopted).or(entry.adopted);
             }
         }
     }
 
     /// Turns the plan into orders; claims wait in the queue.
     fn settle(&mut self, out: &mut Vec<Order>) {
-        let me = self.ids.of(self.me.as_str());
+        let me = ME;
         let takes_part = self.takes_part();
         let drained =
             self.members.as_ref().and_then(|members| members.get(&self.me)) == Some(&true);
@@ -502,6 +553,7 @@ impl Steward {
                 self.queue.push_back(number);
             }
             if should {
+                entry.leave = None;
                 continue;
             }
             entry.queued = false;
@@ -520,8 +572,25 @@ impl Steward {
                 None => Reason::Rebalance,
             };
             let next = entry.planned.filter(|next| *next != me);
-            let next = next.and_then(|next| CandidateId::new(&self.ids.names[next as usize]).ok());
-            out.push(Order::Leave(number, next, reason));
+            if entry.leave.replace((next, reason)).is_none() {
+                self.leaves.push_back(number);
+            }
+        }
+    }
+
+    /// Takes from the queue as many as may end at a time.
+    fn give_away(&mut self, out: &mut Vec<Order>) {
+        while self.leaving < LEAVES {
+            let Some(number) = self.leaves.pop_front() else { break };
+            let Some(entry) = self.entries.get_mut(&number) else { continue };
+            let Some((next, reason)) = entry.leave.take() else { continue };
+            if entry.phase == Phase::Leading {
+                entry.leaving = true;
+                self.leaving += 1;
+                let next = next.map(|next| &self.ids.names[next as usize]);
+                let next = next.and_then(|next| CandidateId::new(next).ok());
+                out.push(Order::Leave(number, next, reason));
+            }
         }
     }
 
@@ -566,6 +635,11 @@ impl Steward {
             _ => {}
         }
     }
+}
+
+/// Whether there may be work, or a lease to give back.
+fn is_held(phase: Phase) -> bool {
+    matches!(phase, Phase::Acquiring | Phase::Leading | Phase::Resigning)
 }
 
 /// How many whole TTLs that was.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Reason, Shard};
@@ -80,14 +79,13 @@ pub enum Event {
 pub struct Work {
     term: Arc<Term>,
     number: u64,
-    saves: Arc<AtomicU64>,
 }
 
 impl Work {
     /// `None` if the term is over already.
     pub(super) fn begin(term: &Arc<Term>, number: u64) -> Option<Work> {
         let entered = term.enter();
-        entered.then(|| Work { term: term.clone(), number, saves: Arc::default() })
+        entered.then(|| Work { term: term.clone(), number })
     }
 
     /// The number of this term within this process: never used for two.
@@ -126,15 +124,14 @@ impl Work {
     /// Unavailable: it may or may not have been kept; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
-        let number = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
-        self.term.save(number, &checkpoint).await
+        self.term.save(&checkpoint).await
     }
 }
 
 impl Clone for Work {
     fn clone(&self) -> Self {
         self.term.enter_beside();
-        Work { term: self.term.clone(), number: self.number, saves: self.saves.clone() }
+        Work { term: self.term.clone(), number: self.number }
     }
 }
 

@@ -1,0 +1,150 @@
+//! What a member costs that owns a hundred thousand shards: `cargo bench -p tenure --all-features --bench fleet`.
+//!
+//! Redis on loopback, a lease of 30 s renewed every 10 s. `SHARDS=10000` takes fewer, `REST=30` looks longer at the member at
+//! rest. The application of this bench does nothing with its shards but keep their handles.
+
+#![allow(clippy::unwrap_used)] // A bench fails like a test.
+
+#[path = "../tests/conformance/servers.rs"]
+#[allow(dead_code, unused_imports)]
+mod servers;
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use servers::{Scratch, Server};
+use tenure::fleet::{Event, Fleet, Work, source};
+use tenure::{Clock, Store};
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+fn number(variable: &str, default: u32) -> u32 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let Some(program) = servers::find("redis-7", "redis-server") else {
+            println!("{}", servers::how_to_get("redis-7"));
+            return;
+        };
+        let port = servers::free_port();
+        let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
+        let url = format!("redis://127.0.0.1:{port}");
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let probe = async || client.get_multiplexed_async_connection().await.is_ok();
+        let _server = Server::start(Scratch::new(), program, arguments, probe).await.unwrap();
+        let store = tenure::open(&format!("{url}?quarantine=0s")).await.unwrap();
+        let report = store.examine().await.unwrap();
+        println!("{}, round trip {:?}", report.what, report.round_trip);
+        let mut admin = client.get_multiplexed_async_connection().await.unwrap();
+        let shards = number("SHARDS", 100_000);
+        let before = memory();
+        let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number}")).collect();
+        let list = source::list(&names);
+        drop(names);
+        let bare = memory();
+        println!("the list of {shards} shards: {:.1} MiB", mib(bare.saturating_sub(before)));
+        member(store, &mut admin, list, shards).await;
+    });
+}
+
+async fn member(
+    store: std::sync::Arc<dyn Store>,
+    admin: &mut MultiplexedConnection,
+    list: std::sync::Arc<dyn source::Source>,
+    shards: u32,
+) {
+    let clock = Clock::boot();
+    let begun = clock.now();
+    let (own, server) = (own_time(), server_time(admin).await);
+    let fleet = Fleet::builder("bench").member("one").shards(list).join(store).await.unwrap();
+    let mut works: Vec<Work> = Vec::new();
+    while works.len() < shards as usize {
+        match fleet.next().await {
+            Some(Event::Assigned { work, .. }) => works.push(work),
+            Some(Event::Unowned(count, _)) => println!("{count} unowned"),
+            Some(_) => {}
+            None => panic!("the fleet has ended"),
+        }
+    }
+    let took = clock.now().since(begun);
+    let (own, server) = (own_time() - own, server_time(admin).await - server);
+    println!(
+        "all {shards} acquired after {took:.2?}; member {own:.2?}, Redis {server:.2?} of processor time"
+    );
+    println!("resident {:.1} MiB, at most {:.1} MiB", mib(memory()), mib(peak()));
+    // Everything has been renewed once.
+    tokio::time::sleep(INTERVAL).await;
+    let rest = Duration::from_secs(u64::from(number("REST", 30)));
+    let (own, server, calls) = (own_time(), server_time(admin).await, calls(admin).await);
+    let begun = clock.now();
+    let mut events = 0;
+    while clock.now().since(begun) < rest {
+        tokio::select! {
+            event = fleet.next() => events += usize::from(event.is_some()),
+            () = tokio::time::sleep(Duration::from_millis(500)) => {}
+        }
+    }
+    let time = clock.now().since(begun).as_secs_f64();
+    let (own, server) = (own_time() - own, server_time(admin).await - server);
+    let calls = self::calls(admin).await - calls;
+    let intervals = time / INTERVAL.as_secs_f64();
+    println!(
+        "at rest for {time:.0} s: member {:.2} % of a core, Redis {:.2} %, {:.0} round trips per {INTERVAL:?}, {events} events",
+        100.0 * own.as_secs_f64() / time,
+        100.0 * server.as_secs_f64() / time,
+        calls as f64 / intervals,
+    );
+    println!("resident {:.1} MiB, at most {:.1} MiB", mib(memory()), mib(peak()));
+    let begun = clock.now();
+    works.clear();
+    fleet.leave().await;
+    println!("all given back after {:.2?}", clock.now().since(begun));
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn status(key: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
+fn memory() -> u64 {
+    status("VmRSS:")
+}
+
+fn peak() -> u64 {
+    status("VmHWM:")
+}
+
+/// Processor time of this whole process.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+async fn info(admin: &mut MultiplexedConnection, section: &str) -> String {
+    redis::cmd("INFO").arg(section).query_async(admin).await.unwrap()
+}
+
+async fn server_time(admin: &mut MultiplexedConnection) -> Duration {
+    let info = info(admin, "cpu").await;
+    let used = |key: &str| -> f64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    Duration::from_secs_f64(used("used_cpu_sys:") + used("used_cpu_user:"))
+}
+
+/// Scripts that were called: each is a round trip.
+async fn calls(admin: &mut MultiplexedConnection) -> u64 {
+    let info = info(admin, "commandstats").await;
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
+}
