@@ -1,5 +1,6 @@
 //! One member, one guard, a few commands: what each of the keeper's words does, and to whom.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -17,14 +18,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         trial("a_command_that_does_not_stop_is_killed_in_its_time", Kind::File, stubborn),
         trial("a_refused_shard_ends_at_once_and_alone", Kind::File, refused),
-        trial("a_forgotten_hold_is_not_given_back", Kind::File, forgotten),
+        trial("a_forgotten_hold_is_not_given_back", Kind::Redis, forgotten),
         trial(
             "a_shard_is_named_in_its_environment_and_nothing_else_of_ours_is",
             Kind::File,
             environment,
         ),
         trial("what_cannot_be_started_is_said", Kind::File, unstartable),
-        trial("a_dismissed_guard_ends_the_commands_and_gives_nothing_back", Kind::File, dismissed),
+        trial("a_dismissed_guard_ends_the_commands_and_gives_nothing_back", Kind::Redis, dismissed),
         trial("a_command_is_started_again_in_the_same_term", Kind::File, again),
     ]
 }
@@ -80,8 +81,8 @@ fn forgotten(kind: Kind) {
     assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
     member.signal(Signal::KILL);
     eventually("the guard has gone", || !is_there(guard));
-    // Where a store sees a death, it is free by that; the guard has said nothing about it.
     assert_eq!(stage.commands(), []);
+    assert_eq!(stage.held(), BTreeSet::from(["f:lease:0".to_owned()]));
     member.wait();
 }
 
@@ -135,6 +136,8 @@ fn dismissed(kind: Kind) {
     assert_eq!(member.next(), News::Dismissed);
     assert!(!is_there(guard));
     assert_eq!(stage.commands(), []);
+    member.wait();
+    assert_eq!(stage.held().len(), 4);
 }
 
 fn again(kind: Kind) {

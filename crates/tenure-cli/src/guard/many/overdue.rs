@@ -13,9 +13,11 @@ use tokio::sync::Notify;
 
 use super::super::fuse::{Fuse, reserve};
 
-/// A guard has so long to see a command gone which it has killed, and at least so long for any order.
+/// A guard has so long to see a command gone which it has killed, if the deadline allows, and at least so long for any order.
 const GUARD_KILLS: Duration = Duration::from_secs(2);
-const GUARD_REACTS: Duration = Duration::from_secs(1);
+const GUARD_REACTS: Duration = Duration::from_millis(50);
+/// The lease is lost already, and no deadline can be kept any more.
+const GUARD_REFUSED: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Watched {
@@ -26,6 +28,9 @@ struct Watched {
 
 impl Watched {
     fn overdue_at(&self) -> Moment {
+        if self.fuse.deadline() == Moment::NEVER {
+            return self.told_at + GUARD_REFUSED;
+        }
         let last = self.fuse.deadline().before(reserve(self.fuse.stop_within()) / 2);
         (self.fuse.kills_at() + GUARD_KILLS).min(last).max(self.told_at + GUARD_REACTS)
     }
@@ -63,9 +68,13 @@ impl Overdue {
     pub(super) fn run(&self, id: u32) {
         let mut known = self.known();
         let Some(deadline) = known.deadlines.get(&id).copied() else { return };
-        let fuse = Fuse::new(deadline, self.stop_within);
+        let mut fuse = Fuse::new(deadline, self.stop_within);
+        if fuse.due(self.clock.now()).is_some() {
+            // The guard begins nothing as late as this.
+            return;
+        }
         // One that ran before has ended, or the guard refuses this one.
-        known.running.entry(id).or_insert(Watched { fuse, told_at: self.clock.now() });
+        known.running.entry(id).or_insert(Watched { fuse, told_at: Moment::NEVER });
         self.changed.notify_one();
     }
 
@@ -177,7 +186,25 @@ mod tests {
         assert_eq!(overdue.at(), Some(now + 5 * SECOND + GUARD_KILLS));
         overdue.clock.advance(SECOND);
         overdue.extend(&[(1, Moment::NEVER)]);
-        assert_eq!(overdue.at(), Some(now + SECOND + GUARD_REACTS));
+        assert_eq!(overdue.at(), Some(now + SECOND + GUARD_REFUSED));
+    }
+
+    #[test]
+    fn no_order_is_waited_for_past_the_deadline_while_there_is_time_to_react() {
+        let overdue = Overdue::new(SECOND / 2, Clock::manual());
+        let now = overdue.clock.now();
+        let last = (now + SECOND).before(SECOND / 8);
+        overdue.hold(1, now + SECOND);
+        overdue.run(1);
+        overdue.stop(1, now + SECOND);
+        assert_eq!(overdue.at(), Some(last));
+        overdue.clock.advance(last.since(now));
+        overdue.stop(1, now);
+        assert_eq!(overdue.at(), Some(last + GUARD_REACTS));
+        overdue.hold(2, now + SECOND);
+        overdue.run(2);
+        overdue.gone(1);
+        assert_eq!(overdue.at(), None, "the guard refuses to begin it");
     }
 
     #[test]
