@@ -54,12 +54,12 @@ fn stubborn(kind: Kind) {
     let script = format!("trap '' TERM; touch {}; sleep 6000 & wait; wait", ready.display());
     let mut member = stage.member(&stage.calm(shards(1, &["sh", "-c", &script])));
     eventually("it is stubborn", || ready.exists());
-    member.does(&Deed::Stop(1, 300));
     let told = now();
+    member.does(&Deed::Stop(1, 300));
     let (at, news) = member.next_at();
     assert_eq!(news, News::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true });
     let took = at.since(told);
-    assert!(took >= Duration::from_millis(250), "{took:?}");
+    assert!(took >= Duration::from_millis(300), "{took:?}");
     assert_eq!(stage.commands(), []);
 }
 
