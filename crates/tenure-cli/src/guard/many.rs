@@ -217,15 +217,16 @@ impl Many {
         self.take(|_, ward| ward.is_none_or(|ward| ward.running.is_none()))
     }
 
-    /// The member does not believe in these any more, and their commands are gone. Of work in the member itself nobody
-    /// knows whether it has ended; and what was refused is not there to be given back.
-    fn take_run_out(&mut self) -> Free {
-        let now = self.clock.now();
-        let due = self.run_outs().any(|deadline| now >= deadline);
-        if !due {
+    /// What the member did not believe in any more at `heard_at`, when all it had said was heard, and whose commands are
+    /// gone. Of work in the member itself nobody knows whether it has ended; and what was refused is not there to be given
+    /// back.
+    fn take_run_out(&mut self, heard_at: Moment) -> Free {
+        if !self.run_outs().any(|deadline| heard_at >= deadline) {
             return Free::default();
         }
-        self.take(|held, ward| ward.is_some_and(|ward| ward.runs_out(held) && now >= held.deadline))
+        self.take(|held, ward| {
+            ward.is_some_and(|ward| ward.runs_out(held) && heard_at >= held.deadline)
+        })
     }
 
     fn take(&mut self, which: impl Fn(&Held, Option<&Ward>) -> bool) -> Free {
@@ -293,7 +294,7 @@ impl Many {
         let fuses = fuses.map(|at| at.max(self.look_at));
         let looks = (self.stirred).then_some(self.look_at);
         let starts = (!self.starting.is_empty()).then_some(Moment::NEVER);
-        fuses.chain(looks).chain(starts).chain(self.run_outs()).min()
+        fuses.chain(looks).chain(starts).min()
     }
 
     /// Asks and kills, sees who has ended and what is left, and buries those of whom nothing is. Whether there were any.

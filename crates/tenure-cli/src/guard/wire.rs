@@ -173,6 +173,14 @@ impl Line {
         self.receive_with_files().await.map(|(message, _)| message)
     }
 
+    /// What has come already, if anything has: as [`Line::receive_with_files`] says it.
+    pub(crate) fn take<M: DeserializeOwned>(&self) -> Option<Option<(M, Vec<OwnedFd>)>> {
+        match receive(self.0.get_ref().as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            received => Some(received.ok().and_then(read)),
+        }
+    }
+
     /// The next message and the files that came with it.
     pub(crate) async fn receive_with_files<M: DeserializeOwned>(
         &self,
@@ -180,15 +188,15 @@ impl Line {
         loop {
             let mut ready = self.0.readable().await.ok()?;
             match ready.try_io(|socket| receive(socket.as_fd())) {
-                Ok(Ok((bytes, files))) => {
-                    let message = serde_json::from_slice(&bytes).ok()?;
-                    return Some((message, files));
-                }
-                Ok(Err(_)) => return None,
+                Ok(received) => return received.ok().and_then(read),
                 Err(_not_yet) => {}
             }
         }
     }
+}
+
+fn read<M: DeserializeOwned>((bytes, files): (Vec<u8>, Vec<OwnedFd>)) -> Option<(M, Vec<OwnedFd>)> {
+    Some((serde_json::from_slice(&bytes).ok()?, files))
 }
 
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -256,7 +264,11 @@ mod tests {
             assert_eq!(theirs.receive().await, Some(Order::Deadline(7)));
             let (order, files) = theirs.receive_with_files::<Order>().await.unwrap();
             assert_eq!((order, files.len()), (Order::Signal(15), 1));
+            assert!(theirs.take::<Order>().is_none(), "nothing has come");
+            ours.send(&Order::Dismissed, &[]).unwrap();
+            assert_eq!(theirs.take::<Order>().unwrap().unwrap().0, Order::Dismissed);
             drop(ours);
+            assert!(theirs.take::<Order>().unwrap().is_none());
             assert_eq!(theirs.receive::<Order>().await, None);
         });
     }

@@ -21,6 +21,9 @@ use crate::exit::Exit;
 /// open, that is not waited for.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
+/// So many packets are heard in one go.
+const AT_ONCE: usize = 16;
+
 pub(crate) fn run() -> Exit {
     stand_by(stand())
 }
@@ -49,16 +52,19 @@ async fn stand() -> Result<()> {
         dead: None,
         deaf: None,
         dismissed: false,
+        heard_at: Moment::NEVER,
         given: 0,
     };
     let clock = Clock::boot();
-    while let Some(wake_at) = watch.step(&clock) {
+    loop {
+        // Orders first: one that extends a deadline has been true since it was sent.
+        watch.hear_all(&clock);
+        let Some(wake_at) = watch.step(&clock) else { break };
         // Whatever else there is to do, and however often.
         if deaths.recv().now_or_never().is_some() {
             watch.many.stir();
         }
         tokio::select! {
-            // Orders first: one that extends a deadline has been true since it was sent.
             biased;
             packet = watch.line.receive_with_files::<Vec<Word>>(), if watch.deaf.is_none() => {
                 watch.hear(packet, clock.now());
@@ -99,6 +105,8 @@ struct Watch {
     /// The line has ended.
     deaf: Option<Moment>,
     dismissed: bool,
+    /// When everything the member has said was heard.
+    heard_at: Moment,
     /// How many leases were given back in place of a member that is dead.
     given: usize,
 }
@@ -135,9 +143,28 @@ impl Watch {
                     return None;
                 }
             }
-            (None, None) => self.returns.give(self.many.take_run_out()),
+            (None, None) => {
+                self.returns.give(self.many.take_run_out(self.heard_at));
+                if let Some(at) = self.many.run_outs().min() {
+                    later(at);
+                }
+            }
         }
         Some(wake_at)
+    }
+
+    fn hear_all(&mut self, clock: &Clock) {
+        // However much it says, there are other things to do.
+        for _ in 0..AT_ONCE {
+            let now = clock.now();
+            match self.line.take() {
+                Some(packet) if self.deaf.is_none() => self.hear(packet, now),
+                _ => {
+                    self.heard_at = now;
+                    return;
+                }
+            }
+        }
     }
 
     fn hear(&mut self, packet: Option<(Vec<Word>, Vec<OwnedFd>)>, now: Moment) {
