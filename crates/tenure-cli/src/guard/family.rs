@@ -84,27 +84,34 @@ pub(super) fn walk(
     mut seen: impl FnMut(&Process, &BTreeSet<i32>),
 ) -> bool {
     let me = me();
+    let mut ours = BTreeSet::from([me]);
+    let mut meet = |process: &Process, ours: &mut BTreeSet<i32>| {
+        let is_ours = ours.contains(&process.parent);
+        if is_ours && ours.insert(process.pid) {
+            seen(process, ours);
+        }
+        is_ours
+    };
+    // Our children at once: one that starts its successor and ends is among them, and gone before all others are listed.
+    for pid in children().into_iter().map(|pid| pid.as_raw_nonzero().get()) {
+        if let Some(process) = Some(pid).filter(|pid| !spared(*pid)).and_then(look_at) {
+            meet(&process, &mut ours);
+        }
+    }
     let mut everybody = numbers();
     let shown = everybody.contains(&me);
     // Whoever was forked after us has a greater number, until they begin anew; and parents come before their children.
     everybody.sort_unstable_by_key(|pid| (*pid < me, *pid));
-    let mut ours = BTreeSet::from([me]);
-    let mut is_ours = |process: &Process| {
-        let is_ours = ours.contains(&process.parent);
-        if is_ours {
-            ours.insert(process.pid);
-            seen(process, &ours);
-        }
-        is_ours
-    };
     let mut others = Vec::new();
-    for pid in everybody.into_iter().filter(|pid| *pid != me && !spared(*pid)) {
-        others.extend(look_at(pid).filter(|process| !is_ours(process)));
+    for pid in everybody {
+        if !ours.contains(&pid) && !spared(pid) {
+            others.extend(look_at(pid).filter(|process| !meet(process, &mut ours)));
+        }
     }
     // Numbers begin anew, and then a child comes before its parent.
     loop {
         let before = others.len();
-        others.retain(|process| !is_ours(process));
+        others.retain(|process| !meet(process, &mut ours));
         if others.len() == before {
             return shown;
         }

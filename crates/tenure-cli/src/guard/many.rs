@@ -288,11 +288,13 @@ impl Many {
     }
 
     fn wakes_at(&self) -> Option<Moment> {
-        let running = self.wards.values().filter(|ward| ward.running.is_some());
-        let fuses = running.map(|ward| ward.fuse.burns_until());
-        // What is due now is looked at again in a moment.
-        let fuses = fuses.map(|at| at.max(self.look_at));
-        let looks = (self.stirred).then_some(self.look_at);
+        let running = self.wards.values().filter_map(|ward| Some((ward, ward.running.as_ref()?)));
+        let fuses = running.map(|(ward, running)| match running.killed {
+            // Looked at again and again.
+            true => self.look_at,
+            false => ward.fuse.burns_until(),
+        });
+        let looks = self.stirred.then_some(self.look_at);
         let starts = (!self.starting.is_empty()).then_some(Moment::NEVER);
         fuses.chain(looks).chain(starts).min()
     }
