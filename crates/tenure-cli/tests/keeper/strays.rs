@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_daemon_ends_with_its_own_shard_and_with_no_other", Kind::File, daemon),
         trial("a_daemon_that_outlives_its_command_has_the_usual_time", Kind::File, outlives),
         trial("a_daemon_without_an_environment_is_gone_before_any_shard_is", Kind::File, nameless),
+        trial("who_starts_its_successor_and_ends_is_gone_before_its_shard_is", Kind::File, hops),
         trial("a_child_in_another_session_ends_with_its_command", Kind::File, session),
     ]
 }
@@ -83,6 +84,23 @@ fn nameless(kind: Kind) {
     assert_eq!(stage.commands().len(), 1, "a itself runs on");
     member.does(&Deed::Stop(1, 5_000));
     assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+}
+
+fn hops(kind: Kind) {
+    let stage = Stage::new(kind);
+    let script = stage.path("hop");
+    std::fs::write(&script, "trap '' TERM\necho >> \"$0.count\"\nsleep 0.01\nsetsid sh \"$0\" &\n")
+        .unwrap();
+    let hops = || std::fs::metadata(stage.path("hop.count")).map_or(0, |file| file.len());
+    let begin = format!("(setsid sh {} &); exec sleep 6050", script.display());
+    let mut member = stage.member(&two(&stage, &begin));
+    eventually("it hops", || hops() > 20);
+    member.does(&Deed::Stop(1, 100));
+    assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+    let before = hops();
+    assert_eq!(stage.commands().len(), 1, "b runs on");
+    pause(Duration::from_millis(100));
+    assert_eq!(hops(), before);
 }
 
 fn session(kind: Kind) {
