@@ -16,7 +16,6 @@ mod family;
 mod fuse;
 mod giving_back;
 mod hook;
-#[allow(dead_code, reason = "for the members of a fleet")]
 mod many;
 mod oversee;
 mod program;
@@ -43,7 +42,6 @@ pub(crate) use child::run as run_child;
 pub(crate) use fuse::{Fuse, reserve};
 pub(crate) use hook::Hook;
 pub(crate) use many::run as run_many;
-#[allow(unused_imports, reason = "for the members of a fleet")]
 pub(crate) use many::{Duty, Keeper, Reports};
 pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
 pub(crate) use program::{check as check_program, refused};
