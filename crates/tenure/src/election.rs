@@ -67,6 +67,8 @@ pub struct Machine {
     /// The first of the failures since the last answer, and how many there were.
     failing: Option<(Moment, u32)>,
     leader: Option<Arc<str>>,
+    /// The latest term that the store told of, however it did.
+    heard: Option<Token>,
     warned_same_id: bool,
     last_step: Moment,
 }
@@ -158,6 +160,7 @@ impl Machine {
             held_off: Moment::NEVER,
             failing: None,
             leader: None,
+            heard: None,
             warned_same_id: false,
             last_step: now,
         }
@@ -183,7 +186,7 @@ impl Machine {
             Event::Renewed(request, answer) => self.renewed(now, request, answer, out),
             Event::Released(request, answer) => self.released(now, request, answer, out),
             Event::Observed(request, answer) => self.observed(now, request, answer, out),
-            Event::Changed(change) => self.changed(now, &change),
+            Event::Changed(change) => self.changed(now, &change, out),
             Event::Asked(Ask::Resign(next)) => self.resign(now, Why::Asked, next, out),
             Event::Resign(next) => self.resign(now, Why::Resigned, next, out),
             Event::Wanted(wanted) => self.wanted(now, wanted, out),
@@ -611,7 +614,10 @@ impl Machine {
         RANK_STEP * self.rank
     }
 
-    fn changed(&mut self, now: Moment, change: &Change) {
+    fn changed(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) {
+        if self.hear(change, out) {
+            return;
+        }
         // See who holds it now, or what was missed; not all at the same instant.
         let stirred = now + self.rng.below(Duration::from_millis(5));
         let soon = match change {
@@ -635,6 +641,23 @@ impl Machine {
         }
     }
 
+    /// One that only looks on takes the store's word for who has it now, and does not read each of many leases that change
+    /// hands. Whether that is what was said need not be known: it claims nothing by it, and looks by itself in time.
+    fn hear(&mut self, change: &Change, out: &mut Vec<Action>) -> bool {
+        let Change::Granted { token, holder: Some(holder), .. } = change else { return false };
+        if self.campaigns() || !matches!(self.state, State::Waiting { .. }) {
+            return false;
+        }
+        if Some(*token) > self.heard {
+            self.heard = Some(*token);
+            if self.leader.as_deref() != Some(holder.as_str()) {
+                self.leader = Some(holder.shared());
+                out.push(Action::LeaderChanged(Some(holder.to_string())));
+            }
+        }
+        true
+    }
+
     fn look_again(&mut self, again: Option<Again>) {
         let Some(Again { at, unless }) = again else {
             return;
@@ -656,6 +679,7 @@ impl Machine {
     }
 
     fn learn(&mut self, lease: &Lease, out: &mut Vec<Action>) {
+        self.heard = self.heard.max(lease.token);
         let leader = lease.holder.as_ref().map(|holder| holder.id.clone());
         if leader.as_deref() != self.leader.as_deref() {
             self.leader = leader.as_deref().map(Arc::from);

@@ -84,6 +84,7 @@ pub(crate) trait Seat: Send + Sync {
 
 /// What the application tells the driver.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // Few are under way at a time.
 pub(crate) enum Command {
     Tell(PlaceId, MachineEvent),
     /// One machine more.

@@ -147,11 +147,9 @@ impl Many {
                 }
             }
             Word::Stop { id, kill_at } => self.stop(id, Moment::from_nanos(kill_at)),
-            Word::Signal { id, number } => {
+            Word::Signal(number) => {
                 let Some(signal) = Signal::from_named_raw(number) else { return };
-                let meant = |of: &u32| id.is_none_or(|id| id == *of);
-                let wards = self.wards.iter().filter(|(id, _)| meant(id));
-                let running = wards.filter_map(|(_, ward)| ward.running.as_ref());
+                let running = self.wards.values().filter_map(|ward| ward.running.as_ref());
                 running.for_each(|running| running.tree.signal(signal));
             }
             Word::Forget { id } => {

@@ -36,7 +36,6 @@ pub(crate) struct Part {
 pub(crate) enum Deed {
     Stop(u32, u64),
     Run(u32, Vec<String>),
-    Signal(u32, i32),
     Refused(u32),
     Forget(u32),
     Dismiss,
@@ -144,7 +143,6 @@ async fn stand(part: Part) {
                     Deed::Run(id, argv) => {
                         keeper.run(id, argv.iter().map(OsString::from).collect());
                     }
-                    Deed::Signal(id, number) => keeper.signal(id, number),
                     Deed::Refused(id) => {
                         refused.insert(id);
                         keeper.extend(&[(id, Moment::NEVER)]);

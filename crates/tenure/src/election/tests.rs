@@ -375,3 +375,24 @@ fn others_come_first_when_it_has_resigned_however_long_its_work_took_to_stop() {
     assert!(stirred.is_empty(), "{stirred:?}");
     assert!(matches!(bench.at(1_500, Event::Woke), [Action::Acquire(..)]));
 }
+
+#[test]
+fn one_that_only_looks_on_hears_who_has_it_and_does_not_read_it() {
+    let granted = |token, holder| Change::Granted {
+        name: Name::new("n").unwrap(),
+        token: Token::new(token).unwrap(),
+        holder: Some(CandidateId::new(holder).unwrap()),
+    };
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Wanted(false));
+    let Action::Observe(request) = bench.actions[0] else { panic!("{:?}", bench.actions) };
+    bench.at(2, Event::Observed(request, Ok(None)));
+    let wakes = bench.wakes_at();
+    bench.at(10, Event::Changed(granted(9, "b")));
+    assert_eq!(bench.actions, [Action::LeaderChanged(Some("b".to_owned()))]);
+    assert_eq!(bench.wakes_at(), wakes, "it looks when it would have");
+    bench.at(11, Event::Changed(granted(8, "c")));
+    assert_eq!(bench.actions, [], "what comes late is older");
+    bench.at(12, Event::Wanted(true));
+    bench.asked();
+}

@@ -117,14 +117,9 @@ impl Keeper {
         self.say(Word::Stop { id, kill_at: kill_at.as_nanos() });
     }
 
-    /// Passes a signal on to the command of one shard.
-    pub(crate) fn signal(&self, id: u32, number: i32) {
-        self.say(Word::Signal { id: Some(id), number });
-    }
-
     /// Passes a signal on to all commands.
     pub(crate) fn signal_all(&self, number: i32) {
-        self.say(Word::Signal { id: None, number });
+        self.say(Word::Signal(number));
     }
 
     /// The hold is over: it was released, or refused. What still runs under it is killed.

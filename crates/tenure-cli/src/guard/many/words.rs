@@ -33,8 +33,8 @@ pub(super) enum Word {
     Deadlines(Vec<(u32, u64)>),
     /// Stop that command; kill it at this moment.
     Stop { id: u32, kill_at: u64 },
-    /// Pass on a signal, to one or all.
-    Signal { id: Option<u32>, number: i32 },
+    /// Pass on a signal to all commands.
+    Signal(i32),
     /// That hold is over, and there is nothing to give back.
     Forget { id: u32 },
     /// With a file beside it: its lock says that the member lives, and what inherits it lives on in the member's place.
