@@ -23,10 +23,11 @@ const MOVES: usize = 20;
 Examples:
   tenure fleet plan poll --members web-1,web-2 --shards-file tenants
   tenure fleet plan poll --members web-1,web-2 --shards-file tenants --join web-3
-  tenure fleet plan poll --members web-1,web-2 --leave web-1 --store redis://127.0.0.1   the set poll:shards
+  tenure --store redis://127.0.0.1 fleet plan poll --members a,b --leave a    the set poll:shards
 
-It shows the shares of members that begin with nothing, and with --join or --leave what moves from there.
-A running fleet may have dealt its shards out otherwise: 'tenure fleet status' shows that.
+It shows the shares of members that begin with nothing, and with --join or --leave what moves
+from there. A running fleet may have dealt its shards out otherwise: 'tenure fleet status'
+shows that.
 Exit codes: 0 done; 122 the shards cannot be read; 123 an operator must act; 125 usage.")]
 pub(crate) struct PlanArgs {
     /// The fleet

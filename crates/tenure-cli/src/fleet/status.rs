@@ -20,8 +20,8 @@ Examples:
   tenure fleet status poll
   tenure fleet status poll --json | jq '.shards[] | select(.owner == null)'
 
-A shard is listed as long as the store remembers that somebody has owned it, also when the source names
-it no more. On Redis those in the set NAME:shards are listed too, owned or not.
+A shard is listed as long as the store remembers that somebody has owned it, also when the source
+names it no more. On Redis those in the set NAME:shards are listed too, owned or not.
 
 Exit codes: 0 somebody is there; 1 the fleet has no member; 122 store unreachable;
 123 an operator must act; 125 usage.")]

@@ -47,9 +47,10 @@ pub(crate) struct DrainArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
-  tenure fleet undrain poll web-1             it takes its share again, as soon as it has heard of it
+  tenure fleet undrain poll web-1             it takes its share again, when it has heard of it
 
-Exit codes: 0 done, or it was not drained; 122 store unreachable; 123 an operator must act; 125 usage.")]
+Exit codes: 0 done, or it was not drained; 122 store unreachable; 123 an operator must act;
+125 usage.")]
 pub(crate) struct UndrainArgs {
     /// The fleet
     #[arg(value_parser = fleet)]
