@@ -3,9 +3,12 @@
 mod agenda;
 mod crew;
 mod lines;
+mod listing;
 mod options;
+mod outside;
 mod plan;
 mod run;
+mod sets;
 mod source;
 mod status;
 mod steer;
@@ -21,6 +24,17 @@ use crate::exit::Exit;
 pub(crate) use options::FleetRunArgs;
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure fleet run poll --shards a,b,c -- ./poll {}    takes its share, one process for each shard
+  tenure fleet status poll                             who is there, and who has what
+  tenure fleet who poll tenant-7                       who has this one
+  tenure fleet drain poll web-1                        web-1 gives everything away
+  tenure fleet pause poll tenant-7                     nobody works on it, until it is resumed
+  tenure fleet plan poll --members a,b --shards 1,2,3 --join c    what would move
+
+Exit codes: 0 done; 1 the answer is no; 122 store unreachable; 123 an operator must act; 125 usage.
+Each subcommand has more to say: 'tenure fleet status --help'.")]
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
     command: Command,
@@ -37,11 +51,11 @@ enum Command {
     /// Has a member give everything away, and take nothing
     Drain(steer::DrainArgs),
     /// Has a member take its share again
-    Undrain(steer::DrainArgs),
+    Undrain(steer::UndrainArgs),
     /// Has shards left alone by everybody, until they are resumed
     Pause(steer::PauseArgs),
     /// Has paused shards worked on again
-    Resume(steer::PauseArgs),
+    Resume(steer::ResumeArgs),
     /// Who would have what, and what would move: asks no store
     Plan(plan::PlanArgs),
 }
@@ -52,9 +66,9 @@ pub(crate) fn run(args: &Args, fleet: &FleetArgs) -> Result<Exit> {
         Command::Status(status) => status::run(args, status),
         Command::Who(who) => who::run(args, who),
         Command::Drain(drain) => steer::drain(args, drain),
-        Command::Undrain(drain) => steer::undrain(args, drain),
+        Command::Undrain(undrain) => steer::undrain(args, undrain),
         Command::Pause(pause) => steer::pause(args, pause),
-        Command::Resume(pause) => steer::resume(args, pause),
+        Command::Resume(resume) => steer::resume(args, resume),
         Command::Plan(plan) => plan::run(args, plan),
     }
 }

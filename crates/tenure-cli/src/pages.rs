@@ -60,12 +60,17 @@ pub(crate) fn man(man: &ManArgs) -> Result<Exit> {
 
 fn written(all: Command, directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    let commands: Vec<Command> = all.get_subcommands().cloned().collect();
-    for command in commands.into_iter().chain([all]) {
+    for command in with_those_below(all) {
         let (name, text) = page(command)?;
         std::fs::write(directory.join(name), text)?;
     }
     Ok(())
+}
+
+/// `fleet` has commands of its own, and each has a page.
+fn with_those_below(command: Command) -> Vec<Command> {
+    let below: Vec<Command> = command.get_subcommands().cloned().collect();
+    below.into_iter().flat_map(with_those_below).chain([command]).collect()
 }
 
 /// The file name of a command's page, and the page.

@@ -14,13 +14,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The chosen store, if what others do can be seen in it.
 pub(crate) async fn open(args: &Args) -> Result<Arc<dyn Store>> {
+    Ok(open_chosen(args).await?.1)
+}
+
+/// The same, with its URL as it was given: for what else lies beside the leases.
+pub(crate) async fn open_chosen(args: &Args) -> Result<(Choice, Arc<dyn Store>)> {
     let choice = Choice::of(args)?;
     if choice.url.starts_with("memory:") {
         return Err(Error::invalid(
             "'memory:' is seen by one process only, so there is nothing to see here: give another store",
         ));
     }
-    patiently(&tenure::store::shown(&choice.url), PATIENCE, tenure::open(&choice.url)).await
+    let url = tenure::store::shown(&choice.url);
+    let store = patiently(&url, PATIENCE, tenure::open(&choice.url)).await?;
+    Ok((choice, store))
 }
 
 /// Reads now, but does not wait for ever.

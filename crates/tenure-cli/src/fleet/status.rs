@@ -1,19 +1,174 @@
-//! `tenure fleet status`.
+//! `tenure fleet status`: who is there, and who has what, read once.
+
+use std::collections::BTreeMap;
 
 use clap::Args as ClapArgs;
-use tenure::{Error, Name, Result};
+use serde::Serialize;
+use tenure::fleet::{Shard, Survey};
+use tenure::{CandidateId, Name, Result};
 
+use super::listing::{self, Group};
 use super::options::fleet;
+use super::outside::Outside;
 use crate::args::Args;
 use crate::exit::Exit;
+use crate::output;
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure fleet status poll
+  tenure fleet status poll --json | jq '.shards[] | select(.owner == null)'
+
+A shard is listed as long as the store remembers that somebody has owned it, also when the source
+names it no more. On Redis those in the set NAME:shards are listed too, owned or not.
+
+Exit codes: 0 somebody is there; 1 the fleet has no member; 122 store unreachable;
+123 an operator must act; 125 usage.")]
 pub(crate) struct StatusArgs {
     /// The fleet
     #[arg(value_parser = fleet)]
     name: Name,
 }
 
-pub(crate) fn run(_: &Args, args: &StatusArgs) -> Result<Exit> {
-    Err(Error::invalid(format!("'{}': not there yet", args.name)))
+pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
+    crate::runtime()?.block_on(async {
+        let survey = Outside::open(args, &status.name).await?.survey().await?;
+        for error in &survey.unreadable {
+            output::tell(error.kind().as_str(), &output::printable(&error.to_string()), args.json);
+        }
+        if args.json {
+            output::json(&View::new(&status.name, &survey))?;
+        } else {
+            output::line(text(&status.name, &survey))?;
+        }
+        Ok(if survey.members.is_empty() { Exit::No } else { Exit::Done })
+    })
+}
+
+/// A fleet in JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct View<'a> {
+    name: &'a str,
+    members: Vec<MemberView<'a>>,
+    shards: Vec<ShardView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MemberView<'a> {
+    id: &'a str,
+    /// How many it owns.
+    shards: usize,
+    drained: bool,
+    url: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShardView<'a> {
+    shard: &'a str,
+    owner: Option<&'a str>,
+    /// Of the current term, or of the last one if nobody owns it.
+    token: Option<u64>,
+    paused: bool,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(name: &'a Name, survey: &'a Survey) -> View<'a> {
+        let shares = survey.shares();
+        let members = survey.members.iter().map(|member| MemberView {
+            id: member.id.as_str(),
+            shards: shares.get(member.id.as_str()).copied().unwrap_or(0),
+            drained: member.drained,
+            url: Some(member.note.as_str()).filter(|url| !url.is_empty()),
+        });
+        let shards = survey.shards.iter().map(|(shard, owned)| ShardView {
+            shard: shard.as_str(),
+            owner: owned.owner.as_deref(),
+            token: owned.token.map(|token| token.get()),
+            paused: owned.paused,
+        });
+        View { name: name.as_str(), members: members.collect(), shards: shards.collect() }
+    }
+}
+
+/// The same for people, who get no more of it than they can read.
+fn text(name: &Name, survey: &Survey) -> String {
+    let (groups, counts) = groups(survey);
+    let mut parts = vec![format!("{}\n{counts}", who_is_there(name, survey))];
+    let members = members(survey);
+    // More than the head.
+    if members.len() > 1 {
+        parts.push(listing::table(&members, [false, true, false]));
+    }
+    parts.push(listing::groups(&groups));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+fn who_is_there(name: &Name, survey: &Survey) -> String {
+    let there = |id: &&CandidateId| survey.members.iter().any(|member| member.id == **id);
+    let absent = survey.control.drained.iter().filter(|id| !there(id));
+    let absent: Vec<&str> = absent.map(CandidateId::as_str).collect();
+    let mut text = match survey.members.len() {
+        0 => format!("Nobody is there: the fleet '{name}' has no member."),
+        1 => format!("The fleet '{name}' has 1 member."),
+        count => format!("The fleet '{name}' has {} members.", listing::number(count)),
+    };
+    if !absent.is_empty() {
+        text += &format!("\nDrained, and not there: {}.", listing::some(absent.into_iter()));
+    }
+    text
+}
+
+/// A line for each member, and for those that own something and are none.
+fn members(survey: &Survey) -> Vec<[String; 3]> {
+    let mut shares = survey.shares();
+    let mut lines = vec![["MEMBER", "SHARDS", ""].map(str::to_owned)];
+    for member in &survey.members {
+        let share = shares.remove(member.id.as_str()).unwrap_or(0);
+        let drained = if member.drained { "drained  " } else { "" };
+        let remark = format!("{drained}{}", output::printable(&member.note));
+        lines.push([member.id.to_string(), listing::number(share), remark]);
+    }
+    for (stranger, share) in shares {
+        let remark = "no member: leaving, or gone until its leases run out".to_owned();
+        lines.push([output::printable(stranger), listing::number(share), remark]);
+    }
+    lines
+}
+
+/// The shards by what is to be known of them, and how many of which there are.
+fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
+    let (mut paused, mut held, mut unowned) = (Vec::new(), Vec::new(), Vec::new());
+    let mut owners: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
+    for (shard, owned) in &survey.shards {
+        match (&owned.owner, owned.paused) {
+            (None, true) => paused.push(shard),
+            (Some(_), true) => held.push(shard),
+            (None, false) => unowned.push(shard),
+            (Some(owner), false) => owners.entry(owner).or_default().push(shard),
+        }
+    }
+    let owned: usize = owners.values().map(Vec::len).sum();
+    let mut counts = vec![format!("{} owned", listing::number(owned))];
+    let unusual = [
+        ("paused", paused.len()),
+        ("paused but not let go yet", held.len()),
+        ("without an owner", unowned.len()),
+    ];
+    let unusual = unusual.into_iter().filter(|(_, count)| *count > 0);
+    counts.extend(unusual.map(|(what, count)| format!("{} {what}", listing::number(count))));
+    let all = listing::shards(survey.shards.len());
+    let group = |title: &str, shards| Group { title: title.to_owned(), shards };
+    let mut groups = vec![
+        group("Paused", paused),
+        group("Paused, but not let go yet", held),
+        group("Without an owner", unowned),
+    ];
+    let owners = owners.into_iter();
+    groups.extend(owners.map(|(owner, shards)| group(&output::printable(owner), shards)));
+    (groups, format!("{all}: {}.", counts.join(", ")))
 }

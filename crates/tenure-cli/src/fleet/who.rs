@@ -1,19 +1,115 @@
-//! `tenure fleet who`.
+//! `tenure fleet who`: who has one shard, read once.
+
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use tenure::{Error, Name, Result};
+use serde::Serialize;
+use tenure::fleet::Shard;
+use tenure::{Name, Result, placement};
 
 use super::options::fleet;
+use super::outside::Outside;
 use crate::args::Args;
 use crate::exit::Exit;
+use crate::{duration, output};
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  tenure fleet who poll tenant-7
+  tenure fleet who poll 'tenant 7' --json
+  tenure fleet who poll -- -7              a shard that begins with a dash
+
+Exit codes: 0 somebody owns it; 1 nobody does; 122 store unreachable; 123 an operator must act;
+125 usage.")]
 pub(crate) struct WhoArgs {
     /// The fleet
     #[arg(value_parser = fleet)]
     name: Name,
+
+    /// The shard
+    shard: String,
 }
 
-pub(crate) fn run(_: &Args, args: &WhoArgs) -> Result<Exit> {
-    Err(Error::invalid(format!("'{}': not there yet", args.name)))
+pub(crate) fn run(args: &Args, who: &WhoArgs) -> Result<Exit> {
+    let shard = Shard::new(&who.shard)?;
+    crate::runtime()?.block_on(async {
+        let found = find(&Outside::open(args, &who.name).await?, &shard).await?;
+        if args.json {
+            output::json(&found)?;
+        } else {
+            output::line(sentences(&who.name, &found))?;
+        }
+        Ok(if found.owner.is_some() { Exit::Done } else { Exit::No })
+    })
+}
+
+/// One shard in JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Found<'a> {
+    shard: &'a str,
+    owner: Option<String>,
+    /// Of the current term, or of the last one if nobody owns it.
+    token: Option<u64>,
+    expires_in_ms: Option<u64>,
+    paused: bool,
+    /// Who wants it most, of those that are there.
+    preferred: Option<String>,
+    /// How many are there, drained or not.
+    #[serde(skip)]
+    members: usize,
+}
+
+async fn find<'a>(outside: &Outside<'_>, shard: &'a Shard) -> Result<Found<'a>> {
+    let control = outside.control().await?;
+    let lease = outside.leases(std::slice::from_ref(shard)).await?.pop().flatten();
+    let members = outside.members().await?;
+    let takers: Vec<_> = members
+        .iter()
+        .map(|id| placement::Member { id: id.as_str(), drained: control.drained.contains(id) })
+        .collect();
+    let preferred = placement::preferred(&takers, shard.as_str());
+    // A set that cannot be read may be none of this fleet's.
+    let paused = control.paused.contains(shard)
+        || outside.paused_in_set().await.unwrap_or_default().contains(shard);
+    let left = |lease: &tenure::Lease| u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
+    let held = lease.as_ref().filter(|lease| lease.holder.is_some());
+    Ok(Found {
+        shard: shard.as_str(),
+        expires_in_ms: held.map(left),
+        token: lease.as_ref().and_then(|lease| lease.token).map(|token| token.get()),
+        owner: lease.and_then(|lease| lease.holder).map(|holder| holder.id),
+        paused,
+        preferred: preferred.map(|at| takers[at].id.to_owned()),
+        members: members.len(),
+    })
+}
+
+fn sentences(fleet: &Name, found: &Found<'_>) -> String {
+    let shard = output::printable(found.shard);
+    let Some(owner) = found.owner.as_deref().map(output::printable) else {
+        let mut text = format!("Nobody owns '{shard}' of '{fleet}'");
+        text += match (found.paused, found.token) {
+            (true, Some(_)) => ": it is paused.",
+            (true, None) => ": it is paused, and nobody has owned it so far.",
+            (false, Some(_)) => ".",
+            (false, None) => ", and nobody has so far.",
+        };
+        text += &match &found.preferred {
+            None if found.members == 0 => " No member is there to take it.".to_owned(),
+            None => " All members are drained.".to_owned(),
+            Some(_) if found.paused => String::new(),
+            Some(preferred) => format!(" Of those that are there '{preferred}' wants it most."),
+        };
+        return text;
+    };
+    let token = found.token.map(|token| format!(" (token {token})")).unwrap_or_default();
+    let left = duration::shown(Duration::from_millis(found.expires_in_ms.unwrap_or(0)));
+    let mut text =
+        format!("'{owner}' owns '{shard}' of '{fleet}'{token}, for {left} unless it renews.");
+    if found.paused {
+        text += " It is paused, so it will be let go.";
+    }
+    text
 }

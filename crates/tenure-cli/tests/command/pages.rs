@@ -9,7 +9,7 @@ fn completions_know_every_command_and_none_of_our_own() {
     let world = World::new();
     for (shell, begins) in [("bash", "_tenure()"), ("zsh", "#compdef tenure"), ("fish", "# ")] {
         let ran = world.run(&["completions", shell]);
-        ran.exits(0).says("status").says("undrain").says("lock-dir");
+        ran.exits(0).says("status").says("undrain").says("lock-dir").says("shards-redis-set");
         assert!(ran.stdout.starts_with(begins), "{shell}: {:.80}", ran.stdout);
         assert!(!ran.stdout.contains("demo-node"), "{shell}");
     }
@@ -33,9 +33,12 @@ fn the_manual_is_printed_or_written_page_by_page() {
     assert!(!ran.stdout.contains("demo-node") && !ran.stdout.contains("demo\\-node"));
     let directory = world.path().join("man/man1");
     world.run(&["man", "--dir", directory.to_str().unwrap()]).exits(0).says("tenure.1");
-    for page in ["tenure.1", "tenure-status.1", "tenure-revoke.1"] {
+    for page in
+        ["tenure.1", "tenure-status.1", "tenure-revoke.1", "tenure-fleet.1", "tenure-fleet-who.1"]
+    {
         let text = std::fs::read_to_string(directory.join(page)).unwrap();
         assert!(text.contains("Examples:"), "{page}");
     }
+    assert!(!directory.join("tenure-fleet-help.1").exists(), "that one is clap's own");
     world.run(&["man", "--dir", "/proc/nowhere"]).exits(123).complains("/proc/nowhere");
 }

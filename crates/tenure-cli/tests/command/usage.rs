@@ -21,6 +21,12 @@ fn help_has_examples_and_is_no_mistake() {
         world.run(&[command, "--help"]).exits(0).says("Examples:");
         world.run(&["help", command]).exits(0).says("Examples:");
     }
+    world.run(&["fleet", "--help"]).exits(0).says("Examples:").says("Exit codes:");
+    for command in ["run", "status", "who", "drain", "undrain", "pause", "resume", "plan"] {
+        let ran = world.run(&["fleet", command, "--help"]);
+        ran.exits(0).says("Examples:").says("Exit codes:");
+        assert_eq!(world.run(&["help", "fleet", command]).exits(0).stdout, ran.stdout);
+    }
     assert!(!world.run(&["--help"]).stdout.contains("demo-node"), "that one is not for people");
 }
 

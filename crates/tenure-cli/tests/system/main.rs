@@ -11,6 +11,7 @@ mod rig;
 mod at_rest;
 mod early;
 mod faults;
+mod fleet_sets;
 mod misbehaviour;
 mod outages;
 mod secrets;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     trials.extend(misbehaviour::trials());
     trials.extend(stuck::trials());
     trials.extend(secrets::trials());
+    trials.extend(fleet_sets::trials());
     trials.extend(at_rest::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

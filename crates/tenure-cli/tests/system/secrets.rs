@@ -44,6 +44,13 @@ fn refused() {
         &["drain", "secrets", "a"],
         &["revoke", "secrets", "--yes"],
         &["doctor"],
+        &["fleet", "status", "secrets"],
+        &["fleet", "who", "secrets", "a"],
+        &["fleet", "drain", "secrets", "a"],
+        &["fleet", "undrain", "secrets", "a"],
+        &["fleet", "pause", "secrets", "a"],
+        &["fleet", "resume", "secrets", "a"],
+        &["fleet", "plan", "secrets", "--members", "a"],
     ] {
         let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
         let output = tenure.args(command).env("TENURE_STORE", &url).output().unwrap();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::control::{self, Control};
 use super::shard::{leases_prefix, member_of, nodes_prefix};
 use super::{Member, Shard};
-use crate::error::Result;
-use crate::lease::{Name, Token};
+use crate::error::{Error, Result};
+use crate::lease::{Lease, Name, Token};
 use crate::store::{Scope, Store};
 
 /// Who is there, and who has what.
@@ -19,6 +19,8 @@ pub struct Survey {
     pub shards: BTreeMap<Shard, Owned>,
     /// What people have said.
     pub control: Control,
+    /// What lies where a member's or a shard's lease should and cannot be read as one. It hides none of the others.
+    pub unreadable: Vec<Error>,
 }
 
 /// Who has a shard.
@@ -60,7 +62,8 @@ pub async fn survey(
     let control = control::read(store, fleet).await?;
     let mut survey = Survey { control, ..Survey::default() };
     let nodes = store.observe(&Scope::Prefix(nodes_prefix(fleet))).await?;
-    for lease in nodes.into_iter().flatten().filter(|lease| lease.holder.is_some()) {
+    let nodes = readable(nodes, &mut survey.unreadable);
+    for lease in nodes.into_iter().filter(|lease| lease.holder.is_some()) {
         let Some(id) = member_of(fleet, &lease.name) else { continue };
         let drained = survey.control.drained.contains(&id);
         survey.members.push(Member { id, note: lease.note.as_str().to_owned(), drained });
@@ -74,7 +77,8 @@ pub async fn survey(
         .map(|shard| (shard.lease(fleet), shard.clone()))
         .filter(|(lease, _)| Shard::is_cut(fleet, lease))
         .collect();
-    for lease in store.observe(&Scope::Prefix(leases_prefix(fleet))).await?.into_iter().flatten() {
+    let leases = store.observe(&Scope::Prefix(leases_prefix(fleet))).await?;
+    for lease in readable(leases, &mut survey.unreadable) {
         let shard = hashed.get(&lease.name).cloned().or_else(|| Shard::of(fleet, &lease));
         let Some(shard) = shard else { continue };
         let owner = lease.holder.map(|holder| holder.id);
@@ -84,4 +88,12 @@ pub async fn survey(
         survey.shards.entry(shard.clone()).or_default().paused = true;
     }
     Ok(survey)
+}
+
+/// What can be read; the rest goes to `unreadable`.
+fn readable(leases: Vec<Result<Lease>>, unreadable: &mut Vec<Error>) -> Vec<Lease> {
+    leases
+        .into_iter()
+        .filter_map(|lease| lease.map_err(|error| unreadable.push(error)).ok())
+        .collect()
 }
