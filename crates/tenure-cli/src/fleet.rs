@@ -60,6 +60,13 @@ enum Command {
     Plan(plan::PlanArgs),
 }
 
+impl FleetArgs {
+    /// Whether there are commands beside us that have something to say too.
+    pub(crate) fn runs_a_command(&self) -> bool {
+        matches!(&self.command, Command::Run(run) if !run.work.command.is_empty())
+    }
+}
+
 pub(crate) fn run(args: &Args, fleet: &FleetArgs) -> Result<Exit> {
     match &fleet.command {
         Command::Run(run) => run::run(args, run),

@@ -72,6 +72,7 @@ const EVENT: &str = "tenure::event";
 pub(crate) fn prefix(args: &Args) -> &'static str {
     match &args.command {
         Command::Run(run) if !run.work.command.is_empty() => "tenure: ",
+        Command::Fleet(fleet) if fleet.runs_a_command() => "tenure: ",
         _ => "",
     }
 }

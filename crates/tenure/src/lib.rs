@@ -78,13 +78,14 @@
 //! | elect | [`open`], [`Election`], [`Builder`], [`HealthGate`] |
 //! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
 //! | look on | [`Status`], [`Event`], [`Renewals`], [`Pulse`], [`election::Why`], [`election::Phase`] |
+//! | deal many leases out over a fleet | [`fleet`], [`Fleet`] |
 //! | fence | [`Token`], [`Fence`], and the chapter on [fencing](guide::fencing) |
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](guide::testing) |
 //! | ask something of a leader elsewhere | [`ask`] |
 //! | see who takes part | [`presence`] |
 //! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](guide::parts) |
 //! | handle what goes wrong | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
-//! | read the algorithm | [`election`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
+//! | read the algorithm | [`election`], [`placement`], [`fleet::steward`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
 //!
 //! `examples/` has small programs to start in two terminals: `minimal`, `events`, `fenced_write`, `graceful_shutdown`,
 //! `checkpointed_counter`.
