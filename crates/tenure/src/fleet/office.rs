@@ -37,6 +37,8 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether all shards have an owner.
 const COVERAGE_EVERY: Duration = Duration::from_secs(1);
+/// How often it is told that their number has changed.
+const UNOWNED_EVERY: Duration = Duration::from_secs(10);
 /// So many of those without are named.
 const NAMED: usize = 5;
 
@@ -66,7 +68,8 @@ struct Desk {
     orders: Vec<Order>,
     /// Failing to look around has been told.
     troubled: bool,
-    unowned: usize,
+    /// How many had no owner when that was last told, and when.
+    unowned: (usize, Moment),
     leave_at: Option<Moment>,
     left: bool,
 }
@@ -81,7 +84,7 @@ impl Office {
             sight: None,
             orders: Vec::new(),
             troubled: false,
-            unowned: 0,
+            unowned: (0, Moment::NEVER),
             leave_at: None,
             left: false,
         };
@@ -286,8 +289,13 @@ impl Desk {
         };
         self.troubled = false;
         let drained = |id: &CandidateId| sight.control.drained.contains(id);
-        let members: BTreeMap<CandidateId, bool> =
+        let mut members: BTreeMap<CandidateId, bool> =
             sight.members.keys().map(|id| (id.clone(), drained(id))).collect();
+        // Also before we are seen: what was said of us counts from the first.
+        let me = &self.office.shared.me;
+        if drained(me) {
+            members.insert(me.clone(), true);
+        }
         self.steward.members(now, members);
         let shown = sight.members.iter().map(|(id, note)| Member {
             id: id.clone(),
@@ -334,7 +342,11 @@ impl Desk {
     fn count(&mut self, now: Moment) {
         let coverage = self.steward.coverage(now);
         locked(&self.office.shared.view).coverage = coverage;
-        if coverage.unowned != std::mem::replace(&mut self.unowned, coverage.unowned) {
+        // A number that changes every second is told now and then; that there are any, and that there are none, at once.
+        let (told, at) = self.unowned;
+        let turned = (coverage.unowned == 0) != (told == 0);
+        if turned || (coverage.unowned != told && now.since(at) >= UNOWNED_EVERY) {
+            self.unowned = (coverage.unowned, now);
             let some = self.steward.unowned(now, NAMED);
             self.office.shared.report(Event::Unowned(coverage.unowned, some));
         }
