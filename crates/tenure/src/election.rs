@@ -644,10 +644,15 @@ impl Machine {
     /// One that only looks on takes the store's word for who has it now, and does not read each of many leases that change
     /// hands. Whether that is what was said need not be known: it claims nothing by it, and looks by itself in time.
     fn hear(&mut self, change: &Change, out: &mut Vec<Action>) -> bool {
-        let Change::Granted { token, holder: Some(holder), .. } = change else { return false };
         if self.campaigns() || !matches!(self.state, State::Waiting { .. }) {
             return false;
         }
+        let (token, holder) = match change {
+            Change::Granted { token, holder: Some(holder), .. } => (token, holder),
+            // It knows of nobody who has it.
+            Change::Freed { .. } => return self.leader.is_none(),
+            _ => return false,
+        };
         if Some(*token) > self.heard {
             self.heard = Some(*token);
             if self.leader.as_deref() != Some(holder.as_str()) {
@@ -857,7 +862,10 @@ impl Machine {
 
     fn back_to_waiting(&mut self, now: Moment) {
         self.successor = None;
-        self.state = if self.shutdown { State::Stopped } else { State::Waiting { look_at: now } };
+        let retry = self.timing.retry;
+        // One that wants nothing knows what it has just given back.
+        let look_at = if self.campaigns() { now } else { together(now + retry, retry) };
+        self.state = if self.shutdown { State::Stopped } else { State::Waiting { look_at } };
     }
 }
 

@@ -23,9 +23,9 @@ use tokio::sync::mpsc;
 
 use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
-use crate::election::{Action, Ending, Event as MachineEvent, Lead, Machine, Phase};
+use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase};
 use crate::error::{Error, Result};
-use crate::lease::{Answer, Claim, Hold, Lease, Name, Nonce, Note, Release, Token};
+use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Nonce, Note, Release, Token};
 use crate::store::{Change, Scope, Store};
 use crate::timing::Timing;
 
@@ -82,11 +82,36 @@ pub(crate) trait Seat: Send + Sync {
     fn sleeps_until(&self, _at: Option<Moment>) {}
 }
 
+/// What the application says to a machine. Smaller than all that can happen to one: a hundred thousand may be under way.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Wanted(bool),
+    Resign(Option<CandidateId>),
+    Drain,
+    Undrain,
+    Health(bool),
+    WorkEnded,
+    Stop,
+}
+
+impl From<Said> for MachineEvent {
+    fn from(said: Said) -> MachineEvent {
+        match said {
+            Said::Wanted(wanted) => MachineEvent::Wanted(wanted),
+            Said::Resign(next) => MachineEvent::Resign(next),
+            Said::Drain => MachineEvent::Asked(Ask::Drain),
+            Said::Undrain => MachineEvent::Asked(Ask::Undrain),
+            Said::Health(healthy) => MachineEvent::Health(healthy),
+            Said::WorkEnded => MachineEvent::WorkEnded,
+            Said::Stop => MachineEvent::Stop,
+        }
+    }
+}
+
 /// What the application tells the driver.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // Few are under way at a time.
 pub(crate) enum Command {
-    Tell(PlaceId, MachineEvent),
+    Tell(PlaceId, Said),
     /// One machine more.
     Add(PlaceId, Box<Place>),
     /// No more are added: end when all have stopped.
@@ -260,7 +285,7 @@ impl Driver {
 
     fn carry_out(&mut self, now: Moment, command: Command) -> bool {
         match command {
-            Command::Tell(place, event) => self.step(now, place, event),
+            Command::Tell(place, said) => self.step(now, place, said.into()),
             Command::Add(id, place) => {
                 self.names.insert(place.machine.name().clone(), id);
                 self.places.insert(id, place);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::handle::{Election, ONLY, Shared};
-use super::{Command, Driver, Place, Seat};
+use super::{Command, Driver, Place, Said, Seat};
 use crate::clock::Clock;
-use crate::election::{Event as MachineEvent, Machine};
+use crate::election::Machine;
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::health::{HealthGate, Hysteresis};
@@ -277,7 +277,7 @@ pub(crate) async fn watch_health(
             () = clock.sleep(gate.every) => false,
         };
         if let Some(fit) = hysteresis.take(good)
-            && commands.send(Command::Tell(ONLY, MachineEvent::Health(fit))).is_err()
+            && commands.send(Command::Tell(ONLY, Said::Health(fit))).is_err()
         {
             return;
         }

@@ -16,9 +16,9 @@ use super::leadership::{Leadership, Leading};
 use super::pulse::Pulse;
 use super::renewals::Renewals;
 use super::term::Context;
-use super::{Command, PlaceId, Seat};
+use super::{Command, PlaceId, Said, Seat};
 use crate::clock::{Clock, Moment};
-use crate::election::{Ask, Ending, Event as MachineEvent, Lead, Phase, Why};
+use crate::election::{Ending, Lead, Phase, Why};
 use crate::error::{Error, Kind, Result};
 use crate::fork::Process;
 use crate::lease::{Answer, CandidateId, Checkpoint, Lease, Name, Token};
@@ -159,8 +159,8 @@ impl Shared {
         self.leader_until.store(deadline.as_nanos(), Ordering::Release);
     }
 
-    fn tell(&self, event: MachineEvent) {
-        self.context.tell(ONLY, event);
+    fn tell(&self, said: Said) {
+        self.context.tell(ONLY, said);
     }
 
     /// Changes the state and tells of it in one step, so that a listener who comes in between sees one or the other.
@@ -399,7 +399,7 @@ impl Election {
 
     /// Waits until this candidate leads; `None` if the election was stopped first.
     pub async fn leadership(&self) -> Option<Leadership> {
-        self.shared.tell(MachineEvent::Wanted(true));
+        self.shared.tell(Said::Wanted(true));
         let mut terms = self.shared.term.subscribe();
         let mut moved = self.shared.moved.subscribe();
         loop {
@@ -494,29 +494,29 @@ impl Election {
 
     /// Stops leading, if it does, once the work has ended; others come first for half a second.
     pub fn resign(&self) {
-        self.shared.tell(MachineEvent::Resign(None));
+        self.shared.tell(Said::Resign(None));
     }
 
     /// Stops leading and asks `next` to take over: a hint, no right.
     pub fn resign_to(&self, next: &CandidateId) {
-        self.shared.tell(MachineEvent::Resign(Some(next.clone())));
+        self.shared.tell(Said::Resign(Some(next.clone())));
     }
 
     /// Stops leading, if it does, and does not campaign until [`Election::undrain`].
     pub fn drain(&self) {
-        self.shared.tell(MachineEvent::Asked(Ask::Drain));
+        self.shared.tell(Said::Drain);
     }
 
     /// Campaigns again.
     pub fn undrain(&self) {
-        self.shared.tell(MachineEvent::Asked(Ask::Undrain));
+        self.shared.tell(Said::Undrain);
     }
 
     /// Ends it: the work is told to stop, has stopped, and then the lease is released.
     ///
     /// Waits for the work: every [`Leadership`] has to be dropped.
     pub async fn stop(&self) {
-        self.shared.tell(MachineEvent::Stop);
+        self.shared.tell(Said::Stop);
         let mut moved = self.shared.moved.subscribe();
         // The sender lives in `shared`.
         let _ = moved.wait_for(|phase| *phase == Phase::Stopped).await;
@@ -528,7 +528,7 @@ struct RestOnDrop<'a>(&'a Election);
 
 impl Drop for RestOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.shared.tell(MachineEvent::Wanted(false));
+        self.0.shared.tell(Said::Wanted(false));
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::Said;
 use super::handle::ONLY;
 use super::term::{Context, Term};
 use crate::clock::Moment;
-use crate::election::{Ending, Event as MachineEvent, Lead, Why};
+use crate::election::{Ending, Lead, Why};
 use crate::error::Result;
 use crate::lease::{Checkpoint, Hold, Token};
 
@@ -159,7 +160,7 @@ impl Leadership {
     /// Gives up the term: the work is told to stop, and when it has, the lease is released.
     pub fn resign(&self) {
         // A driver that is gone has ended the term already.
-        self.leading.term.tell(MachineEvent::Resign(None));
+        self.leading.term.tell(Said::Resign(None));
     }
 }
 

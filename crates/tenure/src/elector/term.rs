@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Command, PlaceId};
+use super::{Command, PlaceId, Said};
 use crate::clock::{Clock, Moment};
-use crate::election::{Event as MachineEvent, Lead};
+use crate::election::Lead;
 use crate::error::Result;
 use crate::fork::Process;
 use crate::lease::{Answer, Checkpoint, Hold};
@@ -40,8 +40,8 @@ pub(crate) struct Context {
 
 impl Context {
     /// Tells the driver; one that is gone has nothing to be told.
-    pub(crate) fn tell(&self, place: PlaceId, event: MachineEvent) {
-        let _ = self.commands.send(Command::Tell(place, event));
+    pub(crate) fn tell(&self, place: PlaceId, said: Said) {
+        let _ = self.commands.send(Command::Tell(place, said));
     }
 }
 
@@ -121,7 +121,7 @@ impl Term {
         let mut life = self.life();
         life.handles -= 1;
         if life.handles == 0 && life.ended {
-            self.context.tell(self.place, MachineEvent::WorkEnded);
+            self.context.tell(self.place, Said::WorkEnded);
         }
     }
 
@@ -143,8 +143,8 @@ impl Term {
         })
     }
 
-    pub(crate) fn tell(&self, event: MachineEvent) {
-        self.context.tell(self.place, event);
+    pub(crate) fn tell(&self, said: Said) {
+        self.context.tell(self.place, said);
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

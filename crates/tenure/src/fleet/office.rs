@@ -21,8 +21,8 @@ use super::steward::{Order, Steward};
 use super::work::Event;
 use super::{Member, Reason, Shard};
 use crate::clock::Moment;
-use crate::election::{Event as MachineEvent, Machine};
-use crate::elector::{Command, Place};
+use crate::election::Machine;
+use crate::elector::{Command, Place, Said};
 use crate::entropy;
 use crate::error::{Kind, Result};
 use crate::lease::CandidateId;
@@ -174,7 +174,7 @@ impl Desk {
             Note::Broken(shard) => self.steward.broken(now, shard),
             Note::Leave => {
                 self.office.shared.reason(MEMBERSHIP, Reason::Shutdown);
-                self.tell(MEMBERSHIP, MachineEvent::Stop);
+                self.tell(MEMBERSHIP, Said::Stop);
                 self.leave_at.get_or_insert(now + NOTICE);
             }
             Note::Over => return false,
@@ -193,7 +193,7 @@ impl Desk {
         }
         if self.leave_at.is_some() && self.steward.holds_nothing() {
             for shard in self.steward.numbers() {
-                self.tell(shard, MachineEvent::Stop);
+                self.tell(shard, Said::Stop);
             }
             let _ = self.office.shared.context.commands.send(Command::Close);
             // The driver says when it is over; until then nothing is begun any more.
@@ -220,17 +220,17 @@ impl Desk {
             }
             Order::Claim(number) => {
                 shared.expect(number);
-                self.tell(number, MachineEvent::Wanted(true));
+                self.tell(number, Said::Wanted(true));
             }
-            Order::Rest(number) => self.tell(number, MachineEvent::Wanted(false)),
+            Order::Rest(number) => self.tell(number, Said::Wanted(false)),
             Order::Leave(number, next, reason) => {
                 shared.reason(number, reason);
-                self.tell(number, MachineEvent::Resign(next));
-                self.tell(number, MachineEvent::Wanted(false));
+                self.tell(number, Said::Resign(next));
+                self.tell(number, Said::Wanted(false));
             }
             Order::Drop(number, reason) => {
                 shared.reason(number, reason);
-                self.tell(number, MachineEvent::Stop);
+                self.tell(number, Said::Stop);
             }
         }
     }
@@ -247,8 +247,8 @@ impl Desk {
         place
     }
 
-    fn tell(&self, place: u64, event: MachineEvent) {
-        self.office.shared.context.tell(place, event);
+    fn tell(&self, place: u64, said: Said) {
+        self.office.shared.context.tell(place, said);
     }
 
     // ---- looking around ----
