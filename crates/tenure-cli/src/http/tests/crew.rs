@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tenure::fleet::{self, source};
 use tenure::store::memory::MemoryStore;
-use tenure::{Clock, Fleet, Store};
+use tenure::{Clock, Fleet, HealthGate, Store};
 use tokio::runtime::Runtime;
 
 use super::store::{Switched, Switches};
 use super::support::{Client, Folder, door, until};
 use crate::http::{Limits, Member, Server, Work};
+
+const GATE: HealthGate = HealthGate { every: Duration::from_millis(20), fails: 3, passes: 2 };
 
 /// How a member is to be.
 pub(super) struct Setup {
@@ -23,6 +26,8 @@ pub(super) struct Setup {
     pub(super) shards: Vec<String>,
     /// Another one has its id already.
     pub(super) taken: bool,
+    /// Asked often whether it is fit to work.
+    pub(super) fit: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Setup {
@@ -33,6 +38,7 @@ impl Default for Setup {
             ttl: Duration::from_secs(10),
             shards: ["a", "b", "tenant \"7\""].map(str::to_owned).into(),
             taken: false,
+            fit: None,
         }
     }
 }
@@ -64,6 +70,13 @@ impl Crew {
         let join = || {
             let builder = Fleet::builder("poll").member("api-1").ttl(setup.ttl);
             let builder = builder.note("http://127.0.0.1:3000").shards(source::list(&setup.shards));
+            let builder = match setup.fit.clone() {
+                Some(fit) => builder.health(GATE, move || {
+                    let fit = fit.load(Ordering::Relaxed);
+                    async move { fit }
+                }),
+                None => builder,
+            };
             runtime.block_on(builder.join(Arc::clone(&store))).unwrap()
         };
         let _other = setup.taken.then(|| {

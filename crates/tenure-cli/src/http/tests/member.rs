@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -79,6 +80,29 @@ fn one_that_waits_to_take_part_says_503() {
     assert_eq!((&status["isLeader"], &status["token"]), (&false.into(), &Value::Null));
     assert_eq!((&status["validForMs"], &status["shards"]), (&0.into(), &0.into()));
     assert_eq!(crew.get("/healthz").code, 200, "a restart would not help");
+}
+
+#[test]
+fn one_that_is_not_fit_does_not_take_part_and_says_so() {
+    let fit = Arc::new(AtomicBool::new(false));
+    let crew = Crew::new(Setup { fit: Some(Arc::clone(&fit)), ..Setup::default() });
+    crew.sleep(Duration::from_millis(100));
+    let reply = crew.get("/leader");
+    assert_eq!((reply.code, &reply.json()["healthy"]), (503, &false.into()));
+    fit.store(true, Ordering::Relaxed);
+    crew.settled(3);
+    assert_eq!(crew.get("/leader").json()["healthy"], true);
+    let mut listener = Listener::new(&crew, None);
+    listener.until(has("state"));
+    fit.store(false, Ordering::Relaxed);
+    crew.until(|| crew.get("/leader").code == 503);
+    let status = crew.get("/status").json();
+    assert_eq!((&status["healthy"], &status["state"]), (&false.into(), &"waiting".into()));
+    assert_eq!(crew.get("/healthz").code, 200, "a restart would not help");
+    listener.until(has("left"));
+    let events = listener.events();
+    let (_, _, left) = events.iter().find(|event| event.1 == "left").unwrap();
+    assert_eq!(left["reason"], "unhealthy");
 }
 
 #[test]
