@@ -22,6 +22,7 @@ use crate::args::Args;
 use crate::exit::Exit;
 
 pub(crate) use options::FleetRunArgs;
+pub(crate) use status::View;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

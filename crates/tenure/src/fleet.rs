@@ -54,6 +54,7 @@ mod work;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -214,6 +215,21 @@ impl Fleet {
     pub fn pulse(&self) -> Pulse {
         let (late, overrun) = self.shared.late_and_overrun();
         Pulse { late, overrun, ended: *self.shared.over.borrow() }
+    }
+
+    /// What the store said last: `None` before its first answer, its error while it gives none.
+    pub fn reachable(&self) -> Option<Result<()>> {
+        self.shared.reachable.borrow().clone()
+    }
+
+    /// Whether this member is fit to work, as far as a [health check](Builder::health) says.
+    pub fn is_healthy(&self) -> bool {
+        self.shared.healthy.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is over: nothing is owned or renewed any more.
+    pub fn has_ended(&self) -> bool {
+        *self.shared.over.borrow()
     }
 
     /// Every new deadline from now on. Can be had once.

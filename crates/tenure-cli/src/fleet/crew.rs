@@ -19,7 +19,7 @@ use super::task::{Kind, Task, command_for, with_shard};
 use crate::duration::shown;
 use crate::exit::Exit;
 use crate::guard::{Duty, Ended, Keeper, Report, Reports};
-use crate::http::Door;
+use crate::http::{Door, Limits, Member, Server, Work as Book};
 use crate::schedule::Outcome;
 use crate::signals::Signals;
 
@@ -45,7 +45,7 @@ enum State {
     /// The guard runs a command for it.
     Command(Moment),
     /// A task of ours polls.
-    Poll(JoinHandle<()>),
+    Poll(Moment, JoinHandle<()>),
 }
 
 /// What a poll came to.
@@ -68,6 +68,9 @@ pub(super) struct Crew {
     unhurried: Duration,
     ttl: Duration,
     heartbeat: Option<Duration>,
+    /// What the work last did, for those who ask.
+    book: Arc<Book>,
+    answers: Option<(Server, Arc<Member>)>,
     leaving: Option<JoinHandle<()>>,
 }
 
@@ -97,6 +100,8 @@ impl Crew {
             unhurried: UNHURRIED.max(timing.stop_within),
             ttl: timing.ttl,
             heartbeat: None,
+            book: Arc::default(),
+            answers: None,
             leaving: None,
         };
         crew.start_guard()
@@ -114,7 +119,13 @@ impl Crew {
         self
     }
 
-    pub(super) fn answering(self, _door: Option<Door>) -> Result<Crew> {
+    /// Answers over HTTP, if there is a door.
+    pub(super) fn answering(mut self, door: Option<Door>) -> Result<Crew> {
+        if let Some(door) = door {
+            let member = Member::new(self.fleet.clone(), self.book.clone(), &self.store);
+            let server = Server::start(door, member.clone(), &self.store, Limits::default())?;
+            self.answers = Some((server, member));
+        }
         Ok(self)
     }
 
@@ -168,6 +179,9 @@ impl Crew {
                 }
             }
         };
+        if let Some((server, _)) = self.answers.take() {
+            server.stop();
+        }
         if let Some((keeper, _)) = self.keeper.take() {
             keeper.dismiss().await;
         }
@@ -177,6 +191,9 @@ impl Crew {
     // ---- what the fleet says ----
 
     fn happened(&mut self, event: Event) {
+        if let Some((_, member)) = &self.answers {
+            member.note(&event);
+        }
         match event {
             Event::Joined { hold, number, deadline } => {
                 let number = id(number);
@@ -229,7 +246,7 @@ impl Crew {
                     keeper.stop(number, kill_at);
                 }
             }
-            State::Poll(poll) => {
+            State::Poll(_, poll) => {
                 // What was sent may have had its effect; nothing more is.
                 poll.abort();
                 self.agenda.ended();
@@ -294,6 +311,7 @@ impl Crew {
             return;
         }
         job.count += 1;
+        self.book.began(self.clock.minting_micros() / 1_000);
         match &self.task.kind {
             Kind::Command(command) => {
                 let Some((keeper, _)) = &self.keeper else {
@@ -305,7 +323,10 @@ impl Crew {
                 self.agenda.begun();
                 return;
             }
-            Kind::Mock => self.lines.poll(&job.shard, job.count),
+            Kind::Mock => {
+                self.lines.poll(&job.shard, job.count);
+                self.book.ended(outcome(true), Duration::ZERO);
+            }
             Kind::Get { client, url } => {
                 let get = with_shard(url, job.shard.as_str()).map(|url| client.at(&url));
                 let (token, polled) = (job.work.token(), self.polled.0.clone());
@@ -319,7 +340,7 @@ impl Crew {
                     };
                     let _ = polled.send((number, well, detail));
                 });
-                job.state = State::Poll(poll);
+                job.state = State::Poll(now, poll);
                 self.agenda.begun();
                 return;
             }
@@ -345,10 +366,9 @@ impl Crew {
 
     fn polled(&mut self, (number, well, detail): Polled) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        if !matches!(job.state, State::Poll(_)) {
-            return;
-        }
+        let State::Poll(begun, _) = job.state else { return };
         job.state = State::Resting;
+        self.book.ended(outcome(well), self.clock.now().since(begun));
         self.lines.polled(&job.shard, job.count, well, &detail);
         self.agenda.ended();
         if let Some(every) = self.task.every {
@@ -379,6 +399,7 @@ impl Crew {
             }
         };
         let well = matches!(report, Report::Gone { ended: Ended::Code(0), .. });
+        self.book.ended(outcome(well), took);
         let at = match self.task.every {
             Some(every) => {
                 let at = self.next_slot(every, &self.jobs[&number].shard);
@@ -452,6 +473,11 @@ impl Crew {
             self.clock.sleep(BACK_OFF).await;
         }
     }
+}
+
+/// The word in `tenure_runs_total`.
+fn outcome(well: bool) -> &'static str {
+    if well { "ok" } else { "failed" }
 }
 
 fn is_command(job: &Job) -> bool {

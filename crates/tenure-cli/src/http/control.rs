@@ -1,7 +1,8 @@
 //! `POST /resign`, `/drain`, `/undrain`: for those who know the secret.
 //!
 //! Each is answered when it was passed on and we have stopped saying that we lead, not when somebody else leads: that is
-//! seen in the status.
+//! seen in the status. A candidate is told directly. What is said about a member lies in the store, where all members read
+//! it, so it is written there, and stays when this process ends.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -13,15 +14,19 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
+use tenure::fleet::control::{self, Control};
 use tenure::{CandidateId, Clock, Moment};
 
 use super::gate;
 use super::instance::Instance;
 use super::limits::BODY;
+use super::member::Member;
 use super::reply::{self, Refusal};
 use super::routes::App;
+use super::subject::Subject;
+use crate::reach;
 
-/// So long we wait until the election has heard of it.
+/// So long we wait until the election or the fleet has heard of it.
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
 /// Those who try secrets fill no log.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -62,20 +67,32 @@ pub(super) async fn carry_out(
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     let peer = head.extensions.get::<Peer>().map(|peer| peer.0);
-    may(app, &head.headers).inspect_err(|_| app.refused.note(&app.instance.clock, wish, peer))?;
+    may(app, &head.headers).inspect_err(|_| app.refused.note(app.subject.clock(), wish, peer))?;
     let said = read(app, &head.headers, body).await?;
-    let instance = &app.instance;
     let to = said.to.as_deref().map(CandidateId::new).transpose();
     let to = to.map_err(|error| Refusal::invalid(StatusCode::BAD_REQUEST, error.to_string()))?;
-    act(instance, wish, to.as_ref())?;
-    let name = instance.election.name();
+    if wish != Wish::Resign && to.is_some() {
+        let message = format!("/{} is about this instance alone: leave 'to' out", wish.word());
+        return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
+    }
+    match &app.subject {
+        Subject::Candidate(instance) => act(instance, wish, to.as_ref())?,
+        Subject::Member(member) => write(app, member, wish).await?,
+    }
+    let name = app.subject.name();
     let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
     let to = to.map(|to| to.to_string());
     tracing::info!(%name, %peer, to, "asked over HTTP to {}", wish.word());
-    if wish != Wish::Undrain {
-        heard(instance).await;
+    let clock = app.subject.clock();
+    match &app.subject {
+        Subject::Candidate(_) if wish == Wish::Undrain => {}
+        // So that what we say next is no yes.
+        Subject::Candidate(instance) => heard(clock, || !instance.election.is_leader()).await,
+        Subject::Member(member) => {
+            heard(clock, || member.is_drained() == (wish == Wish::Drain)).await;
+        }
     }
-    Ok(reply::json(StatusCode::ACCEPTED, &instance.status()))
+    Ok(reply::json(StatusCode::ACCEPTED, &app.subject.status()))
 }
 
 fn may(app: &App, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -119,7 +136,7 @@ async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Said, Refusa
     }
     let body: Bytes = tokio::select! {
         body = to_bytes(body, BODY) => body.map_err(|_| too_long())?,
-        () = app.instance.clock.sleep(app.limits.body_time) => {
+        () = app.subject.clock().sleep(app.limits.body_time) => {
             let message = "the body did not arrive in time";
             return Err(Refusal::invalid(StatusCode::REQUEST_TIMEOUT, message));
         }
@@ -138,10 +155,6 @@ async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Said, Refusa
 
 fn act(instance: &Instance, wish: Wish, to: Option<&CandidateId>) -> Result<(), Refusal> {
     let election = &instance.election;
-    if wish != Wish::Resign && to.is_some() {
-        let message = format!("/{} is about this candidate alone: leave 'to' out", wish.word());
-        return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
-    }
     match wish {
         Wish::Resign if !election.is_leader() => {
             let id = election.candidate_id();
@@ -162,11 +175,43 @@ fn act(instance: &Instance, wish: Wish, to: Option<&CandidateId>) -> Result<(), 
     Ok(())
 }
 
-/// Returns when the election has heard that it should lead no more, so that what we say next is no yes.
-async fn heard(instance: &Instance) {
-    let clock = &instance.clock;
+/// Notes it down where every member reads it. A client that goes away in the middle changes nothing of that.
+async fn write(app: &App, member: &Member, wish: Wish) -> Result<(), Refusal> {
+    let (name, me) = (member.fleet.name().clone(), member.fleet.member_id().clone());
+    let drain = match wish {
+        Wish::Resign => {
+            let message = format!(
+                "'{me}' is a member of a fleet and leads nothing it could resign from: POST /drain has it give its shards away"
+            );
+            return Err(Refusal::invalid(StatusCode::CONFLICT, message));
+        }
+        Wish::Drain => true,
+        Wish::Undrain => false,
+    };
+    let (store, wait) = (app.store.clone(), app.limits.store_time);
+    let written = app.aside.spawn(async move {
+        let edit = |control: &mut Control| {
+            if drain {
+                control.drained.insert(me.clone());
+            } else {
+                control.drained.remove(&me);
+            }
+        };
+        let change = control::change(&*store, &name, &me, wait, edit);
+        reach::patiently(&store.url(), reach::PATIENCE, change).await
+    });
+    match written.await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Refusal::of(&error)),
+        // Only while everything comes down.
+        Err(_) => Err(Refusal::busy("this instance is about to end")),
+    }
+}
+
+/// Returns when it has been heard; that may also be a little later.
+async fn heard(clock: &Clock, heard: impl Fn() -> bool) {
     let limit = clock.now() + HEARD_WITHIN;
-    while instance.election.is_leader() && clock.now() < limit {
+    while !heard() && clock.now() < limit {
         clock.sleep(Duration::from_millis(1)).await;
     }
 }

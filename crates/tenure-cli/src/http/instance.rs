@@ -7,13 +7,11 @@ use std::time::Duration;
 use tenure::{Clock, Election, Event, Moment};
 
 use super::answers::Answers;
+use super::news::News;
 use super::status::Body;
 use super::tally::Tally;
+use super::told;
 use super::work::Work;
-
-/// As long may anything of ours be behind before a probe hears of it. A process that was stopped for a moment and goes on is
-/// no reason to kill it.
-const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The number of candidates when nobody has counted them.
 const UNKNOWN: u64 = u64::MAX;
@@ -23,6 +21,7 @@ const UNKNOWN: u64 = u64::MAX;
 pub(crate) struct Instance {
     pub(super) election: Arc<Election>,
     pub(super) clock: Clock,
+    pub(super) news: Arc<News>,
     work: Arc<Work>,
     answers: Answers,
     tally: Mutex<Tally>,
@@ -41,6 +40,7 @@ impl Instance {
         let clock = Clock::boot();
         Arc::new(Instance {
             election,
+            news: Arc::default(),
             work,
             answers: Answers::new(clock.clone(), answer_for),
             tally: Mutex::new(Tally::new(clock.now())),
@@ -87,25 +87,10 @@ impl Instance {
         Body::new(self.answers.give(&self.election), &self.work.read())
     }
 
-    /// Why a probe should have this process ended, if it should.
-    pub(super) fn trouble(&self) -> Option<String> {
-        let pulse = self.election.pulse();
-        let late = crate::duration::shown(pulse.late);
-        let overrun = crate::duration::shown(pulse.overrun);
-        match () {
-            () if pulse.ended => Some("the election has ended, nothing is renewed any more".into()),
-            () if pulse.overrun > TOLERANCE => {
-                Some(format!("the work has gone on for {overrun} after its time was over"))
-            }
-            () if pulse.late > TOLERANCE => {
-                Some(format!("the loop that renews should have done something {late} ago"))
-            }
-            () => None,
-        }
-    }
-
     pub(super) fn note(&self, event: &Event) {
         self.tally_mut().note(event, self.clock.now());
+        let (name, me) = (self.election.name().as_str(), self.election.candidate_id());
+        told::of_candidate(&self.news, name, me, event);
     }
 
     pub(super) fn tally(&self) -> Tally {

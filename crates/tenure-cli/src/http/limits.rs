@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::reach;
+
 /// What is left of the open files when all connections are there: for the store, the work and its timers.
 const FILES_FOR_OTHERS: u64 = 256;
 
@@ -24,6 +26,10 @@ pub(crate) struct Limits {
     pub(crate) beat: Duration,
     /// How long `/leases` waits for the store.
     pub(crate) store_time: Duration,
+    /// How long `/fleet` does, which reads more.
+    pub(crate) fleet_time: Duration,
+    /// As many large answers are being sent at most: each is kept until its client has read it.
+    pub(crate) large: usize,
 }
 
 /// The longest body we read; the longest wish is a candidate's id.
@@ -32,6 +38,8 @@ pub(crate) const BODY: usize = 4 * 1024;
 pub(crate) const HEAD: usize = 16 * 1024;
 /// The most lines in it.
 pub(crate) const HEADERS: usize = 64;
+/// A longer answer is a large one.
+pub(crate) const LARGE: usize = 64 * 1024;
 
 impl Default for Limits {
     fn default() -> Limits {
@@ -43,6 +51,8 @@ impl Default for Limits {
             stall: Duration::from_secs(10),
             beat: Duration::from_secs(15),
             store_time: Duration::from_secs(2),
+            fleet_time: reach::PATIENCE,
+            large: 32,
         }
     }
 }

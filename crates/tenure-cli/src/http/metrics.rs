@@ -8,11 +8,13 @@ use std::time::Duration;
 use tenure::Renewals;
 
 use super::instance::Instance;
+use super::member::Member;
+use super::work::Book;
 
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Everything, as it stands now.
-pub(super) fn page(instance: &Instance) -> String {
+pub(super) fn of_candidate(instance: &Instance) -> String {
     let (election, now) = (&instance.election, instance.clock.now());
     // Not an answer that anybody acts on, so it commits us to nothing.
     let status = election.status();
@@ -32,19 +34,30 @@ pub(super) fn page(instance: &Instance) -> String {
     page.counter("tenure_leaderless_seconds_total", help, leaderless);
     let help = "How long it has led in this term, 0 if it does not.";
     page.gauge("tenure_leadership_seconds", help, led.as_secs_f64());
-    page.head("tenure_runs_total", "counter", "Runs of the work on this candidate.");
-    for (outcome, count) in &book.runs {
-        page.line("tenure_runs_total", &[("outcome", outcome)], count);
-    }
-    let help = "How long those runs took.";
-    page.histogram("tenure_run_seconds", help, book.took.classes(), book.took.count, book.took.sum);
+    page.runs(&book);
     if let Some(candidates) = instance.candidates() {
         page.gauge("tenure_candidates", "Candidates that show themselves.", candidates);
     }
-    page.head("tenure_build_info", "gauge", "What this is; always 1.");
-    let (name, id) = (status.name.as_str(), status.candidate_id.as_str());
-    let version = env!("CARGO_PKG_VERSION");
-    page.line("tenure_build_info", &[("version", version), ("name", name), ("candidate", id)], 1);
+    page.build(status.name.as_str(), status.candidate_id.as_str());
+    page.0
+}
+
+/// The same of a member. No line for each shard: there may be a hundred thousand.
+pub(super) fn of_member(member: &Member) -> String {
+    let (fleet, status) = (&member.fleet, member.status());
+    let mut page = Page::default();
+    page.gauge("tenure_is_leader", "Whether this member takes part.", u8::from(status.is_leader));
+    let help = "The token of the lease on itself, 0 if it does not.";
+    page.gauge("tenure_token", help, status.token.unwrap_or(0));
+    let left = Duration::from_millis(status.valid_for_ms).as_secs_f64();
+    page.gauge("tenure_deadline_seconds", "Until it stops believing that it does.", left);
+    page.gauge("tenure_shards_owned", "Shards of this member.", status.shards);
+    let help = "Shards that nobody has owned for longer than a TTL.";
+    page.gauge("tenure_shards_unowned", help, status.unowned);
+    page.gauge("tenure_members", "Members that take part, as last seen.", status.members);
+    page.renewals(&fleet.renewals());
+    page.runs(&member.work());
+    page.build(fleet.name().as_str(), fleet.member_id().as_str());
     page.0
 }
 
@@ -93,6 +106,22 @@ impl Page {
         self.line(&bucket, &[("le", "+Inf")], count);
         self.line(&format!("{name}_sum"), &[], sum.as_secs_f64());
         self.line(&format!("{name}_count"), &[], count);
+    }
+
+    fn runs(&mut self, book: &Book) {
+        self.head("tenure_runs_total", "counter", "Runs of the work on this instance.");
+        for (outcome, count) in &book.runs {
+            self.line("tenure_runs_total", &[("outcome", outcome)], count);
+        }
+        let (help, took) = ("How long those runs took.", &book.took);
+        self.histogram("tenure_run_seconds", help, took.classes(), took.count, took.sum);
+    }
+
+    fn build(&mut self, name: &str, id: &str) {
+        self.head("tenure_build_info", "gauge", "What this is; always 1.");
+        let version = env!("CARGO_PKG_VERSION");
+        let labels = [("version", version), ("name", name), ("candidate", id)];
+        self.line("tenure_build_info", &labels, 1);
     }
 
     fn renewals(&mut self, renewals: &Renewals) {

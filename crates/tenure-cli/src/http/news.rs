@@ -8,11 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
 use serde::Serialize;
-use tenure::election::Why;
-use tenure::{Event, Nonce};
+use tenure::Nonce;
 use tokio::sync::broadcast;
 
-use super::instance::Instance;
 use crate::time;
 
 /// So many events are kept for those who come back, and so far may a listener be behind.
@@ -21,16 +19,14 @@ const KEPT: usize = 256;
 /// A comment: there is nothing new, and we are still there.
 const BEAT: &str = ": still here\n\n";
 
-/// What is told, in the words of `tenure watch --json`.
+/// What stands on every event, and what it says besides.
 #[derive(Debug, Serialize)]
-struct Item<'a> {
+struct Item<'a, T> {
     at: String,
     event: &'static str,
     name: &'a str,
-    from: Option<String>,
-    to: Option<String>,
-    token: Option<u64>,
-    reason: Option<String>,
+    #[serde(flatten)]
+    what: &'a T,
 }
 
 /// What happened, and who listens.
@@ -56,50 +52,19 @@ pub(super) struct Listening {
     pub(super) live: broadcast::Receiver<Bytes>,
 }
 
-impl News {
-    pub(super) fn new() -> News {
+impl Default for News {
+    fn default() -> News {
         let epoch = Nonce::random().to_string().chars().take(8).collect();
         News { epoch, kept: Mutex::default(), listeners: broadcast::channel(KEPT).0 }
     }
+}
 
-    /// Tells of an event of the election, if it is one that people outside are told.
-    pub(super) fn tell(&self, instance: &Instance, event: &Event) {
-        let election = &instance.election;
-        let me = || Some(election.candidate_id().to_string());
-        let item = |event| Item {
-            at: time::now(),
-            event,
-            name: election.name().as_str(),
-            from: None,
-            to: None,
-            token: None,
-            reason: None,
-        };
-        let reach = |is: bool| Some(if is { "reachable" } else { "unreachable" }.to_owned());
-        let item = match event {
-            Event::BecameLeader { token, .. } => {
-                Item { to: me(), token: Some(token.get()), ..item("became") }
-            }
-            Event::LostLeadership { token, why } => Item {
-                from: me(),
-                token: Some(token.get()),
-                reason: Some(reason(why)),
-                ..item("lost")
-            },
-            Event::LeaderChanged { from, to } => {
-                Item { from: from.clone(), to: to.clone(), ..item("changed") }
-            }
-            Event::StoreUnreachable(error) => Item {
-                from: reach(true),
-                to: reach(false),
-                reason: Some(error.to_string()),
-                ..item("store")
-            },
-            Event::StoreBack => Item { from: reach(false), to: reach(true), ..item("store") },
-            _ => return,
-        };
+impl News {
+    /// Tells of `what` happened to `name`.
+    pub(super) fn tell(&self, name: &str, event: &'static str, what: &impl Serialize) {
+        let item = Item { at: time::now(), event, name, what };
         if let Ok(data) = serde_json::to_string(&item) {
-            self.push(item.event, &data);
+            self.push(event, &data);
         }
     }
 
@@ -149,20 +114,6 @@ pub(super) fn frame(id: &str, event: &str, data: &str) -> Bytes {
     Bytes::from(format!("id: {id}\nevent: {event}\ndata: {data}\n\n"))
 }
 
-/// Why a term ended, in a few words.
-fn reason(why: &Why) -> String {
-    match why {
-        Why::Unreachable(_) => "store unreachable".to_owned(),
-        Why::Paused(time) => {
-            format!("this process did not run for {}", crate::duration::shown(*time))
-        }
-        Why::Refused(Some(by)) => format!("the store says that it is led by {by}"),
-        Why::Refused(None) => "the store says that it is not ours any more".to_owned(),
-        Why::Asked => "asked".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,7 +127,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_gets_what_was_missed_and_nobody_gets_more() {
-        let news = News::new();
+        let news = News::default();
         let first = news.listen(None);
         assert!(first.missed.is_empty());
         for number in 1..=3 {

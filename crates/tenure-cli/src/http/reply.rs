@@ -7,6 +7,7 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tenure::Error;
 
 pub(super) const JSON: &str = "application/json";
 
@@ -54,6 +55,11 @@ impl Refusal {
     /// What the client may not do.
     pub(super) fn denied(status: StatusCode, message: impl Into<String>) -> Self {
         Refusal::new(status, "denied", message)
+    }
+
+    /// What the store did not say, and why.
+    pub(super) fn of(error: &Error) -> Self {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.kind().as_str(), error.to_string())
     }
 
     /// What there is too little of at the moment.

@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
-use futures_util::StreamExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -17,14 +16,14 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
+use super::aside::Aside;
 use super::connection::{Connection, Stuck};
-use super::control::{Peer, Refused};
+use super::control::Peer;
 use super::door::Door;
-use super::instance::Instance;
-use super::leases::Leases;
 use super::limits::{HEAD, HEADERS, Limits};
 use super::news::News;
 use super::routes::{App, router};
+use super::subject::Subject;
 
 /// How long to wait when no connection can be accepted, for want of memory or open files.
 const BREATH: Duration = Duration::from_millis(100);
@@ -41,11 +40,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers at `door` for `instance`, on a thread of its own. `store` is read by `/leases` alone, over a connection of
-    /// its own.
+    /// Answers at `door` for a candidate or a member, on a thread of its own. `store` is needed by what looks further than
+    /// that one knows, on another thread and over connections of its own.
     pub(crate) fn start(
         door: Door,
-        instance: Arc<Instance>,
+        subject: impl Into<Subject>,
         store: &Arc<dyn Store>,
         limits: Limits,
     ) -> Result<Server> {
@@ -53,14 +52,14 @@ impl Server {
         let address = door.address();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
+        let (aside, subject) = (Aside::start().map_err(failed)?, subject.into());
         let (end, ended) = oneshot::channel();
-        let news = Arc::new(News::new());
-        let (told, store) = (Arc::clone(&news), Arc::clone(store));
+        let (news, store) = (Arc::clone(subject.news()), Arc::clone(store));
         let thread = std::thread::Builder::new().name("tenure-http".to_owned()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
                     _ = ended => {}
-                    () = serve(door, instance, &*store, told, limits) => {}
+                    () = serve(door, subject, &*store, aside, limits) => {}
                 }
             });
             // What hangs in a file system or a name server must not keep us here.
@@ -92,35 +91,17 @@ impl Server {
     }
 }
 
-async fn serve(
-    door: Door,
-    instance: Arc<Instance>,
-    store: &dyn Store,
-    news: Arc<News>,
-    limits: Limits,
-) {
+async fn serve(door: Door, subject: Subject, store: &dyn Store, aside: Aside, limits: Limits) {
     let Door { listener, gate, secret, .. } = door;
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer over HTTP"),
     };
-    let clock = instance.clock.clone();
-    let leases = Leases::start(store.detached(), &clock, limits.store_time);
-    tokio::spawn(follow(Arc::clone(&instance), Arc::clone(&news)));
-    tokio::spawn(beat(clock.clone(), Arc::clone(&news), limits.beat));
-    let listeners = Arc::new(Semaphore::new(limits.listeners));
-    let refused = Refused::default();
-    let app = App { instance, gate, secret, limits, leases, news, listeners, refused };
+    let clock = subject.clock().clone();
+    tokio::spawn(subject.clone().follow());
+    tokio::spawn(beat(clock.clone(), Arc::clone(subject.news()), limits.beat));
+    let app = App::new(subject, gate, secret, store, aside, limits);
     accept(&listener, &router(Arc::new(app)), &clock, limits).await;
-}
-
-/// Passes on what happens in the election.
-async fn follow(instance: Arc<Instance>, news: Arc<News>) {
-    let mut events = instance.election.events();
-    while let Some(event) = events.next().await {
-        instance.note(&event);
-        news.tell(&instance, &event);
-    }
 }
 
 async fn beat(clock: Clock, news: Arc<News>, every: Duration) {

@@ -1,8 +1,10 @@
-//! The server as clients meet it: a real election, real sockets, requests byte for byte.
+//! The server as clients meet it: a real election or fleet, real sockets, requests byte for byte.
 
 mod control;
+mod crew;
 mod events;
 mod hostile;
+mod member;
 mod reading;
 mod store;
 mod support;

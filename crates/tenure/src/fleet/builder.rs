@@ -174,7 +174,9 @@ impl Builder {
         // Its shards may be worked on elsewhere, but to be there it has to live.
         membership.ends_with_process = true;
         if self.health.is_some() {
+            // Fit only when it has been asked.
             membership.machine.begin_unfit();
+            shared.fit(MEMBERSHIP, false);
         }
         shared.add(MEMBERSHIP, None);
         let _ = commands.send(Command::Add(MEMBERSHIP, Box::new(membership)));

@@ -1,7 +1,7 @@
 //! What the member's handles, its driver and its office all see, and where the driver reports to.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub(super) struct Shared {
     sleeps_until: AtomicU64,
     renewals: Mutex<Renewals>,
     pub(super) view: Mutex<View>,
+    pub(super) healthy: AtomicBool,
     pub(super) over: watch::Sender<bool>,
     /// `None` before the first answer of the store; then whether the last was one.
     pub(super) reachable: watch::Sender<Option<Result<()>>>,
@@ -98,6 +99,7 @@ impl Shared {
             sleeps_until: AtomicU64::new(u64::MAX),
             renewals: Mutex::default(),
             view: Mutex::default(),
+            healthy: AtomicBool::new(true),
             over: watch::channel(false).0,
             reachable: watch::channel(None).0,
         }
@@ -354,6 +356,12 @@ impl Seat for Shared {
         // All of a batch took as long: one of them is enough.
         if place == MEMBERSHIP || answer.is_err() {
             locked(&self.renewals).note(took, answer);
+        }
+    }
+
+    fn fit(&self, place: PlaceId, healthy: bool) {
+        if place == MEMBERSHIP {
+            self.healthy.store(healthy, Ordering::Relaxed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A number of members, what each does with its shards, and a judge who fails on any overlap.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ struct Diary {
 struct Worker {
     fleet: Arc<Fleet>,
     hang: Arc<AtomicBool>,
+    /// How many it works on, by its own account.
+    share: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -73,14 +75,15 @@ impl Crowd {
         let builder = builder.shards(source::list(&self.shards));
         let fleet = Arc::new(builder.join(self.store.clone()).await.unwrap());
         let hang = Arc::new(AtomicBool::new(false));
+        let share = Arc::new(AtomicUsize::new(0));
         let task = tokio::spawn(work(
             fleet.clone(),
             id.to_owned(),
-            hang.clone(),
+            (hang.clone(), share.clone()),
             self.diary.clone(),
             self.grants.clone(),
         ));
-        self.members.insert(id.to_owned(), Worker { fleet, hang, task });
+        self.members.insert(id.to_owned(), Worker { fleet, hang, share, task });
     }
 
     pub(crate) async fn leave(&mut self, id: &str) {
@@ -126,9 +129,9 @@ impl Crowd {
         self.diary.lock().unwrap().reasons.get(id).cloned().unwrap_or_default()
     }
 
-    /// How many each owns, in the order of their ids.
+    /// How many each works on, in the order of their ids.
     pub(crate) fn shares(&self) -> Vec<usize> {
-        self.members.values().map(|worker| worker.fleet.owned().len()).collect()
+        self.members.values().map(|worker| worker.share.load(Ordering::SeqCst)).collect()
     }
 
     pub(crate) async fn until(&self, what: &str, limit: Duration, is: impl Fn(&[usize]) -> bool) {
@@ -159,7 +162,7 @@ impl Crowd {
 async fn work(
     fleet: Arc<Fleet>,
     id: String,
-    hang: Arc<AtomicBool>,
+    (hang, share): (Arc<AtomicBool>, Arc<AtomicUsize>),
     diary: Arc<Mutex<Diary>>,
     grants: Arc<AtomicU64>,
 ) {
@@ -167,6 +170,7 @@ async fn work(
     let mut works = HashMap::new();
     let mut stopping = Vec::new();
     loop {
+        share.store(works.len(), Ordering::SeqCst);
         let event = tokio::select! {
             event = fleet.next() => event,
             () = tokio::time::sleep(Duration::from_millis(5)) => {

@@ -4,17 +4,17 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::support::{Rig, Setup};
+use super::support::{Client, Rig, Setup};
 
 /// Somebody who listens.
-struct Listener {
+pub(super) struct Listener {
     stream: TcpStream,
     text: String,
 }
 
 impl Listener {
-    fn new(rig: &Rig, last: Option<&str>) -> Listener {
-        let mut stream = rig.connect();
+    pub(super) fn new(client: &Client, last: Option<&str>) -> Listener {
+        let mut stream = client.connect();
         let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         let request = format!("GET /events HTTP/1.1\r\nHost: localhost\r\n{last}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
@@ -22,7 +22,7 @@ impl Listener {
     }
 
     /// Reads until what came so far pleases.
-    fn until(&mut self, pleases: impl Fn(&str) -> bool) -> &str {
+    pub(super) fn until(&mut self, pleases: impl Fn(&str) -> bool) -> &str {
         let mut part = [0; 4096];
         while !pleases(&self.text) {
             let length = self.stream.read(&mut part).unwrap();
@@ -33,7 +33,7 @@ impl Listener {
     }
 
     /// The events so far: id, what, data.
-    fn events(&self) -> Vec<(String, String, serde_json::Value)> {
+    pub(super) fn events(&self) -> Vec<(String, String, serde_json::Value)> {
         // Each stands in a chunk of its own.
         let frames = self.text.split("id: ").skip(1);
         let event = |frame: &str| {
@@ -46,7 +46,7 @@ impl Listener {
     }
 }
 
-fn has(event: &str) -> impl Fn(&str) -> bool {
+pub(super) fn has(event: &str) -> impl Fn(&str) -> bool {
     let event = format!("event: {event}\n");
     move |text| text.find(&event).is_some_and(|at| text[at..].contains("\n\n"))
 }

@@ -233,7 +233,7 @@ fn a_probe_fails_only_where_a_restart_would_help() {
 }
 
 /// Every line of a page that Prometheus would take, by its name with its labels.
-fn parsed(page: &str) -> std::collections::BTreeMap<String, f64> {
+pub(super) fn parsed(page: &str) -> std::collections::BTreeMap<String, f64> {
     let mut values = std::collections::BTreeMap::new();
     let mut typed = BTreeSet::new();
     for line in page.lines() {
@@ -299,8 +299,16 @@ fn everything_else_is_a_sentence() {
     let page = rig.get("/");
     assert_eq!((page.code, page.head["content-type"].as_str()), (200, "text/html; charset=utf-8"));
     assert!(page.head["content-security-policy"].contains("default-src 'none'"));
-    for path in ["/status", "/leader", "/healthz", "/leases", "/events", "/metrics", "POST /resign"]
-    {
+    for path in [
+        "/status",
+        "/leader",
+        "/healthz",
+        "/leases",
+        "/fleet",
+        "/events",
+        "/metrics",
+        "POST /resign",
+    ] {
         assert!(page.body.contains(path), "{path}");
     }
     let (kind, message) = rig.get("/fleet").refusal();

@@ -14,8 +14,12 @@ use tenure::{Answer, Checkpoint, Claim, Error, Grant, Hold, Lease, Name, Release
 pub(super) struct Switches {
     /// How often it was read.
     pub(super) reads: AtomicU64,
+    /// How often all shards of a fleet were.
+    pub(super) surveys: AtomicU64,
     /// Reads never come back.
     pub(super) mute: AtomicBool,
+    /// Whatever is asked or told fails.
+    pub(super) down: AtomicBool,
     /// Renewals fail.
     pub(super) no_renewal: AtomicBool,
     /// Whoever holds it blocks the thread that renews.
@@ -32,6 +36,13 @@ impl Switched {
     pub(super) fn around(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Switches>) {
         let switches = Arc::<Switches>::default();
         (Arc::new(Switched { inner, switches: Arc::clone(&switches) }), switches)
+    }
+
+    fn is_up(&self) -> Result<()> {
+        match self.switches.down.load(Ordering::Relaxed) {
+            true => Err(Error::unavailable("switched off")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -50,6 +61,7 @@ impl Store for Switched {
     }
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
+        self.is_up()?;
         self.inner.acquire(claims).await
     }
 
@@ -58,29 +70,37 @@ impl Store for Switched {
         if self.switches.no_renewal.load(Ordering::Relaxed) {
             return Err(Error::unavailable("switched off"));
         }
+        self.is_up()?;
         self.inner.renew(holds, ttl).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
+        self.is_up()?;
         self.inner.release(releases).await
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
+        self.is_up()?;
         self.inner.save(hold, number, checkpoint).await
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
+        self.is_up()?;
         self.inner.revoke(name, when).await
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
         // The election looks at names, `/leases` at all.
-        if matches!(scope, Scope::Prefix(_)) {
+        if let Scope::Prefix(prefix) = scope {
+            if prefix.ends_with(":lease:") {
+                self.switches.surveys.fetch_add(1, Ordering::Relaxed);
+            }
             self.switches.reads.fetch_add(1, Ordering::Relaxed);
             if self.switches.mute.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
         }
+        self.is_up()?;
         self.inner.observe(scope).await
     }
 

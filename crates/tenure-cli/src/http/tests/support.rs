@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,6 +79,7 @@ pub(super) struct Rig {
     pub(super) work: Arc<Work>,
     pub(super) switches: Arc<Switches>,
     pub(super) clock: Clock,
+    client: Client,
     server: Option<Server>,
     _folder: Folder,
 }
@@ -85,15 +87,7 @@ pub(super) struct Rig {
 impl Rig {
     pub(super) fn new(setup: Setup) -> Rig {
         let folder = Folder::new();
-        let path = folder.path().join("secret");
-        fs::write(&path, format!("{SECRET}\n")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        let args = HttpArgs {
-            http: Some(setup.http.parse().unwrap()),
-            control_secret_file: setup.secret.then_some(path),
-            allow_host: setup.allow,
-        };
-        let door = Door::open(&args, None, None).unwrap().unwrap();
+        let door = door(&folder, setup.http, setup.secret, setup.allow);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let url = format!("file:{}", folder.path().join("leases").display());
         let (store, switches) = Switched::around(runtime.block_on(tenure::open(&url)).unwrap());
@@ -113,21 +107,14 @@ impl Rig {
         let work = Arc::<Work>::default();
         let instance = Instance::new(Arc::clone(&election), Arc::clone(&work), setup.answer_for);
         let server = Server::start(door, Arc::clone(&instance), &store, setup.limits).unwrap();
+        let client = Client(server.address());
         let server = Some(server);
         let _folder = folder;
-        Rig { runtime, election, _other, instance, work, switches, clock, server, _folder }
+        Rig { runtime, election, _other, instance, work, switches, clock, client, server, _folder }
     }
 
     pub(super) fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        let mut address = self.server().address();
-        if address.ip().is_unspecified() {
-            address.set_ip("127.0.0.1".parse().unwrap());
-        }
-        address
     }
 
     pub(super) fn until(&self, holds: impl FnMut() -> bool) {
@@ -136,6 +123,52 @@ impl Rig {
 
     pub(super) fn sleep(&self, time: Duration) {
         self.runtime.block_on(self.clock.sleep(time));
+    }
+}
+
+impl Deref for Rig {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+        if !std::thread::panicking() {
+            let held = Arc::strong_count(&self.instance);
+            assert_eq!(held, 1, "a server that was stopped keeps nothing");
+        }
+    }
+}
+
+/// The port of an instance; with a secret, control is on.
+pub(super) fn door(folder: &Folder, http: &str, secret: bool, allow_host: Vec<String>) -> Door {
+    let path = folder.path().join("secret");
+    fs::write(&path, format!("{SECRET}\n")).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let args = HttpArgs {
+        http: Some(http.parse().unwrap()),
+        control_secret_file: secret.then_some(path),
+        allow_host,
+    };
+    Door::open(&args, None, None).unwrap().unwrap()
+}
+
+/// One that asks at this address.
+pub(super) struct Client(pub(super) SocketAddr);
+
+impl Client {
+    pub(super) fn address(&self) -> SocketAddr {
+        let mut address = self.0;
+        if address.ip().is_unspecified() {
+            address.set_ip("127.0.0.1".parse().unwrap());
+        }
+        address
     }
 
     pub(super) fn connect(&self) -> TcpStream {
@@ -170,18 +203,6 @@ impl Rig {
         let secret = format!("Authorization: Bearer {SECRET}");
         let lines = [secret.as_str(), "Content-Type: application/json"];
         self.ask(&format!("POST {path}"), &lines, body)
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            server.stop();
-        }
-        if !std::thread::panicking() {
-            let held = Arc::strong_count(&self.instance);
-            assert_eq!(held, 1, "a server that was stopped keeps nothing");
-        }
     }
 }
 

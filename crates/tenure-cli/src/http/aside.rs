@@ -1,0 +1,40 @@
+//! A thread beside the one that answers: for whatever needs the store.
+//!
+//! A fleet may have a hundred thousand leases. To read them, sort them and write them down takes a good part of a second,
+//! and nobody who asks for something else should wait for that.
+
+use std::io;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Where it is done. Dropped, it ends by itself, soon, and whatever is under way with it.
+#[derive(Debug)]
+pub(super) struct Aside {
+    runtime: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl Aside {
+    pub(super) fn start() -> io::Result<Aside> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new().name("tenure-read".to_owned()).spawn(move || {
+            // Nothing is ever sent: the other end goes away.
+            let _ = runtime.block_on(ended);
+            // What hangs in a file system must not keep us here.
+            runtime.shutdown_background();
+        })?;
+        Ok(Aside { runtime: handle, _end: end })
+    }
+
+    /// Begins it there. Whoever waits for it may go away: it goes on.
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        what: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.runtime.spawn(what)
+    }
+}

@@ -1,0 +1,122 @@
+//! What the handlers know of this member of a fleet. Reading it costs a lock or two and never waits for the store.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use tenure::fleet::source::Shards;
+use tenure::{Clock, Error, Fleet, Name, Store, fleet};
+
+use super::news::News;
+use super::told;
+use super::work::{Book, Work};
+use crate::time;
+
+/// One member and its work, as they are shown.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) clock: Clock,
+    pub(super) news: Arc<News>,
+    store: Arc<dyn Store>,
+    work: Arc<Work>,
+    last_error: Mutex<Option<Error>>,
+}
+
+/// The body of `/status` and `/leader` of a member. What it shares with a candidate's is spelled alike.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Body {
+    /// Whether it takes part.
+    pub(super) is_leader: bool,
+    last_polled: Option<String>,
+    name: String,
+    candidate_id: String,
+    state: &'static str,
+    /// Of the lease on itself; each shard has one of its own.
+    pub(super) token: Option<u64>,
+    pub(super) valid_for_ms: u64,
+    pub(super) shards: usize,
+    pub(super) unowned: usize,
+    pub(super) members: usize,
+    drained: bool,
+    healthy: bool,
+    store: String,
+    store_grade: String,
+    store_reachable: Option<bool>,
+    last_error: Option<String>,
+}
+
+impl Member {
+    /// `store`: the one of the fleet, to be named; it is not read.
+    pub(crate) fn new(fleet: Arc<Fleet>, work: Arc<Work>, store: &Arc<dyn Store>) -> Arc<Member> {
+        Arc::new(Member {
+            fleet,
+            clock: Clock::boot(),
+            news: Arc::default(),
+            store: Arc::clone(store),
+            work,
+            last_error: Mutex::default(),
+        })
+    }
+
+    /// Shows what has happened to those who listen. To be called with everything [`Fleet::next`] says, in that order; it
+    /// waits for nothing.
+    pub(crate) fn note(&self, event: &fleet::Event) {
+        if let fleet::Event::StoreUnreachable(error) = event {
+            *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        }
+        told::of_member(&self.news, self.fleet.name().as_str(), event);
+    }
+
+    /// Whether somebody has said that it should own nothing, as far as is known here.
+    pub(super) fn is_drained(&self) -> bool {
+        let me = self.fleet.member_id();
+        self.fleet.members().iter().any(|member| member.id == *me && member.drained)
+    }
+
+    /// What a survey has to know.
+    pub(super) fn sight(&self) -> (Name, Arc<Shards>) {
+        (self.fleet.name().clone(), self.fleet.shards())
+    }
+
+    pub(super) fn work(&self) -> Book {
+        self.work.read()
+    }
+
+    /// The body of `/status`. Its `validForMs` commits us to nothing: who owns a shard is the business of that shard's lease.
+    pub(super) fn status(&self) -> Body {
+        let (fleet, limits) = (&self.fleet, self.store.limits());
+        let membership = fleet.membership();
+        let valid_for = membership.map_or(0, |(_, left)| left.as_millis());
+        let valid_for_ms = u64::try_from(valid_for).unwrap_or(u64::MAX);
+        let is_leader = valid_for_ms > 0;
+        let ended = fleet.has_ended();
+        // Counted once a second by one that is there.
+        let coverage = if ended { fleet::Coverage::default() } else { fleet.coverage() };
+        let said = fleet.reachable();
+        let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last_error = said.as_ref().and_then(|said| said.clone().err()).or(last_error);
+        Body {
+            is_leader,
+            last_polled: self.work.read().last_polled.map(time::rfc3339),
+            name: fleet.name().to_string(),
+            candidate_id: fleet.member_id().to_string(),
+            state: match is_leader {
+                true => "member",
+                false if ended => "stopped",
+                false => "waiting",
+            },
+            token: membership.filter(|_| is_leader).map(|(token, _)| token.get()),
+            valid_for_ms,
+            shards: coverage.mine,
+            unowned: coverage.unowned,
+            members: fleet.members().len(),
+            drained: self.is_drained(),
+            healthy: fleet.is_healthy(),
+            store: self.store.url(),
+            store_grade: limits.grade.to_string(),
+            store_reachable: said.map(|said| said.is_ok()),
+            last_error: last_error.map(|error| error.to_string()),
+        }
+    }
+}
