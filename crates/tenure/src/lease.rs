@@ -1,6 +1,7 @@
 //! The values everything else speaks in: names, tokens, claims, holds, leases; their parsing and limits.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -234,30 +235,30 @@ impl fmt::Debug for Nonce {
 /// # Ok::<(), tenure::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(u64);
+pub struct Token(NonZeroU64);
 
 impl Token {
     /// The token with this number, if it is one: from 1 to 2^53 − 1.
     pub fn new(number: u64) -> Result<Self> {
-        if number == 0 || number >= TOKEN_END {
-            return Err(Error::corrupt(format!(
+        let token = NonZeroU64::new(number).filter(|_| number < TOKEN_END);
+        token.map(Token).ok_or_else(|| {
+            Error::corrupt(format!(
                 "{number} is not a token: tokens are from 1 to 2^53 - 1. Somebody else wrote here; see 'tenure doctor'"
-            )));
-        }
-        Ok(Token(number))
+            ))
+        })
     }
 
     /// The one rule for every counter: the last one plus one, or the minting clock if that is more.
     ///
     /// The clock is a floor under a counter that can be lost (a flushed server, a restored backup).
     pub fn mint(last: Option<Token>, clock_micros: u64) -> Result<Self> {
-        let next = last.map_or(1, |last| last.0 + 1);
+        let next = last.map_or(1, |last| last.get() + 1);
         Token::new(next.max(clock_micros))
     }
 
     /// The number.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 }
 
@@ -552,8 +553,9 @@ mod tests {
         assert_eq!(Token::mint(Some(last), 0).unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(Token::mint(None, TOKEN_END).unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(Token::new(0).unwrap_err().kind(), Kind::Corrupt);
-        assert_eq!(Token::mint(Some(Token(7)), 3).unwrap(), Token(8));
-        assert_eq!(Token::mint(Some(Token(7)), 99).unwrap(), Token(99));
+        let token = |number| Token::new(number).unwrap();
+        assert_eq!(Token::mint(Some(token(7)), 3).unwrap(), token(8));
+        assert_eq!(Token::mint(Some(token(7)), 99).unwrap(), token(99));
     }
 
     #[test]
