@@ -321,7 +321,7 @@ impl Desk {
             let text = word.to_string();
             self.office
                 .shared
-                .report(Event::Source(format!("{}: {text}", self.office.source.shown())));
+                .report(Event::Source(format!("{} {text}", self.office.source.shown())));
         }
         if change.changed {
             self.shards_changed(now);

@@ -143,7 +143,7 @@ impl Crowd {
                 return;
             }
             assert!(clock.now() < end, "not {what} after {limit:?}: {shares:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            Clock::boot().sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -173,7 +173,7 @@ async fn work(
         share.store(works.len(), Ordering::SeqCst);
         let event = tokio::select! {
             event = fleet.next() => event,
-            () = tokio::time::sleep(Duration::from_millis(5)) => {
+            () = clock.sleep(Duration::from_millis(5)) => {
                 if !hang.load(Ordering::SeqCst) {
                     for (shard, work) in stopping.drain(..) {
                         end(&diary, &clock, &shard);

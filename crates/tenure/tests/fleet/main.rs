@@ -1,12 +1,14 @@
 //! Members of one fleet over one store, in one process: each with its own threads, as it would be elsewhere.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
+
 mod crowd;
 
 use std::time::Duration;
 
 use crowd::Crowd;
 use tenure::fleet::{Reason, control, fleet_name, source};
-use tenure::{CandidateId, Fleet};
+use tenure::{CandidateId, Clock, Fleet};
 
 const SETTLED: Duration = Duration::from_secs(20);
 
@@ -120,7 +122,7 @@ async fn a_second_member_with_the_same_id_claims_nothing_while_the_first_is_ther
         .join(crowd.store())
         .await
         .unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    Clock::boot().sleep(Duration::from_secs(1)).await;
     assert!(!twin.is_member() && twin.owned().is_empty());
     twin.leave().await;
     crowd.until("4", SETTLED, |shares| shares == [4]).await;
@@ -135,7 +137,7 @@ async fn a_drain_that_hangs_keeps_the_lease_until_the_work_has_ended() {
     crowd.until("4", SETTLED, |shares| shares == [4]).await;
     crowd.hang("a", true);
     crowd.join("b").await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    Clock::boot().sleep(Duration::from_secs(3)).await;
     assert_eq!(crowd.shares()[1], 0, "its work has not ended");
     crowd.hang("a", false);
     crowd.until("2/2", SETTLED, |shares| shares == [2, 2]).await;
