@@ -34,6 +34,10 @@ const SETTLE: Duration = Duration::from_millis(30);
 const SETTLE_PER_SHARD: Duration = Duration::from_micros(1);
 /// As many claims are under way at most: the rest waits its turn.
 const CLAIMS: usize = 4_000;
+/// So many TTLs an adopted shard is kept, whatever the share; twice as many each time nobody else has taken it after that.
+const ADOPTED_FOR: u32 = 4;
+/// And so often that doubles at most.
+const ADOPTED_DOUBLES: u32 = 5;
 /// A shard that is still free after this makes everybody plan again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -124,6 +128,8 @@ pub struct Steward {
     claiming: usize,
     plan_at: Option<Moment>,
     look_again: Option<(Moment, Duration)>,
+    /// When the first adoption has lasted long enough.
+    adopted_until: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -145,8 +151,10 @@ struct Entry {
     queued: bool,
     /// A claim is under way.
     claiming: bool,
-    /// Taken because whoever should have it did not.
-    adopted: bool,
+    /// Taken because whoever should have it did not; until when it is kept, even if others should have more.
+    adopted: Option<Moment>,
+    /// How often in a row.
+    adoptions: u32,
     free_since: Option<Moment>,
 }
 
@@ -159,6 +167,8 @@ impl Entry {
 
 /// A member's id, as a number: there are many shards and few members.
 type Id = u32;
+/// Our own.
+const ME: Id = 0;
 
 #[derive(Debug, Default)]
 struct Ids {
@@ -200,6 +210,7 @@ impl Steward {
             claiming: 0,
             plan_at: None,
             look_again: None,
+            adopted_until: None,
         }
     }
 
@@ -263,7 +274,8 @@ impl Steward {
             wanted: false,
             queued: false,
             claiming: false,
-            adopted: false,
+            adopted: None,
+            adoptions: 0,
             free_since: None,
         };
         self.entries.insert(number, entry);
@@ -330,11 +342,14 @@ impl Steward {
         let owner = owner.map(|owner| self.ids.of(owner));
         let Some(entry) = self.entries.get_mut(&number) else { return };
         let before = std::mem::replace(&mut entry.owner, owner);
-        // As planned: it went to whom it should, or from somebody who should not have it.
+        // As planned: it went to whom it should, or from somebody who should not have it. An adoption was in nobody's plan.
         let expected = match owner {
-            Some(_) => owner == entry.planned,
+            Some(_) => owner == entry.planned && entry.adopted.is_none(),
             None => entry.planned.is_some() && entry.planned != before,
         };
+        if owner.is_some_and(|owner| owner != ME) {
+            (entry.adopted, entry.adoptions) = (None, 0);
+        }
         self.note_free(now, number);
         if !expected {
             self.plan_soon(now);
@@ -369,7 +384,8 @@ impl Steward {
     pub fn wake_at(&self) -> Option<Moment> {
         let plan_at = self.plan_at.filter(|_| self.can_plan());
         let look_again = self.look_again.map(|(at, _)| at).filter(|_| self.free > 0);
-        [plan_at, look_again].into_iter().flatten().min()
+        let adopted_until = self.adopted_until.filter(|_| self.can_plan());
+        [plan_at, look_again, adopted_until].into_iter().flatten().min()
     }
 
     /// Adds what is to be done now to `out`.
@@ -380,6 +396,10 @@ impl Steward {
                 self.plan_at.get_or_insert(now);
             }
             _ => {}
+        }
+        if self.adopted_until.is_some_and(|at| now >= at) {
+            self.adopted_until = None;
+            self.plan_at.get_or_insert(now);
         }
         if self.can_plan() && self.plan_at.is_some_and(|at| now >= at) {
             self.plan_at = None;
@@ -459,12 +479,13 @@ impl Steward {
             .map(|entry| Item {
                 hash: entry.hash,
                 owner: entry.owner.and_then(|owner| index[owner as usize]),
-                adopted: entry.adopted,
+                adopted: entry.adopted.is_some(),
             })
             .collect();
         let mut planned = placement::plan_hashed(&members, &items).into_iter();
-        let me = self.ids.of(self.me.as_str());
-        let mine = index[me as usize];
+        let me = ME;
+        let mine = index[me as usize].filter(|at| !members[*at as usize].drained);
+        self.adopted_until = None;
         for entry in self.entries.values_mut() {
             entry.planned = None;
             if !entry.counts() {
@@ -472,23 +493,29 @@ impl Steward {
             }
             let target = planned.next().flatten();
             entry.planned = target.map(|target| ids[target as usize]);
-            entry.adopted &= entry.owner == Some(me);
+            entry.adopted = entry.adopted.filter(|until| now < *until);
+            let Some(mine) = mine.filter(|_| entry.planned != Some(me)) else { continue };
             // Whoever should have it has not taken it for so long that it may not know of it.
             let waited = entry.free_since.map_or(0, |since| waits(now.since(since), self.ttl));
-            if waited > 0
-                && entry.planned != Some(me)
-                && let Some(mine) = mine
-                && placement::rank(&members, entry.hash, mine).is_some_and(|rank| rank <= waited)
-            {
+            // Who had to take it before does so again without letting those go first that did not.
+            let rank = || placement::rank(&members, entry.hash, mine);
+            let next =
+                waited > 0 && (entry.adoptions > 0 || rank().is_some_and(|rank| rank <= waited));
+            if next && entry.adopted.is_none() {
+                let doubled = ADOPTED_FOR << entry.adoptions.min(ADOPTED_DOUBLES);
+                entry.adopted = Some(now + self.ttl * doubled);
+                entry.adoptions = entry.adoptions.saturating_add(1);
+            }
+            if next || (entry.adopted.is_some() && entry.owner == Some(me)) {
                 entry.planned = Some(me);
-                entry.adopted = true;
+                self.adopted_until = self.adopted_until.min(entry.adopted).or(entry.adopted);
             }
         }
     }
 
     /// Turns the plan into orders; claims wait in the queue.
     fn settle(&mut self, out: &mut Vec<Order>) {
-        let me = self.ids.of(self.me.as_str());
+        let me = ME;
         let takes_part = self.takes_part();
         let drained =
             self.members.as_ref().and_then(|members| members.get(&self.me)) == Some(&true);
