@@ -13,6 +13,9 @@
 //! little later each time; one that stays free for longer than a TTL is taken by those that prefer it next, for whoever should
 //! have it may not know of it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

@@ -167,10 +167,8 @@ impl Process {
             Action::LeaderChanged(leader) if id != MEMBERSHIP => {
                 self.notes.push_back(Note::Owner(id, leader));
             }
-            Action::Unreachable(error) => {
-                if id != MEMBERSHIP && error.kind() != Kind::Unavailable {
-                    self.notes.push_back(Note::Broken(id));
-                }
+            Action::Unreachable(error) if id != MEMBERSHIP && error.kind() != Kind::Unavailable => {
+                self.notes.push_back(Note::Broken(id));
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The office: `src/fleet/office.rs`, without futures. One turn is one round of its loop.
+//! The office: `src/fleet/office.rs`, without futures. One turn is one round of its loop; what the two do must be the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
