@@ -11,7 +11,8 @@
 //!
 //! Members plan from what they see, which differs for moments. A shard that stays free therefore makes everybody plan anew, a
 //! little later each time; one that stays free for longer than a TTL is taken by those that prefer it next, for whoever should
-//! have it may not know of it.
+//! have it may not know of it. Such a one is kept for some TTLs even against the share, and longer each time it was in vain to
+//! offer it: members whose lists differ would pass it on and on.
 
 #[cfg(test)]
 mod tests;
