@@ -11,9 +11,14 @@
 //!
 //! Members plan from what they see, which differs for moments. A shard that stays free therefore makes everybody plan anew, a
 //! little later each time; one that stays free for longer than a TTL is taken by those that prefer it next, for whoever should
-//! have it may not know of it.
+//! have it may not know of it. Such a one is kept for some TTLs even against the share, and longer each time it was in vain to
+//! offer it: members whose lists differ would pass it on and on.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,7 +126,7 @@ pub struct Steward {
     ids: Ids,
     /// The same, as numbers; ourselves always.
     here: HashSet<Id>,
-    entries: BTreeMap<Number, Entry>,
+    entries: Entries,
     numbers: HashMap<Shard, Number>,
     last_number: Number,
     unseen: usize,
@@ -137,6 +142,9 @@ pub struct Steward {
     /// When the first adoption has lasted long enough.
     adopted_until: Option<Moment>,
 }
+
+/// Many, and gone through as a whole. Hashed the same in every process: a simulation gives the same history twice.
+type Entries = HashMap<Number, Entry, BuildHasherDefault<DefaultHasher>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -211,7 +219,7 @@ impl Steward {
             members: None,
             ids,
             here,
-            entries: BTreeMap::new(),
+            entries: Entries::default(),
             numbers: HashMap::new(),
             last_number: 0,
             unseen: 0,
@@ -419,6 +427,7 @@ impl Steward {
             _ => {}
         }
         if self.adopted_until.is_some_and(|at| now >= at) {
+            self.adopted_until = None;
             self.plan_at.get_or_insert(now);
         }
         if self.can_plan() && self.plan_at.is_some_and(|at| now >= at) {
@@ -523,8 +532,10 @@ impl Steward {
             let Some(mine) = mine.filter(|_| entry.planned != Some(me)) else { continue };
             // Whoever should have it has not taken it for so long that it may not know of it.
             let waited = entry.free_since.map_or(0, |since| waits(now.since(since), self.ttl));
-            let next = waited > 0
-                && placement::rank(&members, entry.hash, mine).is_some_and(|rank| rank <= waited);
+            // Who had to take it before does so again without letting those go first that did not.
+            let rank = || placement::rank(&members, entry.hash, mine);
+            let next =
+                waited > 0 && (entry.adoptions > 0 || rank().is_some_and(|rank| rank <= waited));
             if next && entry.adopted.is_none() {
                 let doubled = ADOPTED_FOR << entry.adoptions.min(ADOPTED_DOUBLES);
                 entry.adopted = Some(now + self.ttl * doubled);

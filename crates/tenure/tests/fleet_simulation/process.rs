@@ -1,0 +1,232 @@
+//! One member as a process: the real machines and the real steward, and the production glue around them in few lines.
+//!
+//! [`driver`] mirrors the driver and the seat, [`office`] the office. They are two threads in production, so what they tell
+//! each other lies in queues here too, and is picked up when the world says so.
+
+mod driver;
+mod office;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use tenure::election::{Event, Machine, Phase, Request};
+use tenure::fleet::steward::{Order, Steward};
+use tenure::fleet::{Number, Shard};
+use tenure::timing::Timing;
+use tenure::{CandidateId, Claim, Hold, Moment, Name, Release, Token};
+
+use super::mutant::Mutant;
+use super::store::{Call, Control};
+
+pub(crate) use driver::Input;
+pub(crate) use office::News;
+
+/// The place of the membership; shards are counted from one.
+pub(crate) const MEMBERSHIP: Number = 0;
+
+pub(crate) struct Process {
+    me: CandidateId,
+    fleet: Name,
+    timing: Arc<Timing>,
+    rng: Rng,
+    mutant: Mutant,
+    // The driver's.
+    places: BTreeMap<Number, Place>,
+    names: HashMap<Name, Number>,
+    wheel: BTreeMap<Moment, Vec<Number>>,
+    open: bool,
+    batch: Batch,
+    pub(crate) steps: u64,
+    // What they share.
+    slots: BTreeMap<Number, Slot>,
+    commands: VecDeque<Command>,
+    notes: VecDeque<Note>,
+    // The office's.
+    steward: Steward,
+    shards: Option<Arc<Vec<Shard>>>,
+    control: Option<Control>,
+    orders: Vec<Order>,
+    leave_at: Option<Moment>,
+    /// Others have had notice: everything is given away.
+    departs: bool,
+    /// Nothing is begun any more.
+    leaves: bool,
+    looking: bool,
+    look_again: bool,
+    look_at: Moment,
+}
+
+struct Place {
+    machine: Machine,
+    due: Option<Moment>,
+    phase: Phase,
+}
+
+struct Slot {
+    /// `None` for the membership.
+    shard: Option<usize>,
+    expected: bool,
+    work: Option<Work>,
+}
+
+struct Work {
+    token: Token,
+    told: bool,
+}
+
+/// From the office, or from work that has ended, to the driver.
+enum Command {
+    Tell(Number, Event),
+    Add(Number, Box<Machine>),
+    Close,
+}
+
+/// From the driver to the office.
+enum Note {
+    Seated,
+    Unseated,
+    Owner(Number, Option<String>),
+    Moved(Number, Phase),
+    Answered(Number),
+    Broken(Number),
+    Leave,
+}
+
+#[derive(Default)]
+struct Batch {
+    renew: Vec<(Number, Request, Hold)>,
+    release: Vec<(Number, Request, Release)>,
+    acquire: Vec<(Number, Request, Claim)>,
+    observe: Vec<(Number, Request, Name)>,
+}
+
+/// What the world is told.
+pub(crate) enum Effect {
+    Call(Call),
+    Led {
+        shard: usize,
+        token: Token,
+        deadline: Moment,
+    },
+    Extended {
+        shard: usize,
+        token: Token,
+        deadline: Moment,
+    },
+    /// The work has to end; `lost`: the term is over, and not because anybody wanted it.
+    Told {
+        place: Number,
+        shard: usize,
+        token: Token,
+        deadline: Moment,
+        lost: bool,
+    },
+    Releases {
+        shard: usize,
+        token: Token,
+    },
+    /// One of the mutants works without any lease.
+    Presumes {
+        shard: usize,
+        deadline: Moment,
+    },
+    Seated(bool),
+    Over,
+}
+
+impl Process {
+    pub(crate) fn new(
+        fleet: &Name,
+        me: CandidateId,
+        timing: &Arc<Timing>,
+        seed: u64,
+        mutant: Mutant,
+        now: Moment,
+    ) -> Self {
+        let mut process = Process {
+            steward: Steward::new(me.clone(), timing.ttl),
+            me,
+            fleet: fleet.clone(),
+            timing: timing.clone(),
+            rng: Rng::with_seed(seed),
+            mutant,
+            places: BTreeMap::new(),
+            names: HashMap::new(),
+            wheel: BTreeMap::new(),
+            open: true,
+            batch: Batch::default(),
+            steps: 0,
+            slots: BTreeMap::new(),
+            commands: VecDeque::new(),
+            notes: VecDeque::new(),
+            shards: None,
+            control: None,
+            orders: Vec::new(),
+            leave_at: None,
+            departs: false,
+            leaves: false,
+            looking: false,
+            look_again: true,
+            look_at: now,
+        };
+        let name = tenure::fleet::node(fleet, &process.me);
+        let machine = process.machine(name, now);
+        process.slots.insert(MEMBERSHIP, Slot { shard: None, expected: true, work: None });
+        process.commands.push_back(Command::Add(MEMBERSHIP, Box::new(machine)));
+        process
+    }
+
+    fn machine(&mut self, name: Name, now: Moment) -> Machine {
+        Machine::new(name, self.me.clone(), self.timing.clone(), 0, self.rng.u128(..), now)
+    }
+
+    /// The application asks it to leave.
+    pub(crate) fn leave(&mut self) {
+        self.notes.push_back(Note::Leave);
+    }
+
+    /// The application has dropped the last handle of this work. `false`: there is no such work any more.
+    pub(crate) fn work_ends(&mut self, place: Number, token: Token) -> Option<usize> {
+        let slot = self.slots.get_mut(&place)?;
+        if slot.work.as_ref().is_none_or(|work| work.token != token || !work.told) {
+            return None;
+        }
+        slot.work = None;
+        self.commands.push_back(Command::Tell(place, Event::WorkEnded));
+        slot.shard
+    }
+
+    pub(crate) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
+    // ---- for the judge ----
+
+    pub(crate) fn is_seated(&self) -> bool {
+        self.places.get(&MEMBERSHIP).is_some_and(|place| place.phase == Phase::Leading)
+    }
+
+    /// The shards it leads, as numbers of the world.
+    pub(crate) fn leads(&self) -> impl Iterator<Item = usize> {
+        let leading = self.places.iter().filter(|(_, place)| place.phase == Phase::Leading);
+        leading.filter_map(|(number, _)| self.slots.get(number)?.shard)
+    }
+
+    pub(crate) fn lists(&self) -> &[Shard] {
+        self.shards.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn coverage(&self, now: Moment) -> tenure::fleet::Coverage {
+        self.steward.coverage(now)
+    }
+}
+
+/// The world's number of a shard: they are called `s000`, `s001`, …
+pub(crate) fn index(shard: &Shard) -> usize {
+    shard.as_str()[1..].parse().expect("one of ours")
+}

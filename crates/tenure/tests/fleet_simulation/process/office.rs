@@ -1,0 +1,171 @@
+//! The office: `src/fleet/office.rs`, without futures. One turn is one round of its loop; what the two do must be the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::election::{Event, Machine};
+use tenure::fleet::steward::{Order, Reason};
+use tenure::fleet::{Number, Shard};
+use tenure::{CandidateId, Moment};
+
+use super::{Command, Effect, MEMBERSHIP, Note, Process, Slot, index};
+use crate::mutant::Mutant;
+use crate::store::{Call, Sight};
+
+const NOTICE: Duration = Duration::from_millis(100);
+const AFTER_EXPIRY: Duration = Duration::from_millis(5);
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What wakes the office up.
+pub(crate) enum News {
+    Woke,
+    Notes,
+    /// A look around has come back, or not.
+    Saw(Option<Sight>),
+    Read(Arc<Vec<Shard>>),
+    /// A hint that members or words have changed.
+    Nudge,
+}
+
+impl Process {
+    pub(crate) fn office_wakes_at(&self) -> Moment {
+        let look_at = Some(self.look_at).filter(|_| !self.looking);
+        let acts_at = self.leave_at.or_else(|| self.steward.wake_at()).filter(|_| !self.leaves);
+        let wake_at = [acts_at, look_at].into_iter().flatten().min();
+        wake_at.unwrap_or(Moment::from_nanos(u64::MAX >> 1))
+    }
+
+    pub(crate) fn decide(&mut self, now: Moment, news: News, out: &mut Vec<Effect>) {
+        match news {
+            News::Woke => self.look_again |= now >= self.look_at,
+            News::Nudge => self.look_again = true,
+            News::Notes => {
+                while let Some(note) = self.notes.pop_front() {
+                    self.take(now, note);
+                }
+            }
+            News::Saw(sight) => self.saw(now, sight),
+            News::Read(shards) => {
+                if self.shards.as_ref() != Some(&shards) {
+                    self.shards = Some(shards);
+                    self.shards_changed(now);
+                }
+            }
+        }
+        self.carry_on(now, out);
+        if !self.looking && std::mem::take(&mut self.look_again) {
+            self.looking = true;
+            self.look_at = now + self.timing.retry;
+            out.push(Effect::Call(Call::Look(now)));
+        }
+    }
+
+    fn take(&mut self, now: Moment, note: Note) {
+        match note {
+            Note::Seated => self.steward.seated(now),
+            Note::Unseated if self.mutant == Mutant::IgnoresUnseated => {}
+            Note::Unseated => self.steward.unseated(now, Reason::Expired),
+            Note::Owner(number, owner) => self.steward.owner(now, number, owner.as_deref()),
+            Note::Moved(number, phase) => {
+                self.steward.moved(now, number, phase, &mut self.orders);
+            }
+            Note::Answered(number) => self.steward.answered(now, number),
+            Note::Broken(number) => self.steward.broken(now, number),
+            Note::Leave => {
+                self.tell(MEMBERSHIP, Event::Stop);
+                self.leave_at.get_or_insert(now + NOTICE);
+            }
+        }
+    }
+
+    fn carry_on(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        if self.leaves || self.leave_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.departs |= self.leave_at.take().is_some();
+        self.steward.act(now, &mut self.orders);
+        for order in std::mem::take(&mut self.orders) {
+            self.carry_out(now, order, out);
+        }
+        if self.departs && self.steward.holds_nothing() {
+            self.leaves = true;
+            let all: Vec<Number> = self.steward.numbers().collect();
+            for number in all {
+                self.tell(number, Event::Stop);
+            }
+            self.commands.push_back(Command::Close);
+        }
+    }
+
+    fn carry_out(&mut self, now: Moment, order: Order, out: &mut Vec<Effect>) {
+        match order {
+            Order::Add(number, shard) => {
+                let machine = self.looks_on(now, &shard);
+                let shard = Some(index(&shard));
+                self.slots.insert(number, Slot { shard, expected: true, work: None });
+                self.commands.push_back(Command::Add(number, Box::new(machine)));
+            }
+            Order::Claim(number) => {
+                if self.mutant == Mutant::PlanIsRight {
+                    self.presumes(now, number, out);
+                }
+                if let Some(slot) = self.slots.get_mut(&number) {
+                    slot.expected = true;
+                }
+                self.tell(number, Event::Wanted(true));
+            }
+            Order::Rest(number) => self.tell(number, Event::Wanted(false)),
+            Order::Leave(number, next, _) => {
+                self.tell(number, Event::Resign(next));
+                if self.mutant == Mutant::LeaveWithoutWaiting {
+                    self.tell(number, Event::WorkEnded);
+                }
+                self.tell(number, Event::Wanted(false));
+            }
+            Order::Drop(number, _) => self.tell(number, Event::Stop),
+        }
+    }
+
+    fn looks_on(&mut self, now: Moment, shard: &Shard) -> Machine {
+        let name = shard.lease(&self.fleet);
+        let mut machine = self.machine(name, now);
+        machine.begin_unwanted();
+        machine
+    }
+
+    fn tell(&mut self, place: Number, event: Event) {
+        self.commands.push_back(Command::Tell(place, event));
+    }
+
+    fn saw(&mut self, now: Moment, sight: Option<Sight>) {
+        self.looking = false;
+        let Some(sight) = sight else {
+            self.look_at = now + AGAIN;
+            return;
+        };
+        let drained = |id: &CandidateId| sight.control.drained.contains(id);
+        let mut members: BTreeMap<CandidateId, bool> =
+            sight.members.iter().map(|(id, _)| (id.clone(), drained(id))).collect();
+        if drained(&self.me) {
+            members.insert(self.me.clone(), true);
+        }
+        self.steward.members(now, members);
+        let until = sight.members.iter().map(|(_, left)| sight.sent + *left + AFTER_EXPIRY).min();
+        let look_at = now + self.timing.retry;
+        self.look_at = until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
+        let paused = self.control.as_ref().map(|before| &before.paused);
+        let changed = paused != Some(&sight.control.paused);
+        self.control = Some(sight.control);
+        if changed {
+            self.shards_changed(now);
+        }
+    }
+
+    /// Nobody takes a shard before it is known whether somebody has paused it.
+    fn shards_changed(&mut self, now: Moment) {
+        let (Some(shards), Some(control)) = (&self.shards, &self.control) else { return };
+        let paused = |shard: &Shard| control.paused.contains(shard);
+        self.steward.shards(now, shards, paused, &mut self.orders);
+    }
+}

@@ -1,0 +1,634 @@
+//! The event queue: everything that happens, in true time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use tenure::fleet::{Number, Shard, fleet_name, leases_prefix};
+use tenure::store::Change;
+use tenure::{CandidateId, Name, Token};
+
+use super::clock::Time;
+use super::host::{Count, Host};
+use super::judge::{Fact, Judge, number};
+use super::mutant::Mutant;
+use super::plan::{MILLI, Plan, SECOND, Script};
+use super::process::{Effect, Input, News, Process, index};
+use super::store::{Call, Reply, SimStore};
+
+/// As long a source is not read.
+const REREAD: Time = 10 * SECOND;
+/// A store gives up a look that has no answer.
+const LOOK_LIMIT: Time = 5 * SECOND;
+
+/// More than ever happens in one nanosecond.
+const AT_ONCE: u32 = 20_000;
+
+/// What is in the queue; what concerns a process says which run of the host.
+pub(crate) enum Happening {
+    DriverWakes(usize, u64),
+    OfficeWakes(usize, u64),
+    Obey(usize, u32),
+    ReadNotes(usize, u32),
+    Arrive {
+        host: usize,
+        run: u32,
+        call: Call,
+        mute: bool,
+    },
+    Deliver(usize, u32, Reply),
+    LookFails(usize, u32),
+    Hints(usize, u32, Vec<Change>),
+    Nudge(usize, u32),
+    Read {
+        host: usize,
+        run: u32,
+        by_hint: bool,
+    },
+    WorkEnds(usize, u32, Number, Token),
+    /// The source of a host says this now.
+    List(usize, u64, Arc<Vec<Shard>>),
+    Start(usize),
+    Leave(usize),
+    Kill(usize),
+    Strike,
+    Calm,
+    Settled,
+    Look,
+}
+
+struct Queued(Time, u64, Happening);
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// What a run amounted to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) steps: u64,
+    pub(crate) terms: u64,
+    pub(crate) faults: u64,
+    pub(crate) handovers: u64,
+    pub(crate) hung: u64,
+    pub(crate) claims: u64,
+    /// A hash of everything the judge was told.
+    pub(crate) history: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) rng: Rng,
+    pub(crate) now: Time,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) store: SimStore,
+    pub(crate) store_down_until: Time,
+    pub(crate) calm: bool,
+    pub(crate) outcome: Outcome,
+    /// What the sources say, or will soon.
+    pub(crate) listed: BTreeSet<usize>,
+    pub(crate) edition: u64,
+    /// Ids that were never used.
+    pub(crate) ids: usize,
+    /// Terms that began after the world had settled, or after what its script is about.
+    pub(crate) late_terms: u64,
+    pub(crate) counting: bool,
+    /// How often the settled world was looked at, and which shards had no owner then.
+    pub(crate) looks: u64,
+    pub(crate) unowned: BTreeMap<usize, u64>,
+    names: Vec<Name>,
+    queue: BinaryHeap<Reverse<Queued>>,
+    queued: u64,
+    judge: Judge,
+    mutant: Mutant,
+    talking: bool,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, mutant: Mutant) -> Self {
+        let fleet = fleet_name("fleet").expect("a name");
+        // Twice as many as there are at the beginning: others come.
+        let all = 2 * plan.shards;
+        let names = (0..all).map(|at| shard(at).lease(&fleet)).collect();
+        let hosts = plan.hosts.iter().enumerate().map(|(at, clock)| Host::new(at, *clock));
+        World {
+            rng: Rng::with_seed(!plan.seed),
+            now: 0,
+            hosts: hosts.collect(),
+            store: SimStore::new(fleet, plan.store_clock, plan.timing.ttl),
+            store_down_until: 0,
+            calm: plan.script != Script::Chaos,
+            outcome: Outcome::default(),
+            listed: (0..plan.shards).collect(),
+            edition: 1,
+            ids: plan.hosts.len(),
+            late_terms: 0,
+            counting: false,
+            looks: 0,
+            unowned: BTreeMap::new(),
+            names,
+            queue: BinaryHeap::new(),
+            queued: 0,
+            judge: Judge::new(all, plan.ttl()),
+            mutant,
+            talking: false,
+            plan,
+        }
+    }
+
+    /// Prints everything, for a look at one seed.
+    pub(crate) fn talk(&mut self) {
+        self.talking = true;
+    }
+
+    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+        if self.talking {
+            println!("{:>12}.{:06} {}", self.now / SECOND, self.now % SECOND / 1_000, what());
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Result<Outcome, String> {
+        for host in 0..self.hosts.len() {
+            if self.plan.blind {
+                let share = self.rng.f64() / 2.0;
+                let unseen = (0..2 * self.plan.shards).filter(|_| self.rng.f64() < share);
+                self.hosts[host].blind = unseen.collect();
+            }
+            self.hosts[host].list = self.list_for(host);
+        }
+        for host in 0..self.plan.members {
+            let at = self.rng.u64(0..2 * SECOND);
+            self.at(at, Happening::Start(host));
+        }
+        if self.plan.script == Script::Chaos {
+            self.at(self.plan.ttl(), Happening::Strike);
+        }
+        self.at(self.plan.calm_from, Happening::Calm);
+        self.at(self.plan.settled_at, Happening::Settled);
+        let mut at_once = 0;
+        while let Some(Reverse(Queued(time, _, happening))) = self.queue.pop() {
+            if time > self.plan.end {
+                break;
+            }
+            // Whoever asks to be woken at once, again and again, would burn a processor.
+            at_once = if time == self.now { at_once + 1 } else { 0 };
+            if at_once > AT_ONCE {
+                let host = happening.process();
+                return Err(format!(
+                    "BUSY: {AT_ONCE} turns at {time} ns, the last of host {host:?}"
+                ));
+            }
+            self.now = time;
+            if let Err(what) = self.happens(happening) {
+                return Err(format!("{what} (at {} ns)", self.now));
+            }
+        }
+        self.now = self.plan.end;
+        self.final_word()?;
+        self.outcome.history = self.judge.history();
+        for host in &self.hosts {
+            self.outcome.steps += host.process.as_ref().map_or(0, |process| process.steps);
+        }
+        Ok(self.outcome)
+    }
+
+    pub(crate) fn at(&mut self, time: Time, happening: Happening) {
+        self.queued += 1;
+        self.queue.push(Reverse(Queued(time.max(self.now), self.queued, happening)));
+    }
+
+    fn see(&mut self, host: usize, fact: &Fact) -> Result<(), String> {
+        let who = self.hosts[host].who();
+        self.say(|| format!("{} {who:?} {fact:?}", self.hosts[host].id));
+        self.judge.see(self.now, who, fact)
+    }
+
+    pub(crate) fn name(&self, shard: usize) -> &Name {
+        &self.names[shard]
+    }
+
+    pub(crate) fn list_for(&self, host: usize) -> Arc<Vec<Shard>> {
+        let seen = self.listed.iter().filter(|at| !self.hosts[host].blind.contains(at));
+        Arc::new(seen.map(|at| shard(*at)).collect())
+    }
+
+    // ---- processes ----
+
+    pub(crate) fn start(&mut self, host: usize) {
+        let (seed, now) = (self.rng.u64(..), self.now);
+        let this = &mut self.hosts[host];
+        if this.process.is_some() {
+            return;
+        }
+        this.run += 1;
+        this.leaving = false;
+        (this.driver_timer, this.office_timer) = ((0, 0), (0, 0));
+        (this.obeys, this.reads_notes) = (false, false);
+        let local = this.clock.at(now);
+        let timing = &self.plan.timing;
+        let process =
+            Process::new(&self.store.fleet, this.id.clone(), timing, seed, self.mutant, local);
+        this.process = Some(Box::new(process));
+        let run = this.run;
+        self.say(|| format!("start {} on host {host}", self.hosts[host].id));
+        self.at(self.now, Happening::Read { host, run, by_hint: false });
+        self.tend(host);
+    }
+
+    pub(crate) fn kill(&mut self, host: usize) -> Result<(), String> {
+        if let Some(process) = self.hosts[host].process.take() {
+            self.outcome.steps += process.steps;
+            self.see(host, &Fact::Gone)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the timers, and wakes whichever thread the other has left something for.
+    fn tend(&mut self, host: usize) {
+        let this = &mut self.hosts[host];
+        let Some(process) = &this.process else { return };
+        let run = this.run;
+        let driver_at = process.driver_wakes_at().map(|at| this.clock.when(at));
+        let office_at = this.clock.when(process.office_wakes_at());
+        let obeys = process.has_commands() && !std::mem::replace(&mut this.obeys, true);
+        let reads = process.has_notes() && !std::mem::replace(&mut this.reads_notes, true);
+        let busy = self.now < this.busy_until;
+        if let Some(at) = driver_at
+            && this.driver_timer.0 != at.max(1)
+        {
+            self.queued += 1;
+            let timer = self.queued;
+            self.hosts[host].driver_timer = (at.max(1), timer);
+            self.at(at, Happening::DriverWakes(host, timer));
+        }
+        if self.hosts[host].office_timer.0 != office_at.max(1) {
+            self.queued += 1;
+            let timer = self.queued;
+            self.hosts[host].office_timer = (office_at.max(1), timer);
+            self.at(office_at, Happening::OfficeWakes(host, timer));
+        }
+        if obeys {
+            let at = self.now + self.rng.u64(0..MILLI / 2);
+            self.at(at, Happening::Obey(host, run));
+        }
+        if reads {
+            let slow = if busy { SECOND } else { MILLI / 2 };
+            let at = self.now + self.rng.u64(0..slow);
+            self.at(at, Happening::ReadNotes(host, run));
+        }
+    }
+
+    fn drive(&mut self, host: usize, input: Input) -> Result<(), String> {
+        let this = &mut self.hosts[host];
+        let Some(process) = &mut this.process else { return Ok(()) };
+        let mut effects = Vec::new();
+        process.drive(this.clock.at(self.now), input, &mut effects);
+        self.follow(host, effects)
+    }
+
+    fn decide(&mut self, host: usize, news: News) -> Result<(), String> {
+        let this = &mut self.hosts[host];
+        let Some(process) = &mut this.process else { return Ok(()) };
+        let mut effects = Vec::new();
+        process.decide(this.clock.at(self.now), news, &mut effects);
+        self.follow(host, effects)
+    }
+
+    fn follow(&mut self, host: usize, effects: Vec<Effect>) -> Result<(), String> {
+        for effect in effects {
+            self.effect(host, effect)?;
+        }
+        self.tend(host);
+        Ok(())
+    }
+
+    fn effect(&mut self, host: usize, effect: Effect) -> Result<(), String> {
+        let clock = self.hosts[host].clock;
+        match effect {
+            Effect::Call(call) => {
+                self.count(host, &call);
+                self.send(host, call);
+                Ok(())
+            }
+            Effect::Led { shard, token, deadline } => {
+                self.outcome.terms += 1;
+                self.late_terms += u64::from(self.counting);
+                let until = clock.when(deadline);
+                self.see(host, &Fact::Led { shard, token: Some(number(token)), until })?;
+                self.believes(host, shard, token, until)
+            }
+            Effect::Extended { shard, token, deadline } => {
+                let until = clock.when(deadline);
+                self.see(host, &Fact::Extended { shard, token: number(token), until })?;
+                self.believes(host, shard, token, until)
+            }
+            Effect::Told { place, shard, token, deadline, lost } => {
+                let until = clock.when(deadline);
+                self.outcome.handovers += u64::from(!lost);
+                self.see(host, &Fact::Told { shard, until, lost })?;
+                let takes = self.takes_to_end();
+                let run = self.hosts[host].run;
+                self.at(self.now + takes, Happening::WorkEnds(host, run, place, token));
+                Ok(())
+            }
+            Effect::Releases { shard, token } => {
+                self.see(host, &Fact::SentRelease { shard, token: number(token) })
+            }
+            Effect::Presumes { shard, deadline } => {
+                let until = clock.when(deadline);
+                self.see(host, &Fact::Led { shard, token: None, until })
+            }
+            Effect::Seated(seated) => self.see(host, &Fact::Seated(seated)),
+            Effect::Over => self.kill(host),
+        }
+    }
+
+    fn believes(
+        &mut self,
+        host: usize,
+        at: usize,
+        token: Token,
+        until: Time,
+    ) -> Result<(), String> {
+        if self.mutant == Mutant::MembershipIsRight {
+            return Ok(());
+        }
+        let expiry = self.store.expiry(self.now, &self.names[at], token);
+        self.see(host, &Fact::Believes { shard: at, until, expiry })
+    }
+
+    /// In time, or a good while later: then the lease has to be kept so long.
+    fn takes_to_end(&mut self) -> Time {
+        let stop_within = self.plan.timing.stop_within.as_nanos();
+        match self.rng.u8(0..20) {
+            _ if self.calm => self.rng.u64(0..20 * MILLI),
+            0 => {
+                self.outcome.hung += 1;
+                self.rng.u64(0..4 * self.plan.ttl())
+            }
+            1..=9 => self.rng.u64(0..2 * MILLI),
+            _ => self.rng.u64(0..u64::try_from(stop_within).expect("short")),
+        }
+    }
+
+    fn happens(&mut self, happening: Happening) -> Result<(), String> {
+        if let Some(host) = happening.process() {
+            // A paused process does nothing; whatever was for it is there when it wakes up.
+            let paused_until = self.hosts[host].paused_until;
+            if self.now < paused_until {
+                self.at(paused_until, happening);
+                return Ok(());
+            }
+        }
+        let runs = |host: usize, run: u32| self.hosts[host].run == run;
+        match happening {
+            Happening::DriverWakes(host, timer) if self.hosts[host].driver_timer.1 == timer => {
+                self.hosts[host].driver_timer = (0, 0);
+                self.drive(host, Input::Woke)
+            }
+            Happening::OfficeWakes(host, timer) if self.hosts[host].office_timer.1 == timer => {
+                self.hosts[host].office_timer = (0, 0);
+                self.decide(host, News::Woke)
+            }
+            Happening::Obey(host, run) if runs(host, run) => {
+                self.hosts[host].obeys = false;
+                self.drive(host, Input::Commands)
+            }
+            Happening::ReadNotes(host, run) if runs(host, run) => {
+                self.hosts[host].reads_notes = false;
+                self.decide(host, News::Notes)
+            }
+            Happening::Arrive { host, run, call, mute } => self.arrive(host, run, &call, mute),
+            Happening::Deliver(host, run, reply) if runs(host, run) => match reply {
+                Reply::Answers(answers) => self.drive(host, Input::Answers(answers)),
+                Reply::Sight(sight) => self.decide(host, News::Saw(Some(sight))),
+            },
+            Happening::LookFails(host, run) if runs(host, run) => {
+                self.decide(host, News::Saw(None))
+            }
+            Happening::Hints(host, run, hints) if runs(host, run) => {
+                self.drive(host, Input::Changed(hints))
+            }
+            Happening::Nudge(host, run) if runs(host, run) => self.decide(host, News::Nudge),
+            Happening::Read { host, run, by_hint } if runs(host, run) => {
+                if !by_hint {
+                    self.at(self.now + REREAD, Happening::Read { host, run, by_hint });
+                }
+                let list = self.hosts[host].list.clone();
+                self.decide(host, News::Read(list))
+            }
+            Happening::WorkEnds(host, run, place, token) if runs(host, run) => {
+                let Some(process) = &mut self.hosts[host].process else { return Ok(()) };
+                if let Some(shard) = process.work_ends(place, token) {
+                    self.see(host, &Fact::WorkEnded { shard })?;
+                    self.tend(host);
+                }
+                Ok(())
+            }
+            Happening::List(host, edition, list) => {
+                if edition > self.hosts[host].edition {
+                    self.hosts[host].edition = edition;
+                    self.hosts[host].list = list;
+                    if self.rng.bool() {
+                        let run = self.hosts[host].run;
+                        self.at(self.now, Happening::Read { host, run, by_hint: true });
+                    }
+                }
+                Ok(())
+            }
+            Happening::Start(host) => {
+                self.start(host);
+                Ok(())
+            }
+            Happening::Leave(host) => {
+                if let Some(process) = &mut self.hosts[host].process {
+                    process.leave();
+                    self.hosts[host].leaving = true;
+                    self.say(|| format!("{} leaves", self.hosts[host].id));
+                    self.tend(host);
+                }
+                Ok(())
+            }
+            Happening::Kill(host) => self.kill(host),
+            Happening::Strike => self.strike(),
+            Happening::Calm => self.calm_down(),
+            Happening::Settled => self.settled(),
+            Happening::Look => self.look_around(),
+            _ => Ok(()), // For an earlier run of the process, or a timer that was set anew.
+        }
+    }
+
+    // ---- the network ----
+
+    fn count(&mut self, host: usize, call: &Call) {
+        let Count { renewed, renewals, claimed, released, observed, observations, looks } =
+            &mut self.hosts[host].count;
+        match call {
+            Call::Renew(items) => {
+                (*renewed, *renewals) = (*renewed + items.len() as u64, *renewals + 1)
+            }
+            Call::Acquire(items) => {
+                *claimed += items.len() as u64;
+                self.outcome.claims += items.len() as u64;
+            }
+            Call::Release(items) => *released += items.len() as u64,
+            Call::Observe(items) => {
+                (*observed, *observations) = (*observed + items.len() as u64, *observations + 1);
+            }
+            Call::Look(_) => *looks += 1,
+        }
+    }
+
+    fn delay(&mut self, host: usize) -> Time {
+        let usual = self.rng.u64(MILLI / 10..3 * MILLI);
+        if self.now < self.hosts[host].slow_until {
+            return usual + self.rng.u64(0..2 * self.plan.ttl());
+        }
+        match self.rng.u16(0..1_000) {
+            0..=4 if !self.calm => usual + self.rng.u64(0..self.plan.ttl()),
+            _ => usual,
+        }
+    }
+
+    fn one_in(&mut self, many: u32) -> bool {
+        !self.calm && self.rng.u32(0..many) == 0
+    }
+
+    fn send(&mut self, host: usize, call: Call) {
+        let run = self.hosts[host].run;
+        let lost = self.now < self.hosts[host].requests_lost_until || self.one_in(500);
+        if lost {
+            return self.lose(host, &call);
+        }
+        if self.one_in(300) && !matches!(call, Call::Look(_)) {
+            // A repeat, with its reply thrown away.
+            let at = self.now + self.delay(host) + self.rng.u64(0..3 * SECOND);
+            self.at(at, Happening::Arrive { host, run, call: call.clone(), mute: true });
+        }
+        let at = self.now + self.delay(host);
+        self.at(at, Happening::Arrive { host, run, call, mute: false });
+    }
+
+    /// Machines notice by themselves that no answer comes; a look fails.
+    fn lose(&mut self, host: usize, call: &Call) {
+        if matches!(call, Call::Look(_)) {
+            let at = self.now + LOOK_LIMIT;
+            self.at(at, Happening::LookFails(host, self.hosts[host].run));
+        }
+    }
+
+    fn arrive(&mut self, host: usize, run: u32, call: &Call, mute: bool) -> Result<(), String> {
+        if self.now < self.store_down_until {
+            self.lose(host, call);
+            return Ok(());
+        }
+        let reply = self.store.serve(self.now, call);
+        for (name, token) in std::mem::take(&mut self.store.released) {
+            if let Some(shard) = self.shard_of(&name) {
+                self.judge.released(shard, number(token));
+            }
+        }
+        self.spread();
+        if mute {
+            return Ok(());
+        }
+        if self.now < self.hosts[host].replies_lost_until || self.one_in(500) {
+            self.lose(host, call);
+            return Ok(());
+        }
+        let at = self.now + self.delay(host);
+        self.at(at, Happening::Deliver(host, run, reply));
+        Ok(())
+    }
+
+    fn shard_of(&self, name: &Name) -> Option<usize> {
+        name.as_str().strip_prefix(&leases_prefix(&self.store.fleet))?[1..].parse().ok()
+    }
+
+    /// The watch: to everybody, a little later, and not to be relied on.
+    pub(crate) fn spread(&mut self) {
+        let hints = std::mem::take(&mut self.store.hints);
+        if hints.is_empty() {
+            return;
+        }
+        let is_shard = |hint: &Change| match hint {
+            Change::Granted { name, .. } | Change::Freed { name, .. } => {
+                self.shard_of(name).is_some()
+            }
+            _ => true,
+        };
+        let (of_shards, of_members): (Vec<Change>, Vec<Change>) =
+            hints.into_iter().partition(is_shard);
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].process.is_none() || self.now < self.hosts[host].replies_lost_until
+            {
+                continue;
+            }
+            let run = self.hosts[host].run;
+            let heard: Vec<Change> =
+                of_shards.iter().filter(|_| !self.one_in(20)).cloned().collect();
+            if !heard.is_empty() {
+                if self.one_in(30) {
+                    let at = self.now + self.delay(host) + self.rng.u64(0..SECOND);
+                    self.at(at, Happening::Hints(host, run, heard.clone()));
+                }
+                let at = self.now + self.delay(host);
+                self.at(at, Happening::Hints(host, run, heard));
+            }
+            if !of_members.is_empty() && !self.one_in(5) {
+                self.nudge(host);
+            }
+        }
+    }
+
+    /// Members learn of each other, and of what people have said, at different times.
+    pub(crate) fn nudge(&mut self, host: usize) {
+        let late = if self.one_in(3) { self.rng.u64(0..SECOND) } else { 0 };
+        let at = self.now + late + self.delay(host);
+        self.at(at, Happening::Nudge(host, self.hosts[host].run));
+    }
+
+    pub(crate) fn new_id(&mut self) -> CandidateId {
+        self.ids += 1;
+        CandidateId::new(&format!("m{}", self.ids)).expect("an id")
+    }
+}
+
+pub(crate) fn shard(at: usize) -> Shard {
+    let shard = Shard::new(&format!("s{at:03}")).expect("a shard");
+    debug_assert_eq!(index(&shard), at);
+    shard
+}
+
+impl Happening {
+    /// The process it happens in, if it is one that can be paused.
+    fn process(&self) -> Option<usize> {
+        match self {
+            Happening::DriverWakes(host, _)
+            | Happening::OfficeWakes(host, _)
+            | Happening::Obey(host, _)
+            | Happening::ReadNotes(host, _)
+            | Happening::Deliver(host, ..)
+            | Happening::LookFails(host, _)
+            | Happening::Hints(host, ..)
+            | Happening::Nudge(host, _)
+            | Happening::Read { host, .. }
+            | Happening::WorkEnds(host, ..) => Some(*host),
+            _ => None,
+        }
+    }
+}
