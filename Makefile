@@ -153,12 +153,16 @@ bench: ## the benchmarks, beside plain commands of the same server
 	cargo bench --workspace --all-features
 
 # What docs/PERFORMANCE.md is written from. The machine should have nothing else to do.
-performance: ## every benchmark, kept in target/performance.txt (about 15 minutes; HTTP needs wrk)
+performance: ## every benchmark, kept in target/performance.txt (about 25 minutes; HTTP needs wrk)
 	scripts/servers quick
 	mkdir -p target
 	{ uname -srm; nproc; git log -1 --format='%h %cI'
 	  cargo bench -p tenure --all-features --bench speed
+	  cargo bench -p tenure --all-features --bench batches
+	  cargo bench -p tenure --all-features --bench placement
+	  cargo bench -p tenure --all-features --bench fleet
 	  cargo bench -p tenure-cli --bench failover
+	  cargo bench -p tenure-cli --bench fleet
 	  cargo build --release
 	  if command -v wrk >/dev/null; then scripts/http-load target/release/tenure; fi
 	} 2>&1 | tee target/performance.txt
