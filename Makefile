@@ -168,12 +168,13 @@ performance: ## every benchmark, kept in target/performance.txt (about 25 minute
 	} 2>&1 | tee target/performance.txt
 
 # What docs/PROOF.md is about, more of it than in `make test`.
-proof: ## 20,000 seeds, every store, the whole system five times; kept in target/proof.txt (about 15 minutes)
+proof: ## 20,000 seeds, 2,000 of fleets, every store, the whole system five times; kept in target/proof.txt (about 30 minutes)
 	scripts/servers all
 	mkdir -p target
 	export TENURE_REQUIRE_STORES=all
 	{ git log -1 --format='%h %cI'
 	  TENURE_SEEDS=20000 cargo test -p tenure --all-features --test simulation -- --nocapture
+	  TENURE_SEEDS=2000 cargo test -p tenure --all-features --test fleet_simulation -- --nocapture
 	  cargo test -p tenure --all-features --test conformance --test file_store --test redis_faults
 	  for ((round = 1; round <= 5; round++)); do
 	      cargo test -p tenure-cli --all-features --test system
