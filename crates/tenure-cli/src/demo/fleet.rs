@@ -23,7 +23,7 @@ use crate::{doctor, interruption, logs};
 use cast::{Cast, Orders};
 use draw::Board;
 use judge::{Finding, Verdict};
-use script::{Scene, Stage};
+use script::{Scene, Stage, What};
 
 const SHARDS: usize = 30;
 
@@ -40,9 +40,15 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Each event with what came of it.
+    /// Each event with what came of it. What people did is one, if they did anything; the end is none.
     fn rows(&self) -> impl Iterator<Item = (&Scene, &Finding)> {
-        self.scenes.iter().zip(&self.verdict.findings)
+        let rows = self.scenes.iter().zip(&self.verdict.findings);
+        rows.filter(|(scene, finding)| match scene.what {
+            What::Hand | What::End => {
+                finding.overlaps > 0 || scene.what == What::Hand && finding.moved > 0
+            }
+            _ => true,
+        })
     }
 
     fn is_well(&self) -> bool {
@@ -127,12 +133,21 @@ async fn stage(
         () = interrupted => Err(Halt::Interrupted),
         () = interruption::nobody_reads() => Err(Halt::OutputGone),
     };
+    let played = match played {
+        // That is how it was to end.
+        Err(Halt::Interrupted) if kept => {
+            tokio::select! {
+                finished = stage.finish() => finished,
+                () = interrupted_again() => Err(Halt::Interrupted),
+            }
+        }
+        played => played,
+    };
     let patience = stage.patience;
     stage.board.leave();
     stage.cast.end(patience).await;
     let (played, trouble) = match played {
         Err(Halt::NoStore(error)) => return Err(error),
-        Err(Halt::Interrupted) if kept => (Ok(()), None),
         Err(Halt::Failed(error)) => {
             let trouble = Some(error.to_string());
             (Err(Halt::Failed(error)), trouble)
@@ -147,6 +162,14 @@ async fn stage(
         Outcome { setting, nodes, shards: SHARDS, scenes: stage.scenes, verdict, trouble };
     report::close(args, &outcome, &played)?;
     Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
+}
+
+/// By somebody who does not want to wait for members that end in good order.
+async fn interrupted_again() {
+    match interruption::caught() {
+        Ok(again) => again.await,
+        Err(_) => std::future::pending().await,
+    }
 }
 
 fn shards() -> Result<Vec<Shard>> {

@@ -95,7 +95,7 @@ impl Finding {
         self.moved += 1;
         self.unowned.push(first.since(at.max(Moment::from_nanos(before.last))));
         let meant = match scene.what {
-            What::Start => true,
+            What::Start | What::Hand | What::End => true,
             What::Kill | What::Leave => before.node == scene.member,
             What::Join => term.node == scene.member,
         };

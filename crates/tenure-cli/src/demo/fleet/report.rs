@@ -15,7 +15,7 @@ use crate::args::Args;
 use crate::demo::Setting;
 use crate::demo::script::Halt;
 use crate::demo::show::millis;
-use crate::{doctor, output};
+use crate::{doctor, duration, output};
 
 /// What somebody who sees it for the first time has to know.
 pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usize) -> String {
@@ -34,18 +34,17 @@ pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usi
 /// What to type in another terminal while it runs.
 pub(super) fn by_hand(setting: &Setting, shards: &Path, member: &str) -> Vec<String> {
     let (url, name) = (quoted(&setting.store.url()), &setting.name);
-    let tenure = format!("tenure --store {url} fleet");
-    let (ttl, shards) = (setting.ttl.as_millis(), quoted(&shards.display().to_string()));
-    vec![
-        "In another terminal:".to_owned(),
-        format!("  {tenure} status {name}"),
-        format!("  {tenure} who {name} shard-07"),
-        format!("  {tenure} drain {name} {member}     and undrain"),
-        format!("  {tenure} pause {name} shard-07     and resume"),
-        format!(
-            "  {tenure} run {name} --shards-file {shards} --lease-duration {ttl}ms --mock   one more member"
-        ),
-    ]
+    let (ttl, shards) = (duration::shown(setting.ttl), quoted(&shards.display().to_string()));
+    let lines = [
+        format!("export TENURE_STORE={url}"),
+        format!("tenure fleet status {name}"),
+        format!("tenure fleet who {name} shard-07"),
+        format!("tenure fleet drain {name} {member}         and undrain"),
+        format!("tenure fleet pause {name} shard-07   and resume"),
+        format!("tenure fleet run {name} --mock --lease-duration {ttl} --shards-file {shards}"),
+    ];
+    let lines = lines.iter().map(|line| format!("  {line}"));
+    std::iter::once("In another terminal:".to_owned()).chain(lines).collect()
 }
 
 /// What came of an event, when everybody has the same again.
@@ -110,9 +109,11 @@ fn table(outcome: &Outcome) -> Vec<String> {
             What::Kill => format!("{} is killed", scene.member),
             What::Join => format!("{} joins", scene.member),
             What::Leave => format!("{} leaves", scene.member),
+            What::Hand => "by hand".to_owned(),
+            What::End => "the end".to_owned(),
         };
-        let shares = scene.shares.as_ref().map_or_else(|| "uneven".to_owned(), shares);
-        let took = format!("{:.1}", millis(finding.took));
+        let shares = scene.shares.as_ref().map_or_else(|| "-".to_owned(), shares);
+        let took = shown(took(scene, finding));
         let unowned = shown(finding.longest());
         let Finding { moved, besides, overlaps, .. } = finding;
         lines.push(format!(
@@ -141,9 +142,15 @@ fn shares(shares: &BTreeMap<String, usize>) -> String {
     let mut counts: Vec<usize> = shares.values().copied().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
     match counts.len() {
-        0..=4 => counts.iter().map(usize::to_string).collect::<Vec<_>>().join("/"),
-        many => format!("{many} × {} to {}", counts[many - 1], counts[0]),
+        0..=5 => counts.iter().map(usize::to_string).collect::<Vec<_>>().join("/"),
+        many if counts[0] == counts[many - 1] => format!("{many} × {}", counts[0]),
+        many => format!("{many} × {} or {}", counts[many - 1], counts[0]),
     }
+}
+
+/// How long it took until every shard was worked on again; of what people do nobody knows when it began.
+fn took(scene: &Scene, finding: &Finding) -> Option<Duration> {
+    scene.shares.as_ref().map(|_| finding.took)
 }
 
 fn shown(time: Option<Duration>) -> String {
@@ -183,7 +190,7 @@ struct EventAnswer<'a> {
     pid: Option<u32>,
     /// By member; null if it was never even.
     shares: Option<&'a BTreeMap<String, usize>>,
-    all_at_work_ms: f64,
+    all_at_work_ms: Option<f64>,
     moved: usize,
     besides: usize,
     unowned_ms: Option<f64>,
@@ -205,7 +212,7 @@ impl<'a> Answer<'a> {
             member: Some(scene.member.as_str()).filter(|member| !member.is_empty()),
             pid: scene.pid,
             shares: scene.shares.as_ref(),
-            all_at_work_ms: millis(finding.took),
+            all_at_work_ms: took(scene, finding).map(millis),
             moved: finding.moved,
             besides: finding.besides,
             unowned_ms: finding.longest().map(millis),
@@ -252,6 +259,7 @@ mod tests {
             shares(&counts.iter().enumerate().map(|(n, count)| (format!("m{n}"), *count)).collect())
         };
         assert_eq!(of(&[10, 11, 9]), "11/10/9");
-        assert_eq!(of(&[5, 5, 5, 5, 4]), "5 × 4 to 5");
+        assert_eq!(of(&[4, 5, 4, 4, 4, 4]), "6 × 4 or 5");
+        assert_eq!(of(&[5; 6]), "6 × 5");
     }
 }

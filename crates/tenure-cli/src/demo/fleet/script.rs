@@ -45,6 +45,10 @@ pub(super) enum What {
     Kill,
     Join,
     Leave,
+    /// From here on whatever people do to it.
+    Hand,
+    /// All are asked to stop: what happens now belongs to nothing that came before.
+    End,
 }
 
 impl What {
@@ -54,6 +58,8 @@ impl What {
             What::Kill => "kill",
             What::Join => "join",
             What::Leave => "leave",
+            What::Hand => "byHand",
+            What::End => "end",
         }
     }
 }
@@ -242,6 +248,7 @@ impl Stage {
     /// Nothing happens for a while but what people do.
     pub(super) async fn stay(&mut self) -> Result<(), Halt> {
         let stay = self.pace.stay;
+        self.scenes.push(Scene::new(What::Hand, "", None, self.clock.now()));
         self.say(format!(
             "   Nothing happens for {} s, unless you do it; Ctrl+C ends it.",
             stay.as_secs()
@@ -251,6 +258,7 @@ impl Stage {
 
     /// Only shows how it goes on, for ever.
     pub(super) async fn keep(&mut self) -> Result<(), Halt> {
+        self.scenes.push(Scene::new(What::Hand, "", None, self.clock.now()));
         loop {
             self.peace(Duration::from_secs(3_600)).await?;
         }
@@ -261,6 +269,7 @@ impl Stage {
         self.board.leave();
         self.say("")?;
         self.say("That was all: every member is asked to stop.")?;
+        self.scenes.push(Scene::new(What::End, "", None, self.clock.now()));
         let left: Vec<usize> =
             (0..self.cast.len()).filter(|which| self.cast.ended(*which).is_none()).collect();
         for which in &left {

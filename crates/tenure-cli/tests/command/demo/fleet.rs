@@ -132,6 +132,8 @@ fn with_keep_it_goes_on_and_says_what_to_type_and_a_member_killed_by_hand_is_rep
     lines.read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success(), "{said}");
     assert!(!said.contains("Interrupted"), "that is its end:\n{said}");
+    assert!(said.contains("every member is asked to stop"), "{said}");
+    assert!(said.contains("\nby hand  "), "{said}");
     world.assert_nothing_left();
 }
 
@@ -176,5 +178,27 @@ fn nobody_reading_ends_it() {
     let (mut child, lines, _) = kept(&world, "10/10/10");
     drop(lines);
     assert!(child.wait().unwrap().success());
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_second_process_at_work_on_a_shard_is_seen_and_the_answer_is_no() {
+    let world = World::new();
+    let (mut child, mut lines, mut said) = kept(&world, "It goes on until Ctrl+C.");
+    let directory = std::fs::read_dir(world.path()).unwrap().flatten().next().unwrap().path();
+    let journal = directory.join("journals/shard-07");
+    let mut intruder = world.command(&["demo-shard", journal.to_str().unwrap()]);
+    let mut intruder =
+        intruder.env("TENURE_CANDIDATE", "m9").env("TENURE_TOKEN", "1").spawn().unwrap();
+    eventually("it has worked", || {
+        std::fs::read_to_string(&journal).unwrap().contains(" m9 1 count 2\n")
+    });
+    signal(&intruder, Signal::TERM);
+    assert!(intruder.wait().unwrap().success());
+    signal(&child, Signal::INT);
+    lines.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    // Its first word, two counts and its last word.
+    assert!(said.contains(" 4 while another member was at the same shard"), "{said}");
     world.assert_nothing_left();
 }
