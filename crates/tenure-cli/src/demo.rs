@@ -44,10 +44,10 @@ Examples:
   tenure demo
   tenure demo --nodes 5 --fault kill,kill,freeze
   tenure demo --store redis://127.0.0.1:6379 --json
-  tenure demo --fleet                       three members share thirty shards, one is killed, one joins
-  tenure demo --fleet --fault none --keep   only the members, to try 'tenure fleet' on, until Ctrl+C
+  tenure demo --fleet                       thirty shards; a member is killed, one joins
+  tenure demo --fleet --fault none --keep   to try 'tenure fleet' on, until Ctrl+C
 
-It needs nothing and leaves nothing behind. While it runs its processes answer on ports 3000,
+It needs nothing and leaves nothing behind. The processes of an election answer on ports 3000,
 3001, 3002 of this machine, or the next free ones: curl localhost:3000/status
 
 Exit codes: 0 all is well, 1 two led, a count was lost or doubled, or nobody came to lead;
