@@ -2,6 +2,7 @@
 
 mod cast;
 mod face;
+pub(crate) mod fleet;
 mod journal;
 mod judge;
 mod look;
@@ -43,22 +44,30 @@ Examples:
   tenure demo
   tenure demo --nodes 5 --fault kill,kill,freeze
   tenure demo --store redis://127.0.0.1:6379 --json
+  tenure demo --fleet                       thirty shards; a member is killed, one joins
+  tenure demo --fleet --fault none --keep   to try 'tenure fleet' on, until Ctrl+C
 
-It needs nothing and leaves nothing behind. While it runs its processes answer on ports 3000,
+It needs nothing and leaves nothing behind. The processes of an election answer on ports 3000,
 3001, 3002 of this machine, or the next free ones: curl localhost:3000/status
 
-Exit codes: 0 all is well, 1 two led, a count was lost or doubled, or nobody came to lead.")]
+Exit codes: 0 all is well, 1 two led, a count was lost or doubled, or nobody came to lead;
+of a fleet: a shard was worked on twice at once, or shares did not become even.")]
 pub(crate) struct DemoArgs {
     /// How many processes
     #[arg(long, value_name = "N", env = "TENURE_NODES", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u8).range(2..=20))]
     nodes: u8,
 
-    /// What happens to the leader, one after the other: SIGKILL, SIGTERM, SIGSTOP for a while
-    #[arg(long, env = "TENURE_FAULT", value_delimiter = ',', default_value = "kill,term,freeze")]
-    fault: Vec<Fault>,
+    /// What happens to the leader, one after the other: SIGKILL, SIGTERM, SIGSTOP for a while [default:
+    /// kill,term,freeze]; with --fleet only none
+    #[arg(long, env = "TENURE_FAULT", value_delimiter = ',')]
+    fault: Option<Vec<Fault>>,
 
-    /// Keep the demo's directory, and say where it is
+    /// A fleet instead of an election: thirty shards; one member is killed, one joins, one leaves
+    #[arg(long, env = "TENURE_FLEET", value_parser = BoolishValueParser::new())]
+    fleet: bool,
+
+    /// Keep the demo's directory, and say where it is; with --fleet keep it going until Ctrl+C
     #[arg(long, env = "TENURE_KEEP", value_parser = BoolishValueParser::new())]
     keep: bool,
 }
@@ -71,6 +80,9 @@ pub(crate) enum Fault {
     Freeze,
     None,
 }
+
+/// What happens unless somebody says otherwise.
+const FAULTS: [Fault; 3] = [Fault::Kill, Fault::Term, Fault::Freeze];
 
 impl Fault {
     fn as_str(self) -> &'static str {
@@ -169,7 +181,10 @@ impl Outcome {
 }
 
 pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
-    let mut faults = demo.fault.clone();
+    if demo.fleet {
+        return fleet::run(args, demo);
+    }
+    let mut faults = demo.fault.clone().unwrap_or_else(|| FAULTS.to_vec());
     if faults.len() > 1 && faults.contains(&Fault::None) {
         return Err(Error::invalid("--fault none goes with no other fault"));
     }

@@ -30,6 +30,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Args, Command};
+use demo::fleet::{tied, worker};
 use exit::Exit;
 
 fn main() -> ExitCode {
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Some((word, rest)) if word == guard::GUARD => return guard::run(rest).into(),
         Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
+        Some((word, rest)) if word == tied::TIED => return tied::run(rest).into(),
+        Some((word, rest)) if word == worker::WORKER => return worker::run(rest).into(),
         _ => {}
     }
     match Args::read(std::env::args_os()) {

@@ -155,7 +155,7 @@ impl Cast {
 }
 
 /// The program we are; also if its file was replaced since we were started.
-fn ourselves() -> std::io::Result<PathBuf> {
+pub(super) fn ourselves() -> std::io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
 }

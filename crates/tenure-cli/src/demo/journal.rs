@@ -1,4 +1,4 @@
-//! The one file in which every leader of the demo leaves its traces, for the judge.
+//! The one file in which every leader of the demo leaves its traces, for the judge; in a fleet there is one for each shard.
 //!
 //! One line, one `write`, always at the end: the order of the lines is the order in which things
 //! happened, whatever the processes believed. The stamp is the boot clock's, which all of them
@@ -95,7 +95,7 @@ impl Journal {
         deed: Deed,
         count: u64,
     ) -> io::Result<Option<Moment>> {
-        let (at, line) = self.line(leadership, deed, count);
+        let (at, line) = self.line(leadership.token().get(), deed, count);
         // The last thing before the effect: a process that was frozen up to here writes nothing.
         if !leadership.is_valid() {
             return Ok(None);
@@ -106,13 +106,18 @@ impl Journal {
 
     /// Writes down how the work of a term ended.
     pub(super) fn end(&self, leadership: &Leadership, deed: Deed, count: u64) -> io::Result<()> {
-        let (_, line) = self.line(leadership, deed, count);
+        self.write(leadership.token().get(), deed, count)
+    }
+
+    /// Writes down what was done in this term, whether it is over or not: for those who are ended by somebody else in time.
+    pub(super) fn write(&self, token: u64, deed: Deed, count: u64) -> io::Result<()> {
+        let (_, line) = self.line(token, deed, count);
         (&self.file).write_all(&line)
     }
 
-    fn line(&self, leadership: &Leadership, deed: Deed, count: u64) -> (Moment, Vec<u8>) {
+    fn line(&self, token: u64, deed: Deed, count: u64) -> (Moment, Vec<u8>) {
         let at = self.clock.now();
-        let (node, token) = (self.node.clone(), leadership.token().get());
+        let node = self.node.clone();
         let line = Line { at: at.as_nanos(), node, token, deed, count };
         (at, format!("{line}\n").into_bytes())
     }
@@ -120,14 +125,31 @@ impl Journal {
 
 /// Every line of the file; none if there is no file yet.
 pub(super) fn read(path: &Path) -> tenure::Result<Vec<Line>> {
-    let told = |what: String| tenure::Error::corrupt(format!("{}: {what}", path.display()));
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(told(error.to_string())),
-    };
-    let line = |text: &str| text.parse().map_err(|()| told(format!("cannot be read: {text:?}")));
+    lines(path, &text(path)?)
+}
+
+/// The same while it is written: a line that is not whole yet is left out.
+pub(super) fn so_far(path: &Path) -> tenure::Result<Vec<Line>> {
+    let text = text(path)?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    lines(path, whole)
+}
+
+fn text(path: &Path) -> tenure::Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(|error| corrupt(path, &error.to_string())),
+    }
+}
+
+fn lines(path: &Path, text: &str) -> tenure::Result<Vec<Line>> {
+    let line =
+        |text: &str| text.parse().map_err(|()| corrupt(path, &format!("cannot be read: {text:?}")));
     text.lines().map(line).collect()
+}
+
+fn corrupt(path: &Path, what: &str) -> tenure::Error {
+    tenure::Error::corrupt(format!("{}: {what}", path.display()))
 }
 
 #[cfg(test)]

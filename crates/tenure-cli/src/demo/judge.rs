@@ -110,15 +110,15 @@ pub(super) fn judge(lines: &[Line], kept: Option<u64>) -> Verdict {
     if let Some(kept) = kept {
         verdict.at_the_end.handed_on(verdict.reached, kept, cut_off);
     }
-    for token in overlaps(lines) {
+    for token in overlaps(lines.iter().filter(|line| line.is_effect())) {
         verdict.terms.entry(token).or_default().two_leaders += 1;
     }
     verdict
 }
 
 /// For each effect that came too late, the newer term it came into.
-fn overlaps(lines: &[Line]) -> Vec<u64> {
-    let effects = || lines.iter().enumerate().filter(|(_, line)| line.is_effect());
+pub(super) fn overlaps<'a>(effects: impl Iterator<Item = &'a Line> + Clone) -> Vec<u64> {
+    let effects = || effects.clone().enumerate();
     let mut first: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
     for (place, line) in effects() {
         let (_, at) = first.entry(line.token).or_insert((place, line.at));

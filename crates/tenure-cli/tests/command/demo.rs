@@ -1,5 +1,7 @@
 //! `tenure demo`: it ends well, by itself and otherwise, and leaves nothing behind.
 
+mod fleet;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
