@@ -141,7 +141,8 @@ impl Plan<'_> {
         }
         if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
             lines.trouble(
-                "--no-guard: if this process is killed or frozen, its commands run on beside those of other members",
+                "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \
+                 killed, whatever they have started does",
             );
         }
     }

@@ -35,6 +35,8 @@ pub type Number = u64;
 const FIRST_LOOK_AROUND: Duration = Duration::from_millis(200);
 /// What changes together is planned once.
 const SETTLE: Duration = Duration::from_millis(30);
+/// One that joins has looked around by then, and stands ready for what it is given.
+const SETTLE_JOIN: Duration = Duration::from_millis(250);
 /// And a plan for many shards is made less often.
 const SETTLE_PER_SHARD: Duration = Duration::from_micros(1);
 /// As many claims are under way at most: the rest waits its turn.
@@ -121,6 +123,7 @@ pub struct Steward {
     ttl: Duration,
     /// Why it does not hold the lease on itself, on which the others count; `None` while it does.
     unseated: Option<Reason>,
+    seated_at: Moment,
     /// Everybody that is there, and whether it was drained.
     members: Option<BTreeMap<CandidateId, bool>>,
     ids: Ids,
@@ -174,6 +177,8 @@ struct Entry {
     /// How often in a row.
     adoptions: u32,
     free_since: Option<Moment>,
+    /// Since when it is planned for whom it is planned for.
+    offered: Moment,
 }
 
 impl Entry {
@@ -216,6 +221,7 @@ impl Steward {
             me,
             ttl,
             unseated: Some(Reason::Expired),
+            seated_at: Moment::NEVER,
             members: None,
             ids,
             here,
@@ -300,6 +306,7 @@ impl Steward {
             adopted: None,
             adoptions: 0,
             free_since: None,
+            offered: Moment::NEVER,
         };
         self.entries.insert(number, entry);
         self.numbers.insert(shard.clone(), number);
@@ -313,14 +320,19 @@ impl Steward {
         }
         self.here = members.keys().map(|id| self.ids.of(id.as_str())).collect();
         self.here.insert(self.ids.of(self.me.as_str()));
-        self.members = Some(members);
+        let before = self.members.replace(members).unwrap_or_default();
         self.note_free_all(now);
-        self.plan_soon(now);
+        // Who went is replaced at once; who came, to whom something is given, is not hurried.
+        let members = self.members.iter().flatten();
+        let kept = members.filter(|(id, drained)| before.get(*id) == Some(*drained)).count();
+        let joined = !before.is_empty() && kept == before.len();
+        self.plan_within(now, if joined { SETTLE_JOIN } else { SETTLE });
     }
 
     /// This member holds the lease on itself: the others count on it.
     pub fn seated(&mut self, now: Moment) {
         if self.unseated.take().is_some() {
+            self.seated_at = now;
             self.plan_at = Some(now + FIRST_LOOK_AROUND);
         }
     }
@@ -481,9 +493,13 @@ impl Steward {
     }
 
     fn plan_soon(&mut self, now: Moment) {
+        self.plan_within(now, SETTLE);
+    }
+
+    fn plan_within(&mut self, now: Moment, settle: Duration) {
         let many = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        let at = now + SETTLE + SETTLE_PER_SHARD * many;
-        self.plan_at.get_or_insert(at);
+        let at = now + settle + SETTLE_PER_SHARD * many;
+        self.plan_at = Some(self.plan_at.map_or(at, |before| before.min(at)));
         self.look_again = Some((at + LOOK_AGAIN, LOOK_AGAIN * 2));
     }
 
@@ -522,16 +538,22 @@ impl Steward {
         let mine = index[me as usize].filter(|at| !members[*at as usize].drained);
         self.adopted_until = None;
         for entry in self.entries.values_mut() {
-            entry.planned = None;
+            let before = entry.planned.take();
             if !entry.counts() {
                 continue;
             }
-            let target = planned.next().flatten();
-            entry.planned = target.map(|target| ids[target as usize]);
+            let target = planned.next().flatten().map(|target| ids[target as usize]);
+            if target != before && entry.adopted.is_none() {
+                entry.offered = now;
+            }
+            entry.planned = target;
             entry.adopted = entry.adopted.filter(|until| now < *until);
             let Some(mine) = mine.filter(|_| entry.planned != Some(me)) else { continue };
             // Whoever should have it has not taken it for so long that it may not know of it.
-            let waited = entry.free_since.map_or(0, |since| waits(now.since(since), self.ttl));
+            // Before it was offered to them, or before we could have taken it ourselves, nobody was to blame.
+            let offered = entry.offered.max(self.seated_at);
+            let waited =
+                entry.free_since.map_or(0, |since| waits(now.since(since.max(offered)), self.ttl));
             // Who had to take it before does so again without letting those go first that did not.
             let rank = || placement::rank(&members, entry.hash, mine);
             let next =

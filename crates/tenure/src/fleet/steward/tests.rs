@@ -318,3 +318,16 @@ fn a_shard_whose_lease_cannot_be_read_is_in_nobodys_plan_and_reported() {
     desk.answers([2]);
     assert_eq!(claims(&desk.waits(Duration::from_secs(1))), [2], "somebody has mended it");
 }
+
+#[test]
+fn what_was_free_while_nobody_could_take_it_is_not_adopted_but_dealt_out() {
+    let mut desk = Desk::new();
+    desk.members(&["b", "c"]);
+    desk.list(&names(9), &[]);
+    desk.answers(1..=9);
+    // A store that was young, or down: nobody was a member.
+    desk.waits(TTL * 5);
+    desk.steward.seated(desk.now);
+    let orders = desk.waits(Duration::from_secs(1));
+    assert_eq!(claims(&orders).len(), 3, "its share, and no more: {orders:?}");
+}
