@@ -11,6 +11,7 @@ mod rig;
 mod at_rest;
 mod early;
 mod faults;
+mod fleet;
 mod misbehaviour;
 mod outages;
 mod secrets;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
     // The longest first.
     trials.extend(storm::trials());
+    trials.extend(fleet::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(faults::trials());
