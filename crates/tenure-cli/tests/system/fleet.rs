@@ -45,6 +45,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         let name = format!("fleet::redis_{name}_for_a_while_stops_all_work_in_time");
         trials.push(trial(name, Kind::Redis, move || outage(run)));
     }
+    let name = "control::without_a_guard_the_work_of_one_frozen_is_seen_beside_the_next".to_owned();
+    trials.push(trial(name, Kind::Redis, unguarded));
     let name = "fleet::redis_flushed_takes_nobody_s_place".to_owned();
     trials.push(trial(name, Kind::Redis, flushed));
     trials
@@ -202,6 +204,22 @@ fn stopped_in_time(stage: &mut FleetStage, terms: &BTreeMap<String, Owner>, at: 
         if late > Duration::ZERO {
             stage.fail(&format!("{shard} was worked on {late:?} past its deadline"));
         }
+    }
+}
+
+/// Proves that the judge sees what goes wrong in a fleet: without a guard the commands of one that is frozen work on.
+fn unguarded() {
+    let mut stage = FleetStage::new(Kind::Redis, TTL, 4, EACH).told(&["--no-guard"]).with(2);
+    let owners = stage.settled(&[2, 2], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    stage.members[1].signal(Signal::STOP);
+    longest(&mut stage, &terms, now());
+    pause(Duration::from_millis(100));
+    stage.members[1].signal(Signal::CONT);
+    let verdicts = stage.close();
+    for (shard, verdict) in &verdicts {
+        let beside = !verdict.overlaps.is_empty();
+        assert_eq!(beside, terms.contains_key(shard), "{shard}: {verdict}");
     }
 }
 

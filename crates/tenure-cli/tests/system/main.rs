@@ -12,6 +12,7 @@ mod at_rest;
 mod early;
 mod faults;
 mod fleet;
+mod fleet_storm;
 mod misbehaviour;
 mod outages;
 mod secrets;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
     // The longest first.
     trials.extend(storm::trials());
+    trials.extend(fleet_storm::trials());
     trials.extend(fleet::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());

@@ -95,6 +95,8 @@ pub(crate) struct FleetStage {
     pub(crate) thaws: Vec<(String, Thaw)>,
     /// How often a worker writes.
     each: Duration,
+    /// What else the members are told.
+    flags: &'static [&'static str],
     mark: String,
     name: Name,
     histories: BTreeMap<String, History>,
@@ -124,6 +126,7 @@ impl FleetStage {
             place,
             thaws: Vec::new(),
             each,
+            flags: &[],
             mark,
             name: fleet_name(NAME).unwrap(),
             histories: (0..shards).map(history).collect(),
@@ -137,6 +140,12 @@ impl FleetStage {
     /// With so many members, started together.
     pub(crate) fn with(mut self, members: usize) -> FleetStage {
         (0..members).for_each(|_| _ = self.join());
+        self
+    }
+
+    /// Started with these flags too.
+    pub(crate) fn told(mut self, flags: &'static [&'static str]) -> FleetStage {
+        self.flags = flags;
         self
     }
 
@@ -170,7 +179,7 @@ impl FleetStage {
         command.args(["--store", &self.place.url(), "--log-level", "info"]);
         command.args(["fleet", "run", self.name.as_str(), "--node-id", id, "--lease-duration"]);
         command.arg(format!("{}ms", self.ttl.as_millis())).args(["--shards", &shards.join(",")]);
-        command.arg("--").arg(std::env::current_exe().unwrap());
+        command.args(self.flags).arg("--").arg(std::env::current_exe().unwrap());
         command.args(["shard", &self.each.as_millis().to_string()]);
         command.arg(self.scratch.path()).arg("{}");
         command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -342,8 +351,19 @@ impl FleetStage {
 
     // ---- the end ----
 
-    /// Stops all, sees that nothing is left, and lets the judge read, who must find nothing. How many terms there were.
+    /// Stops all, and lets the judge read, who must find nothing. How many terms there were.
     pub(crate) fn finish(mut self) -> usize {
+        let verdicts = self.close();
+        for (shard, verdict) in &verdicts {
+            if !verdict.is_clean() {
+                self.fail(&format!("{shard}: {verdict}"));
+            }
+        }
+        verdicts.values().map(|verdict| verdict.terms).sum()
+    }
+
+    /// Stops all, sees that nothing is left, and lets the judge read.
+    pub(crate) fn close(&mut self) -> BTreeMap<String, Verdict> {
         for member in &mut self.members {
             member.signal(Signal::CONT);
             member.signal(Signal::TERM);
@@ -364,17 +384,11 @@ impl FleetStage {
         if look(self.ttl + PATIENCE, || held().is_empty().then_some(())).is_none() {
             self.fail(&format!("somebody still holds {:?}", held()));
         }
-        let verdicts = self.judged();
-        for (shard, verdict) in &verdicts {
-            if !verdict.is_clean() {
-                self.fail(&format!("{shard}: {verdict}"));
-            }
-        }
-        verdicts.values().map(|verdict| verdict.terms).sum()
+        self.judged()
     }
 
     /// What the judge says of each shard up to now.
-    pub(crate) fn judged(&mut self) -> BTreeMap<String, Verdict> {
+    fn judged(&mut self) -> BTreeMap<String, Verdict> {
         let thaws = &self.thaws;
         let judge = |(shard, history): (&String, &mut History)| {
             let of_it = thaws.iter().filter(|(of, _)| of == shard).map(|(_, thaw)| *thaw);
