@@ -28,6 +28,8 @@ const UNHURRIED: Duration = Duration::from_secs(5);
 /// A command that ended is begun again after this, twice as long each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+/// Who is no member for so long looks whether somebody else has its id.
+const LOOK_FOR_NAMESAKE: Duration = Duration::from_secs(1);
 
 /// One shard that is ours.
 struct Job {
@@ -68,6 +70,8 @@ pub(super) struct Crew {
     unhurried: Duration,
     ttl: Duration,
     heartbeat: Option<Duration>,
+    /// When it is looked whether somebody else has our id.
+    namesake_at: Option<Moment>,
     leaving: Option<JoinHandle<()>>,
 }
 
@@ -97,8 +101,10 @@ impl Crew {
             unhurried: UNHURRIED.max(timing.stop_within),
             ttl: timing.ttl,
             heartbeat: None,
+            namesake_at: None,
             leaving: None,
         };
+        crew.namesake_at = Some(crew.clock.now() + LOOK_FOR_NAMESAKE);
         crew.start_guard()
             .map_err(|error| Error::denied(format!("cannot start the guard: {error}")))?;
         Ok(crew)
@@ -124,7 +130,8 @@ impl Crew {
         let mut beat_at = self.heartbeat.map(|every| self.clock.now() + every);
         let ended = loop {
             self.begin_what_is_due();
-            let wake_at = [self.agenda.wake_at(), beat_at].into_iter().flatten().min();
+            let wake_at = [self.agenda.wake_at(), beat_at, self.namesake_at];
+            let wake_at = wake_at.into_iter().flatten().min();
             let fleet = self.fleet.clone();
             tokio::select! {
                 biased;
@@ -165,6 +172,7 @@ impl Crew {
                         self.lines.beat(fleet.owned().len(), fleet.is_member());
                         beat_at = Some(at.max(now.before(every)) + every);
                     }
+                    self.look_for_namesake(now);
                 }
             }
         };
@@ -184,11 +192,13 @@ impl Crew {
                     keeper.hold(number, &hold, None, deadline);
                 }
                 self.membership = Some((number, hold, deadline));
+                self.namesake_at = None;
                 self.lines.joined();
             }
             Event::Left { number, why } => {
                 self.forget(id(number));
                 self.membership = None;
+                self.namesake_at = Some(self.clock.now() + LOOK_FOR_NAMESAKE);
                 self.lines.left(why);
             }
             Event::Assigned { shard, work, .. } => self.assigned(shard, work),
@@ -203,6 +213,22 @@ impl Crew {
             Event::Unowned(count, some) => self.lines.unowned(count, &some, &shown(self.ttl)),
             _ => {}
         }
+    }
+
+    /// Who waits for its own id without knowing would look as if it had nothing to do.
+    fn look_for_namesake(&mut self, now: Moment) {
+        if !self.namesake_at.is_some_and(|at| now >= at) {
+            return;
+        }
+        let me = self.fleet.member_id();
+        let found = self.fleet.members().iter().any(|member| member.id == *me);
+        // A clean leave ends with the lease that it waits for.
+        let waits = self.leaving.is_none() && !self.fleet.is_member();
+        if found && waits {
+            self.lines.namesake();
+        }
+        // Told once; it goes on to look while there is nothing to tell.
+        self.namesake_at = (waits && !found).then(|| now + LOOK_FOR_NAMESAKE);
     }
 
     fn assigned(&mut self, shard: Shard, work: Work) {
