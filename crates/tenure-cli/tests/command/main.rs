@@ -7,6 +7,7 @@
 mod candidates;
 mod demo;
 mod doctor;
+mod fleet_run;
 mod guard;
 mod instance;
 mod node;

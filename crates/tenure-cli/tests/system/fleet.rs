@@ -235,7 +235,7 @@ fn steered(place: Kind) {
     assert_eq!(stage.lines_with(2, &["Lease released: ", "reason=drain"]), 3);
 
     let (paused, others) = (stage.shard("s4"), stage.shard("s7"));
-    stage.tell(|control| control.paused.extend([paused, others]));
+    stage.tell(|control| control.paused.extend([paused.clone(), others.clone()]));
     let nobody = |owners: &Owners| {
         (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7")).then_some(())
     };

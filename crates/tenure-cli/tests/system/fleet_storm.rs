@@ -147,8 +147,8 @@ impl Storm {
         let member = CandidateId::new(&format!("m{who}")).unwrap();
         self.note(&format!("{shard} is paused, {member} drained, and nobody else"));
         self.stage.tell(|control| {
-            control.paused = [shard].into();
-            control.drained = [member].into();
+            control.paused = [shard.clone()].into();
+            control.drained = [member.clone()].into();
         });
         true
     }

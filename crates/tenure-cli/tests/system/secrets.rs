@@ -18,10 +18,23 @@ use crate::trial;
 const PASSWORD: &str = "sentinelpw";
 const PATIENCE: Duration = Duration::from_secs(15);
 
+const ELECTION: &[&str] = &["run", "secrets"];
+/// What prints the shards names one after what it found of ours in its environment.
+const FLEET: &[&str] =
+    &["fleet", "run", "secrets", "--shards-command", "echo found-$(env | grep -c ^TENURE_)"];
+
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || discreet(false)),
-        trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || discreet(true)),
+        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || discreet(ELECTION, false)),
+        trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || {
+            discreet(ELECTION, true);
+        }),
+        trial("secrets::of_a_fleet_in_a_variable::redis".to_owned(), Kind::Redis, || {
+            discreet(FLEET, false);
+        }),
+        trial("secrets::of_a_fleet_on_the_command_line::redis".to_owned(), Kind::Redis, || {
+            discreet(FLEET, true);
+        }),
         trial(
             "secrets::a_wrong_one_ends_everything_at_once::redis".to_owned(),
             Kind::Redis,
@@ -38,6 +51,8 @@ fn refused() {
     for command in [
         &["run", "secrets", "--", "true"][..],
         &["run", "secrets", "--mock"],
+        &["fleet", "run", "secrets", "--shards", "a", "--", "true", "{}"],
+        &["fleet", "run", "secrets", "--mock"],
         &["status"],
         &["watch"],
         &["resign", "secrets"],
@@ -55,14 +70,19 @@ fn refused() {
     runtime().block_on(server.stop()).unwrap();
 }
 
-fn discreet(typed: bool) {
+fn discreet(what: &[&str], typed: bool) {
     let port = free_port();
     let server = guarded_server(port);
     let scratch = Scratch::new();
     let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}?quarantine=0s");
     let output = scratch.path().join("output");
-    let mut leader = start(&url, typed, &output);
-    let below = look(PATIENCE, || Some(below(leader.id())).filter(|below| below.len() >= 2));
+    let mut leader = start(what, &url, typed, &output);
+    // Its own environment is the first that the command prints.
+    let runs = || fs::read_to_string(&output).unwrap().contains("TENURE_TOKEN=");
+    let below = look(PATIENCE, || {
+        let below = below(leader.id());
+        (runs() && below.len() >= 2).then_some(below)
+    });
     let below = below.expect("a guard and a command");
     for pid in &below {
         for what in ["cmdline", "environ"] {
@@ -76,19 +96,25 @@ fn discreet(typed: bool) {
     leader.wait().unwrap();
     let said = look(PATIENCE, || {
         let said = fs::read_to_string(&output).unwrap();
-        said.contains("released the lease").then_some(said)
+        RELEASED.iter().any(|text| said.contains(text)).then_some(said)
     });
     let said = said.expect("the guard tells of it");
     assert!(!said.contains(PASSWORD), "{said}");
+    if what == FLEET {
+        assert!(said.contains("endpoint=found-0"), "{said}");
+    }
     assert_eq!(said.contains("a password on the command line"), typed, "{said}");
     runtime().block_on(server.stop()).unwrap();
 }
 
-/// `tenure run`, saying all it can.
-fn start(url: &str, typed: bool, output: &std::path::Path) -> Child {
+/// How a guard says it.
+const RELEASED: [&str; 2] = ["released the lease", "released 2 leases"];
+
+/// `tenure run` or another, saying all it can.
+fn start(what: &[&str], url: &str, typed: bool, output: &std::path::Path) -> Child {
     let output = fs::File::create(output).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
-    command.args(["--log-level", "trace", "run", "secrets"]);
+    command.args(["--log-level", "trace"]).args(what);
     match typed {
         true => command.args(["--store", url]),
         false => command.env("TENURE_STORE", url),

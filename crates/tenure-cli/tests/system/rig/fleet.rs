@@ -338,11 +338,15 @@ impl FleetStage {
     }
 
     /// Says something about the fleet, as `tenure fleet pause` and `drain` do.
-    pub(crate) fn tell(&self, change: impl FnOnce(&mut Control) + Send) {
+    pub(crate) fn tell(&self, change: impl Fn(&mut Control) + Sync) {
         let asker = CandidateId::new("judge").unwrap();
         let wait = Duration::from_secs(10);
-        let changed = control::change(&*self.store, &self.name, &asker, wait, change);
-        self.runtime.block_on(changed).unwrap();
+        // To say the same again does no harm, where a server was restarted.
+        let told = look(PATIENCE, || {
+            let changed = control::change(&*self.store, &self.name, &asker, wait, &change);
+            self.runtime.block_on(changed).ok()
+        });
+        told.unwrap_or_else(|| self.fail("nothing can be said about the fleet"));
     }
 
     pub(crate) fn shard(&self, name: &str) -> Shard {
@@ -375,13 +379,16 @@ impl FleetStage {
             self.fail(&format!("processes left behind:\n{left}"));
         }
         // What was killed whole leaves its leases to the TTL.
-        let held = || {
+        let held = || -> tenure::Result<Vec<tenure::Lease>> {
             let scope = Scope::Prefix(format!("{}:", self.name));
-            let leases = self.runtime.block_on(self.store.observe(&scope)).unwrap();
-            let leases = leases.into_iter().map(Result::unwrap);
-            leases.filter(|lease| lease.holder.is_some()).collect::<Vec<_>>()
+            let leases = self.runtime.block_on(self.store.observe(&scope))?;
+            let leases = leases.into_iter().collect::<tenure::Result<Vec<_>>>()?;
+            let held = leases.into_iter().filter(|lease| lease.holder.is_some());
+            Ok(held.collect())
         };
-        if look(self.ttl + PATIENCE, || held().is_empty().then_some(())).is_none() {
+        // What cannot be read just now (a server was restarted) can be a moment later.
+        let none = || held().is_ok_and(|held| held.is_empty()).then_some(());
+        if look(self.ttl + PATIENCE, none).is_none() {
             self.fail(&format!("somebody still holds {:?}", held()));
         }
         self.judged()
