@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::fleet::{Event, Extensions, Reason, Shard, Work};
+use tenure::fleet::{Event, Extensions, Shard, Work};
 use tenure::timing::Timing;
 use tenure::{Clock, Error, Fleet, Hold, Moment, Result, Store};
 use tokio::sync::mpsc;
@@ -36,8 +36,8 @@ struct Job {
     shard: Shard,
     work: Work,
     state: State,
-    /// It is to end, and why.
-    revoked: Option<Reason>,
+    /// It is to end, since when.
+    revoked: Option<Moment>,
     pause: Duration,
     count: u64,
 }
@@ -143,7 +143,10 @@ impl Crew {
                 extended = extended(&mut self.extensions) => self.extended(&extended),
                 event = fleet.next() => match event {
                     Some(event) => self.happened(event),
-                    None => break Ok(Exit::Done),
+                    None if self.leaving.is_some() => break Ok(Exit::Done),
+                    None => break Err(Error::unavailable(
+                        "the fleet has ended by itself, which it never should: what it held runs out; start it again",
+                    )),
                 },
                 Some(polled) = self.polled.1.recv() => self.polled(polled),
                 refused = fleet.answered(), if !answered => {
@@ -202,7 +205,7 @@ impl Crew {
                 self.lines.left(why);
             }
             Event::Assigned { shard, work, .. } => self.assigned(shard, work),
-            Event::Revoked { number, why, .. } => self.revoked(id(number), why),
+            Event::Revoked { number, .. } => self.revoked(id(number)),
             Event::Released { shard, number, why, .. } => {
                 self.forget(id(number));
                 self.lines.released(&shard, why);
@@ -244,13 +247,14 @@ impl Crew {
         self.jobs.insert(number, job);
     }
 
-    fn revoked(&mut self, number: u32, why: Reason) {
+    fn revoked(&mut self, number: u32) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        job.revoked = Some(why);
+        let now = self.clock.now();
+        job.revoked = Some(now);
         match &job.state {
             State::Resting => self.end(number),
             State::Command(_) => {
-                let kill_at = self.clock.now() + self.unhurried;
+                let kill_at = now + self.unhurried;
                 if let Some((keeper, _)) = &self.keeper {
                     keeper.stop(number, kill_at);
                 }
@@ -390,9 +394,12 @@ impl Crew {
         self.agenda.ended();
         let now = self.clock.now();
         let took = now.since(begun);
-        if job.revoked.is_some() {
+        if let Some(revoked) = job.revoked {
             if matches!(report, Report::Gone { ended: Ended::Signal(9), .. }) {
-                self.lines.hung(&job.shard, &shown(self.unhurried));
+                // A deadline or a second signal may have left it less time than it usually has.
+                let had = now.since(revoked).min(self.unhurried);
+                let tenths = u64::try_from(had.as_millis() / 100).unwrap_or(u64::MAX);
+                self.lines.hung(&job.shard, &shown(Duration::from_millis(tenths * 100)));
             }
             return self.end(number);
         }
