@@ -89,7 +89,10 @@ impl fmt::Display for Row {
         let met = if self.is_good() { "" } else { "   MISSED" };
         writeln!(f, "   {which} ≤ {wanted:.0}{met}")?;
         let (median, most) = (self.whole.median(), self.whole.most());
-        write!(f, "    from the fault until all had an owner: median {median:.1}, max {most:.1}; ")?;
+        write!(
+            f,
+            "    from the fault until all had an owner: median {median:.1}, max {most:.1}; "
+        )?;
         write!(f, "shards of others that moved too: {}", self.besides)
     }
 }

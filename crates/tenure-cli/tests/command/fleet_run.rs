@@ -157,7 +157,8 @@ fn the_command_gets_its_shard_and_no_other_variable_of_ours() {
     let a = Node::start(&mut command, world.path(), "a");
     eventually("it runs", || out.exists());
     let text = fs::read_to_string(&out).unwrap();
-    let got: BTreeMap<&str, &str> = text.lines().map(|line| line.split_once('=').unwrap()).collect();
+    let got: BTreeMap<&str, &str> =
+        text.lines().map(|line| line.split_once('=').unwrap()).collect();
     let names: Vec<&str> = got.keys().copied().collect();
     assert_eq!(names, ["TENURE_CANDIDATE", "TENURE_NAME", "TENURE_SHARD", "TENURE_TOKEN"]);
     assert_eq!((got["TENURE_CANDIDATE"], got["TENURE_NAME"]), ("a", NAME));
@@ -173,8 +174,24 @@ fn hostile_names_are_nothing_but_names() {
     let enormous = "x".repeat(600);
     let longest = "ü".repeat(256);
     let good = [
-        "../x", "..", "/etc/passwd", "a b", "%", "%2e%2e", "it's \"quoted\"", "$(touch pwned)", "`touch pwned`",
-        "; touch pwned", "-rf", "--help", "{}", "🐟", "\u{1b}[31mred", "a\\nb", "*", &longest,
+        "../x",
+        "..",
+        "/etc/passwd",
+        "a b",
+        "%",
+        "%2e%2e",
+        "it's \"quoted\"",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "; touch pwned",
+        "-rf",
+        "--help",
+        "{}",
+        "🐟",
+        "\u{1b}[31mred",
+        "a\\nb",
+        "*",
+        &longest,
     ];
     let lines = [&good[..], &["a b", "", "   ", "# a remark", &enormous]].concat();
     let file = world.path().join("shards");
@@ -231,7 +248,8 @@ fn a_file_of_garbage_is_told_of_and_a_good_one_is_taken_when_it_comes() {
     let world = World::new();
     let file = world.path().join("shards");
     // Bytes that no text has, in lines of every length.
-    let garbage: Vec<u8> = (0..64_000_u32).map(|n| if n % 611 == 0 { b'\n' } else { 0x80 }).collect();
+    let garbage: Vec<u8> =
+        (0..64_000_u32).map(|n| if n % 611 == 0 { b'\n' } else { 0x80 }).collect();
     fs::write(&file, garbage).unwrap();
     let path = file.display().to_string();
     let a = node(&world, "a", &["--shards-file", &path, "--mock", "--every", "1h"]);
@@ -325,7 +343,11 @@ fn runs_come_once_a_period_and_are_spread_over_it() {
 fn no_more_run_at_a_time_than_may() {
     let world = World::new();
     let lock = world.path().join("lock");
-    let alone = format!("mkdir {0} || echo two >> {1}; sleep 0.05; rmdir {0}", lock.display(), marks(&world).display());
+    let alone = format!(
+        "mkdir {0} || echo two >> {1}; sleep 0.05; rmdir {0}",
+        lock.display(),
+        marks(&world).display()
+    );
     let script = work(&world, &alone);
     let args = ["--shards", "s0,s1,s2,s3,s4,s5", "--every", "500ms", "--concurrency", "1"];
     let args = [&args[..], &["--", "sh", "-c", &script, "sh", "{}"]].concat();

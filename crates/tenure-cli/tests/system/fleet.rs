@@ -9,8 +9,12 @@ use rustix::process::Signal;
 use tenure::{CandidateId, Moment};
 
 use crate::faults::{LONG, SOON, called, deadline};
+use crate::rig::cycle::AFTER_THAW;
 use crate::rig::fleet::{FleetStage, Owner, Owners, of, shares};
+use crate::rig::freezer::Frozen;
+use crate::rig::judge::Thaw;
 use crate::rig::place::Kind;
+use crate::rig::processes::signal;
 use crate::rig::stage::PATIENCE;
 use crate::rig::time::{now, pause, pause_until};
 use crate::trial;
@@ -36,6 +40,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("the_shards_of_one_killed_whole_are_taken_when_they_run_out", killed_whole);
         add("the_shards_of_one_that_leaves_are_taken_at_once", leaving);
         add("one_that_is_frozen_stops_in_time_and_comes_back", frozen);
+        add("one_that_is_frozen_whole_ends_its_work_as_soon_as_it_is_thawed", frozen_whole);
+        add("a_guard_that_is_killed_is_replaced_and_nothing_moves", guard_killed);
         add("drained_members_and_paused_shards_are_left_alone", steered);
     }
     for (name, run) in [
@@ -196,6 +202,51 @@ fn frozen(place: Kind) {
     stage.finish();
 }
 
+/// Member, guard and commands: nobody could stop them, so their shards are others' when they run again, and the fence has
+/// to refuse what they do before they are killed.
+fn frozen_whole(place: Kind) {
+    let mut stage = stage(place, TTL, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let (frozen, at) = Frozen::new(stage.members[1].pid(), stage.mark());
+    let gap = longest(&mut stage, &terms, at);
+    if gap > stage.ttl + AFTER_TTL {
+        stage.fail(&format!("a shard had no owner for {gap:?}"));
+    }
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m1");
+    let from = frozen.thaw();
+    for (shard, owner) in &terms {
+        let thaw = Thaw { token: owner.token, from, within: AFTER_THAW };
+        stage.thaws.push((shard.clone(), thaw));
+    }
+    stage.gone(&pids(&terms));
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+/// The commands end with it, are begun again in the same terms, and nobody else notices.
+fn guard_killed(place: Kind) {
+    let mut stage = stage(place, LONG, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let guard = stage.members[1].guard().expect("it has a guard");
+    signal(guard, Signal::KILL);
+    stage.gone(&pids(&terms));
+    let same = |owner: &Owner| (owner.member.clone(), owner.token);
+    let after = stage.settled_as(PATIENCE, "begun again", |after| {
+        let begun = terms.iter().all(|(shard, before)| {
+            after
+                .get(shard)
+                .is_some_and(|after| same(after) == same(before) && after.pid != before.pid)
+        });
+        begun.then_some(())
+    });
+    unmoved(&stage, &owners, &after, "m1");
+    assert_ne!(stage.members[1].guard(), Some(guard));
+    stage.finish();
+}
+
 /// Their last effects came before the deadlines they had if they were renewed last just before `at`.
 fn stopped_in_time(stage: &mut FleetStage, terms: &BTreeMap<String, Owner>, at: Moment) {
     let deadline = deadline(at, stage.ttl);
@@ -237,7 +288,8 @@ fn steered(place: Kind) {
     let (paused, others) = (stage.shard("s4"), stage.shard("s7"));
     stage.tell(|control| control.paused.extend([paused.clone(), others.clone()]));
     let nobody = |owners: &Owners| {
-        (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7")).then_some(())
+        (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7"))
+            .then_some(())
     };
     stage.settled_as(PATIENCE, "two are paused", nobody);
     let last = ["s4", "s7"].map(|shard| stage.last(shard));

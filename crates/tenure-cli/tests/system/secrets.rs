@@ -25,7 +25,9 @@ const FLEET: &[&str] =
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || discreet(ELECTION, false)),
+        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || {
+            discreet(ELECTION, false)
+        }),
         trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || {
             discreet(ELECTION, true);
         }),
