@@ -79,19 +79,18 @@ fn discreet(what: &[&str], typed: bool) {
     let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}?quarantine=0s");
     let output = scratch.path().join("output");
     let mut leader = start(what, &url, typed, &output);
-    // Its own environment is the first that the command prints.
-    let runs = || fs::read_to_string(&output).unwrap().contains("TENURE_TOKEN=");
-    let below = look(PATIENCE, || {
-        let below = below(leader.id());
-        (runs() && below.len() >= 2).then_some(below)
+    // As soon as the command has come to its second part: what it began with is gone by then.
+    let sleeps = |text: &String| text.starts_with("sleep\0");
+    let shown = look(PATIENCE, || {
+        let read = |pid: &u32, what| fs::read(format!("/proc/{pid}/{what}"));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let both = |pid: &u32| Some([read(pid, "cmdline").ok()?, read(pid, "environ").ok()?]);
+        let shown: Option<Vec<_>> = below(leader.id()).iter().map(both).collect();
+        let shown: Vec<String> = shown?.into_iter().flatten().map(text).collect();
+        shown.iter().any(sleeps).then_some(shown)
     });
-    let below = below.expect("a guard and a command");
-    for pid in &below {
-        for what in ["cmdline", "environ"] {
-            let bytes = fs::read(format!("/proc/{pid}/{what}")).unwrap();
-            let text = String::from_utf8_lossy(&bytes);
-            assert!(!text.contains(PASSWORD), "{what} of {pid}: {text}");
-        }
+    for text in shown.expect("a guard and a command") {
+        assert!(!text.contains(PASSWORD), "{text}");
     }
     // Killed, so that the guard has something to say too.
     signal(leader.id(), Signal::KILL);
