@@ -328,7 +328,11 @@ fn stopped_server(stage: &FleetStage, begins: bool) {
 
 /// A minute where somebody has the time.
 fn lasting() -> Duration {
-    Duration::from_secs(if std::env::var_os("TENURE_LONG").is_some() { 60 } else { 15 })
+    Duration::from_secs(if is_long() { 60 } else { 15 })
+}
+
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("TENURE_LONG").is_some()
 }
 
 fn outage(run: fn(&FleetStage, bool)) {

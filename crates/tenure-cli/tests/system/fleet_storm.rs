@@ -1,9 +1,8 @@
 //! Five members and many shards; joins, leaves, kills, freezes and outages at random, several at a time.
 //!
-//! Sixty-four shards: each has a process of its own, and two cores start no more of them in the time this may take. What
-//! two hundred and fifty-six shards do without processes, the simulation of the library shows. The dice begin at
-//! TENURE_SEED if that is given; where they began and what befell whom is written to `storm` beside the histories, which
-//! are kept if the trial fails.
+//! Sixty-four shards, each with a process of its own; two hundred and fifty-six with TENURE_LONG, for then two cores do
+//! little else for a while. The dice begin at TENURE_SEED if that is given; where they began and what befell whom is
+//! written to `storm` beside the histories, which are kept if the trial fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,6 +13,7 @@ use rustix::process::Signal;
 use tenure::{CandidateId, Moment};
 
 use crate::faults::called;
+use crate::fleet::is_long;
 use crate::rig::fleet::FleetStage;
 use crate::rig::place::Kind;
 use crate::rig::processes::signal;
@@ -24,10 +24,16 @@ use crate::trial;
 const LASTS: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(2);
 const MEMBERS: usize = 5;
-const SHARDS: usize = 64;
-const EACH: Duration = Duration::from_millis(20);
 /// Until all is even again: every process is started anew, one after the other.
 const CALMS: Duration = Duration::from_secs(30);
+
+/// How many shards there are, and how often each is worked on.
+fn size() -> (usize, Duration) {
+    match is_long() {
+        true => (256, Duration::from_millis(100)),
+        false => (64, Duration::from_millis(20)),
+    }
+}
 
 pub(crate) fn trials() -> Vec<Trial> {
     let storms = [Kind::File, Kind::Redis].into_iter();
@@ -45,6 +51,7 @@ enum Plight {
 struct Storm {
     stage: FleetStage,
     place: Kind,
+    shards: usize,
     dice: Dice,
     plights: [Option<(Moment, Plight)>; MEMBERS],
     /// The server is gone: until when, and whether it was killed.
@@ -53,13 +60,15 @@ struct Storm {
 }
 
 fn storm(place: Kind) {
-    let stage = FleetStage::new(place, TTL, SHARDS, EACH).with(MEMBERS);
+    let (shards, each) = size();
+    let stage = FleetStage::new(place, TTL, shards, each).with(MEMBERS);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let given = std::env::var("TENURE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seed = given.unwrap_or_else(|| now().as_nanos()) | 1;
     let mut storm = Storm {
         stage,
         place,
+        shards,
         dice: Dice(seed),
         plights: [const { None }; MEMBERS],
         outage: None,
@@ -82,9 +91,11 @@ fn storm(place: Kind) {
         control.drained.clear();
     });
     let mut stage = storm.stage;
-    stage.settled(&[12, 13, 13, 13, 13], CALMS);
+    // The greater shares come last.
+    let shares: Vec<usize> = (0..MEMBERS).map(|who| (shards + who) / MEMBERS).collect();
+    stage.settled(&shares, CALMS);
     let terms = stage.finish();
-    assert!(struck > 10 && terms > 2 * SHARDS, "{struck} faults, {terms} terms");
+    assert!(struck > 10 && terms > 2 * shards, "{struck} faults, {terms} terms");
 }
 
 impl Storm {
@@ -142,7 +153,7 @@ impl Storm {
 
     /// Pauses or drains, and takes back what was said before.
     fn speak(&mut self) -> bool {
-        let (shard, who) = (self.dice.roll(SHARDS), self.dice.roll(MEMBERS));
+        let (shard, who) = (self.dice.roll(self.shards), self.dice.roll(MEMBERS));
         let shard = self.stage.shard(&format!("s{shard}"));
         let member = CandidateId::new(&format!("m{who}")).unwrap();
         self.note(&format!("{shard} is paused, {member} drained, and nobody else"));
