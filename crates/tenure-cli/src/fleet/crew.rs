@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::fleet::{Event, Extensions, Reason, Shard, Work};
+use tenure::fleet::{Event, Extensions, Shard, Work};
 use tenure::timing::Timing;
 use tenure::{Clock, Error, Fleet, Hold, Moment, Result, Store};
 use tokio::sync::mpsc;
@@ -28,14 +28,16 @@ const UNHURRIED: Duration = Duration::from_secs(5);
 /// A command that ended is begun again after this, twice as long each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+/// Who is no member for so long looks whether somebody else has its id.
+const LOOK_FOR_NAMESAKE: Duration = Duration::from_secs(1);
 
 /// One shard that is ours.
 struct Job {
     shard: Shard,
     work: Work,
     state: State,
-    /// It is to end, and why.
-    revoked: Option<Reason>,
+    /// It is to end, since when.
+    revoked: Option<Moment>,
     pause: Duration,
     count: u64,
 }
@@ -71,6 +73,8 @@ pub(super) struct Crew {
     /// What the work last did, for those who ask.
     book: Arc<Book>,
     answers: Option<(Server, Arc<Member>)>,
+    /// When it is looked whether somebody else has our id.
+    namesake_at: Option<Moment>,
     leaving: Option<JoinHandle<()>>,
 }
 
@@ -102,8 +106,10 @@ impl Crew {
             heartbeat: None,
             book: Arc::default(),
             answers: None,
+            namesake_at: None,
             leaving: None,
         };
+        crew.namesake_at = Some(crew.clock.now() + LOOK_FOR_NAMESAKE);
         crew.start_guard()
             .map_err(|error| Error::denied(format!("cannot start the guard: {error}")))?;
         Ok(crew)
@@ -135,7 +141,8 @@ impl Crew {
         let mut beat_at = self.heartbeat.map(|every| self.clock.now() + every);
         let ended = loop {
             self.begin_what_is_due();
-            let wake_at = [self.agenda.wake_at(), beat_at].into_iter().flatten().min();
+            let wake_at = [self.agenda.wake_at(), beat_at, self.namesake_at];
+            let wake_at = wake_at.into_iter().flatten().min();
             let fleet = self.fleet.clone();
             tokio::select! {
                 biased;
@@ -147,7 +154,10 @@ impl Crew {
                 extended = extended(&mut self.extensions) => self.extended(&extended),
                 event = fleet.next() => match event {
                     Some(event) => self.happened(event),
-                    None => break Ok(Exit::Done),
+                    None if self.leaving.is_some() => break Ok(Exit::Done),
+                    None => break Err(Error::unavailable(
+                        "the fleet has ended by itself, which it never should: what it held runs out; start it again",
+                    )),
                 },
                 Some(polled) = self.polled.1.recv() => self.polled(polled),
                 refused = fleet.answered(), if !answered => {
@@ -176,6 +186,7 @@ impl Crew {
                         self.lines.beat(fleet.owned().len(), fleet.is_member());
                         beat_at = Some(at.max(now.before(every)) + every);
                     }
+                    self.look_for_namesake(now);
                 }
             }
         };
@@ -201,15 +212,17 @@ impl Crew {
                     keeper.hold(number, &hold, None, deadline);
                 }
                 self.membership = Some((number, hold, deadline));
+                self.namesake_at = None;
                 self.lines.joined();
             }
             Event::Left { number, why } => {
                 self.forget(id(number));
                 self.membership = None;
+                self.namesake_at = Some(self.clock.now() + LOOK_FOR_NAMESAKE);
                 self.lines.left(why);
             }
             Event::Assigned { shard, work, .. } => self.assigned(shard, work),
-            Event::Revoked { number, why, .. } => self.revoked(id(number), why),
+            Event::Revoked { number, .. } => self.revoked(id(number)),
             Event::Released { shard, number, why, .. } => {
                 self.forget(id(number));
                 self.lines.released(&shard, why);
@@ -220,6 +233,22 @@ impl Crew {
             Event::Unowned(count, some) => self.lines.unowned(count, &some, &shown(self.ttl)),
             _ => {}
         }
+    }
+
+    /// Who waits for its own id without knowing would look as if it had nothing to do.
+    fn look_for_namesake(&mut self, now: Moment) {
+        if !self.namesake_at.is_some_and(|at| now >= at) {
+            return;
+        }
+        let me = self.fleet.member_id();
+        let found = self.fleet.members().iter().any(|member| member.id == *me);
+        // A clean leave ends with the lease that it waits for.
+        let waits = self.leaving.is_none() && !self.fleet.is_member();
+        if found && waits {
+            self.lines.namesake();
+        }
+        // Told once; it goes on to look while there is nothing to tell.
+        self.namesake_at = (waits && !found).then(|| now + LOOK_FOR_NAMESAKE);
     }
 
     fn assigned(&mut self, shard: Shard, work: Work) {
@@ -235,13 +264,14 @@ impl Crew {
         self.jobs.insert(number, job);
     }
 
-    fn revoked(&mut self, number: u32, why: Reason) {
+    fn revoked(&mut self, number: u32) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        job.revoked = Some(why);
+        let now = self.clock.now();
+        job.revoked = Some(now);
         match &job.state {
             State::Resting => self.end(number),
             State::Command(_) => {
-                let kill_at = self.clock.now() + self.unhurried;
+                let kill_at = now + self.unhurried;
                 if let Some((keeper, _)) = &self.keeper {
                     keeper.stop(number, kill_at);
                 }
@@ -384,9 +414,12 @@ impl Crew {
         self.agenda.ended();
         let now = self.clock.now();
         let took = now.since(begun);
-        if job.revoked.is_some() {
+        if let Some(revoked) = job.revoked {
             if matches!(report, Report::Gone { ended: Ended::Signal(9), .. }) {
-                self.lines.hung(&job.shard, &shown(self.unhurried));
+                // A deadline or a second signal may have left it less time than it usually has.
+                let had = now.since(revoked).min(self.unhurried);
+                let tenths = u64::try_from(had.as_millis() / 100).unwrap_or(u64::MAX);
+                self.lines.hung(&job.shard, &shown(Duration::from_millis(tenths * 100)));
             }
             return self.end(number);
         }

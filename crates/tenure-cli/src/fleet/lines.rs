@@ -43,6 +43,17 @@ impl Lines {
         say!(info, id, "left", "[{id}] Left the fleet: reason={}", why.as_str());
     }
 
+    pub(super) fn namesake(&self) {
+        let id = &self.id;
+        say!(
+            warn,
+            id,
+            "namesake",
+            "[{id}] A member with the same id is there, or was until a moment ago: this one takes nothing until that lease is \
+             free. Give each its own --node-id"
+        );
+    }
+
     pub(super) fn acquired(&self, shard: &Shard) {
         let id = &self.id;
         say_of!(info, id, shard, "acquired", "Lease acquired: instance={id} endpoint={shard}");

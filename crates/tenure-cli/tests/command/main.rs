@@ -8,6 +8,7 @@ mod candidates;
 mod demo;
 mod doctor;
 mod fleet;
+mod fleet_run;
 mod guard;
 mod instance;
 mod node;

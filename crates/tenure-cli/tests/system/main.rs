@@ -11,7 +11,9 @@ mod rig;
 mod at_rest;
 mod early;
 mod faults;
+mod fleet;
 mod fleet_sets;
+mod fleet_storm;
 mod misbehaviour;
 mod outages;
 mod secrets;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
     // The longest first.
     trials.extend(storm::trials());
+    trials.extend(fleet_storm::trials());
+    trials.extend(fleet::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(faults::trials());

@@ -18,10 +18,25 @@ use crate::trial;
 const PASSWORD: &str = "sentinelpw";
 const PATIENCE: Duration = Duration::from_secs(15);
 
+const ELECTION: &[&str] = &["run", "secrets"];
+/// What prints the shards names one after what it found of ours in its environment.
+const FLEET: &[&str] =
+    &["fleet", "run", "secrets", "--shards-command", "echo found-$(env | grep -c ^TENURE_)"];
+
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || discreet(false)),
-        trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || discreet(true)),
+        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || {
+            discreet(ELECTION, false)
+        }),
+        trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || {
+            discreet(ELECTION, true);
+        }),
+        trial("secrets::of_a_fleet_in_a_variable::redis".to_owned(), Kind::Redis, || {
+            discreet(FLEET, false);
+        }),
+        trial("secrets::of_a_fleet_on_the_command_line::redis".to_owned(), Kind::Redis, || {
+            discreet(FLEET, true);
+        }),
         trial(
             "secrets::a_wrong_one_ends_everything_at_once::redis".to_owned(),
             Kind::Redis,
@@ -38,6 +53,8 @@ fn refused() {
     for command in [
         &["run", "secrets", "--", "true"][..],
         &["run", "secrets", "--mock"],
+        &["fleet", "run", "secrets", "--shards", "a", "--", "true", "{}"],
+        &["fleet", "run", "secrets", "--mock"],
         &["status"],
         &["watch"],
         &["resign", "secrets"],
@@ -62,40 +79,50 @@ fn refused() {
     runtime().block_on(server.stop()).unwrap();
 }
 
-fn discreet(typed: bool) {
+fn discreet(what: &[&str], typed: bool) {
     let port = free_port();
     let server = guarded_server(port);
     let scratch = Scratch::new();
     let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}?quarantine=0s");
     let output = scratch.path().join("output");
-    let mut leader = start(&url, typed, &output);
-    let below = look(PATIENCE, || Some(below(leader.id())).filter(|below| below.len() >= 2));
-    let below = below.expect("a guard and a command");
-    for pid in &below {
-        for what in ["cmdline", "environ"] {
-            let bytes = fs::read(format!("/proc/{pid}/{what}")).unwrap();
-            let text = String::from_utf8_lossy(&bytes);
-            assert!(!text.contains(PASSWORD), "{what} of {pid}: {text}");
-        }
+    let mut leader = start(what, &url, typed, &output);
+    // As soon as the command has come to its second part: what it began with is gone by then.
+    let sleeps = |text: &String| text.starts_with("sleep\0");
+    let shown = look(PATIENCE, || {
+        let read = |pid: &u32, what| fs::read(format!("/proc/{pid}/{what}"));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let both = |pid: &u32| Some([read(pid, "cmdline").ok()?, read(pid, "environ").ok()?]);
+        let shown: Option<Vec<_>> = below(leader.id()).iter().map(both).collect();
+        let shown: Vec<String> = shown?.into_iter().flatten().map(text).collect();
+        shown.iter().any(sleeps).then_some(shown)
+    });
+    for text in shown.expect("a guard and a command") {
+        assert!(!text.contains(PASSWORD), "{text}");
     }
     // Killed, so that the guard has something to say too.
     signal(leader.id(), Signal::KILL);
     leader.wait().unwrap();
     let said = look(PATIENCE, || {
         let said = fs::read_to_string(&output).unwrap();
-        said.contains("released the lease").then_some(said)
+        RELEASED.iter().any(|text| said.contains(text)).then_some(said)
     });
     let said = said.expect("the guard tells of it");
     assert!(!said.contains(PASSWORD), "{said}");
+    if what == FLEET {
+        assert!(said.contains("endpoint=found-0"), "{said}");
+    }
     assert_eq!(said.contains("a password on the command line"), typed, "{said}");
     runtime().block_on(server.stop()).unwrap();
 }
 
-/// `tenure run`, saying all it can.
-fn start(url: &str, typed: bool, output: &std::path::Path) -> Child {
+/// How a guard says it.
+const RELEASED: [&str; 2] = ["released the lease", "released 2 leases"];
+
+/// `tenure run` or another, saying all it can.
+fn start(what: &[&str], url: &str, typed: bool, output: &std::path::Path) -> Child {
     let output = fs::File::create(output).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
-    command.args(["--log-level", "trace", "run", "secrets"]);
+    command.args(["--log-level", "trace"]).args(what);
     match typed {
         true => command.args(["--store", url]),
         false => command.env("TENURE_STORE", url),

@@ -202,7 +202,7 @@ impl Storm {
 }
 
 /// Good enough to be surprised by.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -212,11 +212,11 @@ impl Dice {
         self.0 >> 11
     }
 
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
         usize::try_from(self.next()).unwrap_or_default() % sides
     }
 
-    fn millis(&mut self, least: u64, most: u64) -> Duration {
+    pub(crate) fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least + self.next() % (most - least))
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod cycle;
 pub(crate) mod fault;
+pub(crate) mod fleet;
 pub(crate) mod freezer;
 pub(crate) mod history;
 pub(crate) mod judge;
@@ -27,6 +28,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     let part = arguments.next()?;
     let rest: Vec<String> = arguments.collect();
     match (part.as_str(), rest.as_slice()) {
+        ("shard", [each, place, shard]) => Some(worker::play_shard(each, place.as_ref(), shard)),
         ("worker", [mode, place]) => Some(worker::play(mode, place.as_ref())),
         ("undertaker", [mark, place]) => Some(undertaker::play(mark, place.as_ref())),
         _ => None,

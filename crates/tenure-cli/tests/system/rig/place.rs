@@ -156,6 +156,15 @@ impl Place {
         runtime().block_on(server.start_again(async || answers(port))).unwrap();
     }
 
+    /// Everything is forgotten.
+    pub(crate) fn flush(&self) {
+        let mut server = self.ping().expect("a server that answers");
+        let mut answer = [0; 5];
+        server.write_all(b"FLUSHALL\r\n").unwrap();
+        server.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, *b"+OK\r\n");
+    }
+
     /// A question to the bare server, without us: how far away it is.
     pub(crate) fn ping(&self) -> Option<TcpStream> {
         match self {

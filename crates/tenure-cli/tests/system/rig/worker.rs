@@ -2,7 +2,7 @@
 //! behaved as it is told to be. In every mode its processes are bounded in number and in time.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -91,6 +91,20 @@ impl Mode {
     }
 }
 
+/// The history of one shard of a fleet.
+pub(crate) fn history_of(directory: &Path, shard: &str) -> PathBuf {
+    directory.join(format!("{HISTORY}-{shard}"))
+}
+
+/// Inside a process that a fleet runs for a shard: an effect each so many milliseconds.
+pub(crate) fn play_shard(each: &str, directory: &Path, shard: &str) -> ExitCode {
+    assert_eq!(std::env::var("TENURE_SHARD").as_deref(), Ok(shard), "the shard it is told of");
+    let worker = Worker::new(directory);
+    let pen = Pen::new(&history_of(directory, shard), worker.token, &worker.candidate);
+    worker.work_with(pen, Duration::from_millis(each.parse().expect("milliseconds")));
+    ExitCode::SUCCESS
+}
+
 /// Inside the process. `mode` is a mode, or the part of a process that one has started: `PART:NUMBER`.
 pub(crate) fn play(mode: &str, directory: &Path) -> ExitCode {
     let worker = Worker::new(directory);
@@ -170,7 +184,10 @@ impl Worker<'_> {
 
     /// Effect after effect.
     fn work(&self, each: Duration) {
-        let mut pen = self.pen();
+        self.work_with(self.pen(), each);
+    }
+
+    fn work_with(&self, mut pen: Pen, each: Duration) {
         // The first before anything that takes time: how soon it comes is measured.
         pen.stamp();
         super::time::runtime().block_on(self.go_on(pen, each));

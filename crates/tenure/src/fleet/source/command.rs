@@ -3,6 +3,7 @@
 //! It runs in a process group of its own, which is killed when the shell has ended, when the time is up, or when nobody waits
 //! for it any more. It is reaped only after that: until then its number is nobody else's.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -29,6 +30,8 @@ const TAIL: usize = 4096;
 const SHOWN: usize = 200;
 /// The most that a pipe of an ordinary user holds.
 const PIPE: usize = 1 << 20;
+/// How the variables begin that tell us what to do.
+const OURS: &str = "TENURE_";
 
 #[derive(Debug)]
 pub(super) struct Command {
@@ -184,6 +187,11 @@ impl Running {
     fn spawn(line: &str) -> io::Result<Self> {
         let mut command = std::process::Command::new("/bin/sh");
         command.arg("-c").arg(line).process_group(0);
+        // What we are told is ours alone: a store's URL may hold a password.
+        let ours = |name: &OsString| name.as_encoded_bytes().starts_with(OURS.as_bytes());
+        for name in std::env::vars_os().map(|(name, _)| name).filter(ours) {
+            command.env_remove(name);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

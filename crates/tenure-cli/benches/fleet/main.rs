@@ -1,0 +1,48 @@
+//! How long a shard has no owner when a member goes, measured from outside with the real command:
+//! `cargo bench -p tenure-cli --bench fleet [-- --repeats 5 --shards 3000 --fault leave,kill,kill-tree]`.
+//!
+//! Three members without any work of their own, and an observer who watches the store and stamps what it tells. Ends with 1
+//! if a shard was ever granted while somebody had it, or a target is missed.
+
+#![allow(clippy::unwrap_used)] // A bench fails like a test.
+
+#[path = "../../tests/system/rig/mod.rs"]
+mod rig;
+
+#[allow(dead_code, reason = "the other bench uses more of it")]
+#[path = "../failover/figures.rs"]
+mod figures;
+mod members;
+mod observer;
+mod options;
+mod rows;
+
+use std::process::ExitCode;
+
+use options::Options;
+use rig::place::Kind;
+
+fn main() -> ExitCode {
+    if let Some(code) = rig::play() {
+        return code;
+    }
+    let options = match Options::read(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(125);
+        }
+    };
+    if let Some(why) = Kind::Redis.missing() {
+        println!("Redis: {why}");
+        return ExitCode::SUCCESS;
+    }
+    println!("{}", rows::heading(options.shards));
+    let mut good = true;
+    for &fault in &options.faults {
+        let row = rows::measure(fault, options.shards, options.repeats);
+        good &= row.is_good();
+        println!("{row}");
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

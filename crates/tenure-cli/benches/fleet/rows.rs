@@ -1,0 +1,170 @@
+//! One row of the table: one of three members goes, many times.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::fleet::fleet_name;
+use tenure::{Moment, Name};
+
+use crate::figures::Figures;
+use crate::members::{MEMBERS, Members};
+use crate::observer::{Observer, Told};
+use crate::rig::time::{look, millis, pause};
+
+/// How one goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// SIGTERM.
+    Leave,
+    /// SIGKILL; its guard gives back what it had.
+    Kill,
+    /// SIGKILL to member and guard: nobody does.
+    KillTree,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 3] = [Fault::Leave, Fault::Kill, Fault::KillTree];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::Leave => "leave",
+            Fault::Kill => "kill",
+            Fault::KillTree => "kill-tree",
+        }
+    }
+
+    fn ttl(self) -> Duration {
+        Duration::from_secs(if self == Fault::KillTree { 5 } else { 30 })
+    }
+
+    /// What the issue asks for: the percentage that may not take longer, and how long, in milliseconds.
+    fn wanted(self) -> (usize, f64) {
+        match self {
+            Fault::Leave => (99, 250.0),
+            Fault::Kill => (99, 500.0),
+            Fault::KillTree => (100, 6_000.0),
+        }
+    }
+}
+
+pub(crate) struct Row {
+    fault: Fault,
+    /// For each shard, how long nobody had it: from its release, or from the kill of its owner.
+    gaps: Figures,
+    /// For each repeat, from the fault until all had an owner again.
+    whole: Figures,
+    /// Granted while somebody else had it.
+    overlaps: usize,
+    /// Shards of others that moved too, while the struck one was away.
+    besides: usize,
+}
+
+impl Row {
+    pub(crate) fn is_good(&self) -> bool {
+        let (percent, most) = self.fault.wanted();
+        self.overlaps == 0 && self.gaps.percent(percent) <= most
+    }
+}
+
+pub(crate) fn heading(shards: usize) -> String {
+    let profile = if cfg!(debug_assertions) { "DEBUG BUILD" } else { "release build" };
+    format!(
+        "\nRedis on loopback, {MEMBERS} members, {shards} shards without commands, {profile}; milliseconds for which a \
+         shard had no owner\n{:<10} {:>4} {:>7} {:>7} {:>9} {:>9} {:>9} {:>8}   wanted",
+        "fault", "TTL", "repeats", "shards", "median", "p99", "max", "overlaps"
+    )
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gaps, fault) = (&self.gaps, self.fault.name());
+        let (median, p99, most) = (gaps.median(), gaps.percent(99), gaps.most());
+        let ttl = format!("{:?}", self.fault.ttl());
+        write!(f, "{fault:<10} {ttl:>4} {:>7} {:>7}", self.whole.count(), gaps.count())?;
+        write!(f, " {median:>9.1} {p99:>9.1} {most:>9.1} {:>8}", self.overlaps)?;
+        let (percent, wanted) = self.fault.wanted();
+        let which = if percent == 100 { "max".to_owned() } else { format!("p{percent}") };
+        let met = if self.is_good() { "" } else { "   MISSED" };
+        writeln!(f, "   {which} ≤ {wanted:.0}{met}")?;
+        let (median, most) = (self.whole.median(), self.whole.most());
+        write!(
+            f,
+            "    from the fault until all had an owner: median {median:.1}, max {most:.1}; "
+        )?;
+        write!(f, "shards of others that moved too: {}", self.besides)
+    }
+}
+
+pub(crate) fn measure(fault: Fault, shards: usize, repeats: usize) -> Row {
+    let fleet: Name = fleet_name("bench").unwrap();
+    let mut members = Members::start(&fleet, fault.ttl(), shards);
+    let observer = Observer::start(&members.place.url(), &fleet);
+    let (gaps, whole) = (Figures::default(), Figures::default());
+    let mut row = Row { fault, gaps, whole, overlaps: 0, besides: 0 };
+    for repeat in 0..repeats {
+        observer.settled(MEMBERS, shards);
+        // Whatever was still to be told of the last round has been, and renewals are under way again.
+        pause(Duration::from_secs(1));
+        let owners = observer.owners();
+        observer.take();
+        let who = repeat % MEMBERS;
+        let at = match fault {
+            Fault::Leave => members.signal(who, Signal::TERM),
+            Fault::Kill => members.signal(who, Signal::KILL),
+            Fault::KillTree => members.kill_tree(who),
+        };
+        let struck = Members::id(who);
+        let lost = owners.values().filter(|owner| **owner == struck).count();
+        let mut told = Vec::new();
+        let all = look(fault.ttl() + Duration::from_secs(30), || {
+            told.extend(observer.take());
+            let again = |told: &&Told| told.granted.is_some() && owners[&told.shard] == struck;
+            (told.iter().filter(again).count() >= lost).then_some(())
+        });
+        all.unwrap_or_else(|| panic!("not all {lost} shards of {struck} have an owner again"));
+        observer.settled(MEMBERS - 1, shards);
+        told.extend(observer.take());
+        row.add(&told, &owners, &struck, at);
+        members.restart(who);
+    }
+    row
+}
+
+impl Row {
+    /// What was told of one repeat, in which `struck` went at this moment.
+    fn add(&mut self, told: &[Told], owners: &BTreeMap<String, String>, struck: &str, at: Moment) {
+        /// Where a shard stands.
+        struct Stand {
+            owner: Option<String>,
+            token: u64,
+            since: Moment,
+        }
+        let stand = |owner: &String| Stand { owner: Some(owner.clone()), token: 0, since: at };
+        let mut stands: BTreeMap<&str, Stand> =
+            owners.iter().map(|(shard, owner)| (shard.as_str(), stand(owner))).collect();
+        let mut last = at;
+        for told in told {
+            let Some(stand) = stands.get_mut(told.shard.as_str()) else { continue };
+            let Some((token, owner)) = &told.granted else {
+                (stand.owner, stand.since) = (None, told.at);
+                continue;
+            };
+            // Killed, it has it no more.
+            let gone = self.fault != Fault::Leave && stand.owner.as_deref() == Some(struck);
+            if (stand.owner.is_some() && !gone) || *token <= stand.token {
+                self.overlaps += 1;
+            }
+            if owners[&told.shard] == struck && stand.token == 0 {
+                let from = if self.fault == Fault::Leave { stand.since } else { at };
+                self.gaps.add(millis(from, told.at));
+                last = last.max(told.at);
+            } else {
+                self.besides += 1;
+            }
+            (stand.owner, stand.token) = (Some(owner.clone()), *token);
+        }
+        self.whole.add(millis(at, last));
+    }
+}

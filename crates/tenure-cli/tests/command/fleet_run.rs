@@ -1,0 +1,507 @@
+//! `tenure fleet run`: what it refuses, what it runs for each shard, how it ends, and what it leaves behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tenure::Clock;
+use tenure::store::Scope;
+
+use crate::node::Node;
+use crate::support::{Ran, World, eventually, pause};
+
+const NAME: &str = "poll";
+
+fn command(world: &World, id: &str, args: &[&str]) -> Command {
+    let mut command = world.command(&["fleet", "run", NAME, "--node-id", id]);
+    command.args(["--lease-duration", "3s"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    command
+}
+
+/// One that is refused.
+fn run(world: &World, args: &[&str]) -> Ran {
+    Ran::new(command(world, "a", args).output().unwrap())
+}
+
+fn node(world: &World, id: &str, args: &[&str]) -> Node {
+    Node::start(&mut command(world, id, args), world.path(), id)
+}
+
+/// The leases of the fleet that somebody holds.
+fn held(world: &World) -> BTreeSet<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = format!("file:{}", world.path().join("leases").display());
+    let leases = runtime.block_on(async {
+        let store = tenure::open(&url).await.unwrap();
+        store.observe(&Scope::Prefix(format!("{NAME}:"))).await.unwrap()
+    });
+    let held = leases.into_iter().map(Result::unwrap).filter(|lease| lease.holder.is_some());
+    held.map(|lease| lease.name.to_string()).collect()
+}
+
+/// No process is left, and no lease is held.
+#[track_caller]
+fn nothing_left(world: &World) {
+    eventually("no process is left", || world.processes().is_empty());
+    assert_eq!(held(world), BTreeSet::new());
+}
+
+/// Where the work leaves its marks.
+fn marks(world: &World) -> PathBuf {
+    world.path().join("marks")
+}
+
+fn marked(world: &World) -> Vec<String> {
+    let text = fs::read_to_string(marks(world)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// A script that notes down what it was started for, and goes on with `then`.
+fn work(world: &World, then: &str) -> String {
+    format!("printf '%s\\n' \"$1\" >> {}; {then}", marks(world).display())
+}
+
+fn set(items: &[&str]) -> BTreeSet<String> {
+    items.iter().map(|item| (*item).to_owned()).collect()
+}
+
+fn count(node: &Node, text: &str) -> usize {
+    node.said().lines().filter(|line| line.contains(text)).count()
+}
+
+// ---- what is refused ----
+
+#[test]
+fn what_cannot_be_meant_is_125_and_says_what_to_type() {
+    let world = World::new();
+    let refused = |args: &[&str], says: &str| _ = run(&world, args).exits(125).complains(says);
+    let fleet = |args: &[&str]| world.run(&[&["fleet", "run"], args].concat());
+    fleet(&["--shards", "a", "--mock"]).exits(125).complains("'tenure fleet run NAME -- CMD {}'");
+    fleet(&["a b", "--shards", "a", "--mock"]).exits(125).complains("a b");
+    fleet(&["tenure:x", "--shards", "a", "--mock"]).exits(125).complains("choose another");
+    let long = "x".repeat(91);
+    fleet(&[&long, "--shards", "a", "--mock"]).exits(125).complains("90");
+    refused(&["--lock-name", "b", "--shards", "a", "--mock"], "give one");
+    refused(&["--mock"], "--shards a,b,c");
+    refused(&["--shards", "a", "--shards-file", "f", "--mock"], "give one of them");
+    refused(&["--shards-command", "ls", "--shards-redis-set", "s", "--mock"], "give one of them");
+    refused(&["--shards-redis-set", "s", "--mock"], "--store redis://HOST");
+    refused(&["--shards-redis-keys", "s:*", "--mock"], "--store redis://HOST");
+    refused(&["--shards", "a"], "nothing to run");
+    refused(&["--shards", "a", "--mock", "--", "true"], "give one of them");
+    refused(&["--shards", "a", "--get", "http://h/{}", "--", "true"], "give one of them");
+    refused(&["--shards", "a", "--get", "ftp://h/{}"], "only http and https");
+    refused(&["--shards", "a", "--get", "{}"], "give a URL");
+    refused(&["--shards", "a", "--concurrency", "2", "--", "sleep", "{}"], "--every");
+    refused(&["--shards", "a", "--concurrency", "0", "--mock"], "--concurrency");
+    refused(&["--shards", "a", "--every", "0s", "--mock"], "--every must not be zero");
+    refused(&["--shards", "a", "--every", "1", "--mock"], "1s for seconds");
+    refused(&["--shards", "a", "--reread", "0s", "--mock"], "--reread must not be zero");
+    refused(&["--shards", "a", "--on-lead", "true", "--mock"], "belongs to 'tenure run'");
+    refused(&["--shards", "a", "--on-lose", "true", "--mock"], "belongs to 'tenure run'");
+    refused(&["--shards", "a", "--priority", "1", "--mock"], "belongs to 'tenure run'");
+    refused(&["--shards", "a", "--no-presence", "--mock"], "belongs to 'tenure run'");
+    refused(&["--shards", "a", "--store", "memory:", "--mock"], "give another store");
+    refused(&["--shards", "a", "--node-id", "b c", "--mock"], "--node-id");
+    world.assert_nothing_left();
+    // What a store allows is known when it is open.
+    refused(&["--shards", "a", "--renew-interval", "5s", "--mock"], "must be shorter");
+    nothing_left(&world);
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_found_127() {
+    let world = World::new();
+    let file = world.path().join("file");
+    fs::write(&file, "").unwrap();
+    let file = file.display().to_string();
+    run(&world, &["--shards", "a", "--", &file, "{}"]).exits(126).complains("chmod +x?");
+    run(&world, &["--shards", "a", "--", "no-such-command", "{}"]).exits(127);
+    // What is run is never chosen by the name of a shard.
+    run(&world, &["--shards", "true", "--", "{}"]).exits(127);
+}
+
+#[test]
+fn a_command_that_does_not_name_the_shard_is_warned_about() {
+    let world = World::new();
+    let warned = "{} stands nowhere in what is run";
+    let a = node(&world, "a", &["--shards", "a", "--", "sleep", "60"]);
+    a.says("Lease acquired: ");
+    a.says(warned);
+    a.end();
+    let b = node(&world, "b", &["--shards", "a", "--", "sh", "-c", "sleep 60", "x{}x"]);
+    b.says("Lease acquired: ");
+    assert!(!b.said().contains(warned), "{}", b.said());
+    b.end();
+    nothing_left(&world);
+}
+
+// ---- what the command is given ----
+
+#[test]
+fn the_command_gets_its_shard_and_no_other_variable_of_ours() {
+    let world = World::new();
+    let out = world.path().join("out");
+    let script = format!("env | grep ^TENURE_ > {0}.new; mv {0}.new {0}; sleep 60", out.display());
+    let args = ["--shards", "a b", "--", "sh", "-c", &script, "{}"];
+    let mut command = command(&world, "a", &args);
+    command.env("TENURE_REREAD", "20s").env("TENURE_UNHEARD_OF", "x");
+    let a = Node::start(&mut command, world.path(), "a");
+    eventually("it runs", || out.exists());
+    let text = fs::read_to_string(&out).unwrap();
+    let got: BTreeMap<&str, &str> =
+        text.lines().map(|line| line.split_once('=').unwrap()).collect();
+    let names: Vec<&str> = got.keys().copied().collect();
+    assert_eq!(names, ["TENURE_CANDIDATE", "TENURE_NAME", "TENURE_SHARD", "TENURE_TOKEN"]);
+    assert_eq!((got["TENURE_CANDIDATE"], got["TENURE_NAME"]), ("a", NAME));
+    assert_eq!(got["TENURE_SHARD"], "a b");
+    assert!(got["TENURE_TOKEN"].parse::<u64>().unwrap() > 0);
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn hostile_names_are_nothing_but_names() {
+    let world = World::new();
+    let enormous = "x".repeat(600);
+    let longest = "ü".repeat(256);
+    let good = [
+        "../x",
+        "..",
+        "/etc/passwd",
+        "a b",
+        "%",
+        "%2e%2e",
+        "it's \"quoted\"",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "; touch pwned",
+        "-rf",
+        "--help",
+        "{}",
+        "🐟",
+        "\u{1b}[31mred",
+        "a\\nb",
+        "*",
+        &longest,
+    ];
+    let lines = [&good[..], &["a b", "", "   ", "# a remark", &enormous]].concat();
+    let file = world.path().join("shards");
+    fs::write(&file, lines.join("\r\n")).unwrap();
+    let script = work(&world, "exec sleep 60");
+    let file = file.display().to_string();
+    let a = node(&world, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("all are begun", || marked(&world).len() >= good.len());
+    assert_eq!(marked(&world).into_iter().collect::<BTreeSet<_>>(), set(&good));
+    a.says("at most 512 bytes, this one has 600");
+    assert!(!a.said().contains('\u{1b}'), "{}", a.said());
+    let files: BTreeSet<String> = fs::read_dir(world.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(files, set(&["a.log", "leases", "marks", "shards"]));
+    assert_eq!(held(&world).len(), good.len() + 1, "and the member");
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn a_name_that_no_command_can_be_given_is_told_and_spoils_no_other() {
+    let world = World::new();
+    let file = world.path().join("shards");
+    fs::write(&file, "nul\0x\nplain\n").unwrap();
+    let script = work(&world, "exec sleep 60");
+    let file = file.display().to_string();
+    let a = node(&world, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
+    a.says("could not be started");
+    eventually("the other is begun", || marked(&world) == ["plain"]);
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+// ---- where the shards come from ----
+
+#[test]
+fn without_any_shard_it_is_idle_and_ends_with_0() {
+    let world = World::new();
+    let file = world.path().join("shards");
+    fs::write(&file, "").unwrap();
+    let file = file.display().to_string();
+    let a = node(&world, "a", &["--shards-file", &file, "--", "sleep", "{}"]);
+    a.says("Joined the fleet");
+    pause(Duration::from_millis(300));
+    assert_eq!(held(&world), set(&["poll:node:a"]));
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn a_file_of_garbage_is_told_of_and_a_good_one_is_taken_when_it_comes() {
+    let world = World::new();
+    let file = world.path().join("shards");
+    // Bytes that no text has, in lines of every length.
+    let garbage: Vec<u8> =
+        (0..64_000_u32).map(|n| if n % 611 == 0 { b'\n' } else { 0x80 }).collect();
+    fs::write(&file, garbage).unwrap();
+    let path = file.display().to_string();
+    let a = node(&world, "a", &["--shards-file", &path, "--mock", "--every", "1h"]);
+    a.says("cannot be shards");
+    assert!(a.said().len() < 10_000, "{} bytes are said", a.said().len());
+    fs::write(&file, "good\n").unwrap();
+    a.says("Lease acquired: instance=a endpoint=good");
+    fs::write(&file, "better\n").unwrap();
+    a.says("Lease acquired: instance=a endpoint=better");
+    a.says("Lease released: instance=a endpoint=good reason=removed");
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn a_command_for_the_shards_that_fails_keeps_them_and_is_told_of_once() {
+    let world = World::new();
+    let list = world.path().join("list");
+    fs::write(&list, "s1\ns2\n").unwrap();
+    let cat = format!("cat {}", list.display());
+    let args = ["--shards-command", &cat, "--reread", "200ms", "--mock", "--every", "1h"];
+    let a = node(&world, "a", &args);
+    a.says("endpoint=s1");
+    a.says("endpoint=s2");
+    fs::rename(&list, world.path().join("elsewhere")).unwrap();
+    a.says("its last 2 shards are kept");
+    pause(Duration::from_secs(1));
+    assert_eq!(count(&a, "its last 2 shards are kept"), 1, "{}", a.said());
+    assert_eq!(held(&world), set(&["poll:lease:s1", "poll:lease:s2", "poll:node:a"]));
+    fs::rename(world.path().join("elsewhere"), &list).unwrap();
+    a.says("can be read again");
+    assert_eq!(count(&a, "Lease acquired: "), 2, "{}", a.said());
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+// ---- when it is run ----
+
+fn now_ms() -> u64 {
+    Clock::boot().now().as_nanos() / 1_000_000
+}
+
+#[test]
+fn a_command_that_ends_is_begun_again_later_each_time() {
+    let world = World::new();
+    let script = format!("cut -d' ' -f1 /proc/uptime >> {}; exit 3", marks(&world).display());
+    let a = node(&world, "a", &["--shards", "s", "--", "sh", "-c", &script, "{}"]);
+    eventually("it was begun three times", || marked(&world).len() == 3);
+    a.says("has ended with code 3; begun again in 1s");
+    a.says("has ended with code 3; begun again in 2s");
+    a.says("has ended with code 3; begun again in 4s");
+    let at: Vec<f64> = marked(&world).iter().map(|mark| mark.parse().unwrap()).collect();
+    // /proc/uptime counts hundredths.
+    assert!(at[1] - at[0] >= 0.98 && at[2] - at[1] >= 1.98, "{at:?}");
+    assert_eq!(a.end(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn runs_come_once_a_period_and_are_spread_over_it() {
+    let world = World::new();
+    let script = format!("echo $1 $(cut -d' ' -f1 /proc/uptime) >> {}", marks(&world).display());
+    let shards = "s0,s1,s2,s3,s4,s5,s6,s7";
+    let args = ["--shards", shards, "--every", "2s", "--", "sh", "-c", &script, "sh", "{}"];
+    let a = node(&world, "a", &args);
+    let runs = || {
+        let mut runs = BTreeMap::<String, Vec<f64>>::new();
+        for mark in marked(&world) {
+            let (shard, at) = mark.split_once(' ').unwrap();
+            runs.entry(shard.to_owned()).or_default().push(at.parse().unwrap());
+        }
+        runs
+    };
+    eventually("each was run twice", || {
+        let runs = runs();
+        runs.len() == 8 && runs.values().all(|at| at.len() >= 2)
+    });
+    assert_eq!(a.end(), Some(0));
+    let runs = runs();
+    let firsts: BTreeSet<u64> = runs.values().map(|at| (at[0] * 10.0) as u64).collect();
+    assert!(firsts.len() >= 5, "all at the same time: {runs:?}");
+    let between = runs.values().flat_map(|at| at.windows(2)).map(|pair| pair[1] - pair[0]);
+    // Each begins late on a busy machine, and then the next comes sooner.
+    let mut between: Vec<f64> = between.collect();
+    between.sort_by(f64::total_cmp);
+    assert!((between[between.len() / 2] - 2.0).abs() < 0.5, "{runs:?}");
+    nothing_left(&world);
+}
+
+#[test]
+fn no_more_run_at_a_time_than_may() {
+    let world = World::new();
+    let lock = world.path().join("lock");
+    let alone = format!(
+        "mkdir {0} || echo two >> {1}; sleep 0.05; rmdir {0}",
+        lock.display(),
+        marks(&world).display()
+    );
+    let script = work(&world, &alone);
+    let args = ["--shards", "s0,s1,s2,s3,s4,s5", "--every", "500ms", "--concurrency", "1"];
+    let args = [&args[..], &["--", "sh", "-c", &script, "sh", "{}"]].concat();
+    let a = node(&world, "a", &args);
+    eventually("all have had their turn", || {
+        let marks = marked(&world);
+        marks.len() >= 20 && marks.iter().collect::<BTreeSet<_>>().len() >= 6
+    });
+    assert_eq!(a.end(), Some(0));
+    assert!(!marked(&world).contains(&"two".to_owned()), "{:?}", marked(&world));
+    nothing_left(&world);
+}
+
+// ---- polling over HTTP ----
+
+/// Answers 200 to everything, and keeps the heads.
+fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heads = Arc::<Mutex<Vec<String>>>::default();
+    let kept = heads.clone();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let mut head = String::new();
+            let mut lines = BufReader::new(&client);
+            while lines.read_line(&mut head).is_ok_and(|read| read > 2) {}
+            kept.lock().unwrap().push(head);
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = (&client).write_all(answer.as_bytes());
+        }
+    });
+    (port, heads)
+}
+
+#[test]
+fn each_shard_is_polled_under_its_own_name_until_it_is_taken_away() {
+    let world = World::new();
+    let (port, heads) = server();
+    let file = world.path().join("shards");
+    fs::write(&file, "a b\n../x?y#z\nü\n..\n").unwrap();
+    let (path, url) = (file.display().to_string(), format!("http://127.0.0.1:{port}/v1/{{}}/poll"));
+    let a = node(&world, "a", &["--shards-file", &path, "--get", &url, "--every", "300ms"]);
+    let polls = |piece: &str| {
+        let line = format!("GET /v1/{piece}/poll HTTP/1.1");
+        heads.lock().unwrap().iter().filter(|head| head.starts_with(&line)).count()
+    };
+    let pieces = ["a%20b", "..%2Fx%3Fy%23z", "%C3%BC"];
+    eventually("each is polled", || pieces.iter().all(|piece| polls(piece) >= 2));
+    let tokened = |head: &String| head.to_lowercase().contains("\r\ntenure-token: ");
+    assert!(heads.lock().unwrap().iter().all(tokened), "{:?}", heads.lock().unwrap());
+    a.says("..: poll 1 failed: its name cannot be part of a URL");
+    fs::write(&file, "ü\n").unwrap();
+    a.says("endpoint=a b reason=removed");
+    a.says("reason=removed");
+    let (before, others) = (polls("a%20b"), polls("%C3%BC"));
+    eventually("the other is still polled", || polls("%C3%BC") >= others + 3);
+    assert_eq!(polls("a%20b"), before, "what was taken away is polled no more");
+    assert_eq!(a.end(), Some(0));
+    let all = heads.lock().unwrap().len();
+    pause(Duration::from_millis(500));
+    assert_eq!(heads.lock().unwrap().len(), all);
+    nothing_left(&world);
+}
+
+// ---- how it ends ----
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let world = World::new();
+    let script = work(&world, "sleep 60 & setsid sleep 60 & wait");
+    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || marked(&world).len() == 2);
+    a.signal(Signal::INT);
+    assert_eq!(a.code(), Some(0));
+    nothing_left(&world);
+    assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.said());
+}
+
+#[test]
+fn a_second_ctrl_c_kills_at_once() {
+    let world = World::new();
+    let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
+    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || marked(&world).len() == 2);
+    a.signal(Signal::INT);
+    pause(Duration::from_secs(1));
+    assert!(held(&world).contains("poll:lease:s1"), "not given away while its work goes on");
+    let at = now_ms();
+    a.signal(Signal::INT);
+    assert_eq!(a.code(), Some(0));
+    let took = now_ms() - at;
+    assert!(took < 3_000, "it takes {took} ms, where five seconds are given to those who heed");
+    nothing_left(&world);
+}
+
+#[test]
+fn a_command_that_does_not_stop_is_killed_in_time_and_told_of() {
+    let world = World::new();
+    let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
+    let a = node(&world, "a", &["--shards", "s1", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("it is begun", || marked(&world).len() == 1);
+    a.signal(Signal::TERM);
+    a.says("did not stop within 5s, and was killed");
+    let mut a = a;
+    assert_eq!(a.code(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn one_that_is_killed_leaves_nothing_behind_either() {
+    let world = World::new();
+    let script = work(&world, "trap '' TERM; sleep 60 & setsid sleep 60 & wait; sleep 60");
+    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || marked(&world).len() == 2);
+    a.kill();
+    nothing_left(&world);
+}
+
+// ---- what it says ----
+
+#[test]
+fn logs_in_json_carry_the_shard() {
+    let world = World::new();
+    let args = ["--log-format", "json", "--shards", "a b", "--mock", "--every", "300ms"];
+    let a = node(&world, "a", &args);
+    a.says("poll 1");
+    a.signal(Signal::TERM);
+    let mut a = a;
+    assert_eq!(a.code(), Some(0));
+    let lines: Vec<Value> =
+        a.said().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for event in ["acquired", "poll", "released"] {
+        let line = lines.iter().find(|line| line.to_string().contains(&format!("\"{event}\"")));
+        let line = line.unwrap_or_else(|| panic!("no {event} in {lines:?}"));
+        assert_eq!(line["shard"], "a b", "{line}");
+        assert_eq!(line["candidate"], "a", "{line}");
+    }
+}
+
+#[test]
+fn a_second_member_of_the_same_id_owns_nothing_and_says_why() {
+    let world = World::new();
+    let args = ["--shards", "s1,s2", "--mock", "--every", "1h"];
+    let first = node(&world, "a", &args);
+    eventually("it has both", || count(&first, "Lease acquired: ") == 2);
+    let mut second = command(&world, "a", &args);
+    let second = Node::start(&mut second, world.path(), "second");
+    second.says("Fleet member started");
+    pause(Duration::from_secs(1));
+    assert_eq!(count(&second, "Lease acquired: "), 0, "{}", second.said());
+    second.says("the same id");
+    assert_eq!(first.end(), Some(0));
+    eventually("the second has both", || count(&second, "Lease acquired: ") == 2);
+    assert_eq!(second.end(), Some(0));
+    nothing_left(&world);
+}

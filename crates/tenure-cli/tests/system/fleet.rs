@@ -1,0 +1,376 @@
+//! A fleet keeps its promises: every shard has one owner, shares are even, little moves, and whatever befalls members or
+//! the store, nobody ever works on a shard beside another.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use tenure::{CandidateId, Moment};
+
+use crate::faults::{LONG, SOON, called, deadline};
+use crate::rig::cycle::AFTER_THAW;
+use crate::rig::fleet::{FleetStage, Owner, Owners, of, shares};
+use crate::rig::freezer::Frozen;
+use crate::rig::judge::Thaw;
+use crate::rig::place::Kind;
+use crate::rig::processes::signal;
+use crate::rig::stage::PATIENCE;
+use crate::rig::time::{now, pause, pause_until};
+use crate::trial;
+
+const TTL: Duration = Duration::from_secs(2);
+/// How often each of few workers writes.
+const EACH: Duration = Duration::from_millis(4);
+/// How much later than its TTL a lease that nobody can give back may have its next owner's first effect: a second, and what
+/// starting a process takes on a machine with other things to do.
+const AFTER_TTL: Duration = Duration::from_secs(1);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for place in [Kind::File, Kind::Redis] {
+        let mut add = |name: &str, run: fn(Kind)| {
+            let name = format!("fleet::{name}::{}", called(place));
+            trials.push(trial(name, place, move || run(place)));
+        };
+        add("five_started_together_have_two_of_ten_each", five_together);
+        add("three_have_three_of_nine_each", three_of_nine);
+        add("one_that_joins_takes_its_share_and_nothing_else_moves", joining);
+        add("the_shards_of_one_killed_are_taken_at_once", killed);
+        add("the_shards_of_one_killed_whole_are_taken_when_they_run_out", killed_whole);
+        add("the_shards_of_one_that_leaves_are_taken_at_once", leaving);
+        add("one_that_is_frozen_stops_in_time_and_comes_back", frozen);
+        add("one_that_is_frozen_whole_ends_its_work_as_soon_as_it_is_thawed", frozen_whole);
+        add("a_guard_that_is_killed_is_replaced_and_nothing_moves", guard_killed);
+        add("drained_members_and_paused_shards_are_left_alone", steered);
+    }
+    for (name, run) in [
+        ("killed", killed_server as fn(&FleetStage, bool)),
+        ("stopped", stopped_server as fn(&FleetStage, bool)),
+    ] {
+        let name = format!("fleet::redis_{name}_for_a_while_stops_all_work_in_time");
+        trials.push(trial(name, Kind::Redis, move || outage(run)));
+    }
+    let name = "control::without_a_guard_the_work_of_one_frozen_is_seen_beside_the_next".to_owned();
+    trials.push(trial(name, Kind::Redis, unguarded));
+    let name = "fleet::redis_flushed_takes_nobody_s_place".to_owned();
+    trials.push(trial(name, Kind::Redis, flushed));
+    trials
+}
+
+fn stage(place: Kind, ttl: Duration, shards: usize, members: usize) -> FleetStage {
+    FleetStage::new(place, ttl, shards, EACH).with(members)
+}
+
+/// What `member` works on.
+fn terms_of(owners: &Owners, member: &str) -> BTreeMap<String, Owner> {
+    let its = of(owners, member).into_iter();
+    its.map(|(shard, owner)| (shard.to_owned(), owner.clone())).collect()
+}
+
+fn pids(terms: &BTreeMap<String, Owner>) -> Vec<u32> {
+    terms.values().map(|owner| owner.pid).collect()
+}
+
+// ---- shares ----
+
+fn five_together(place: Kind) {
+    let mut stage = stage(place, TTL, 10, 5);
+    let owners = stage.settled(&[2; 5], PATIENCE);
+    let acquired: Vec<usize> = (0..5).map(|who| stage.acquired(who)).collect();
+    pause(Duration::from_secs(3));
+    assert_eq!(stage.owners(), owners, "nothing moves while nothing changes");
+    let after: Vec<usize> = (0..5).map(|who| stage.acquired(who)).collect();
+    assert_eq!(after, acquired, "nothing moves while nothing changes");
+    stage.finish();
+}
+
+fn three_of_nine(place: Kind) {
+    let mut stage = stage(place, TTL, 9, 3);
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+fn joining(place: Kind) {
+    let mut stage = stage(place, TTL, 10, 2);
+    let before = stage.settled(&[5, 5], PATIENCE);
+    let acquired = [0, 1].map(|who| stage.acquired(who));
+    let third = stage.join();
+    let after = stage.settled(&[3, 3, 4], PATIENCE);
+    let share = of(&after, "m2").len();
+    assert!((3..=4).contains(&share), "{after:?}");
+    for (shard, owner) in &after {
+        if owner.member != "m2" {
+            assert_eq!(before.get(shard), Some(owner), "{shard} has moved, or begun anew");
+        }
+    }
+    assert_eq!([0, 1].map(|who| stage.acquired(who)), acquired, "the others took nothing");
+    assert_eq!(stage.acquired(third), share, "and this one nothing but its share");
+    stage.finish();
+}
+
+// ---- faults ----
+
+/// From the fault to the first effect of the next owner, of the shard that waited longest.
+fn longest(stage: &mut FleetStage, terms: &BTreeMap<String, Owner>, at: Moment) -> Duration {
+    let limit = stage.ttl + PATIENCE;
+    let next = stage.taken_over(terms, limit);
+    next.values().map(|line| line.at.since(at)).max().unwrap_or_default()
+}
+
+/// The guard ends the commands and gives the shards back: nobody waits for a lease to run out.
+fn killed(place: Kind) {
+    let mut stage = stage(place, LONG, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let at = now();
+    stage.members[1].signal(Signal::KILL);
+    let gap = longest(&mut stage, &terms, at);
+    stage.gone(&pids(&terms));
+    if gap > SOON {
+        stage.fail(&format!("a shard had no owner for {gap:?}"));
+    }
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m1");
+    stage.ended(1);
+    stage.restart(1);
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+/// What others have is not touched.
+fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
+    for (shard, owner) in before.iter().filter(|(_, owner)| owner.member != struck) {
+        if after.get(shard) != Some(owner) {
+            stage.fail(&format!("{shard} has moved from {owner:?} to {:?}", after.get(shard)));
+        }
+    }
+}
+
+fn killed_whole(place: Kind) {
+    let mut stage = stage(place, TTL, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let at = stage.kill_tree(1);
+    let gap = longest(&mut stage, &terms, at);
+    if gap > stage.ttl + AFTER_TTL {
+        stage.fail(&format!("a shard had no owner for {gap:?}"));
+    }
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m1");
+    stage.ended(1);
+    stage.restart(1);
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+fn leaving(place: Kind) {
+    let mut stage = stage(place, LONG, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let at = now();
+    stage.members[1].signal(Signal::TERM);
+    let gap = longest(&mut stage, &terms, at);
+    if gap > SOON {
+        stage.fail(&format!("a shard had no owner for {gap:?}"));
+    }
+    assert_eq!(stage.ended(1).code(), Some(0));
+    let released = ["Lease released: instance=m1 endpoint=", "reason=shutdown"];
+    assert_eq!(stage.lines_with(1, &released), 3, "{}", stage.said(1));
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m1");
+    stage.finish();
+}
+
+/// The member alone: its guard ends the commands before their deadlines, and nobody waits longer than that.
+fn frozen(place: Kind) {
+    let mut stage = stage(place, TTL, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let at = now();
+    stage.members[1].signal(Signal::STOP);
+    let gap = longest(&mut stage, &terms, at);
+    stopped_in_time(&mut stage, &terms, at);
+    stage.gone(&pids(&terms));
+    if gap > stage.ttl + AFTER_TTL {
+        stage.fail(&format!("a shard had no owner for {gap:?}"));
+    }
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m1");
+    stage.members[1].signal(Signal::CONT);
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+/// Member, guard and commands: nobody could stop them, so their shards are others' when they run again, and the fence has
+/// to refuse what they do before they are killed.
+fn frozen_whole(place: Kind) {
+    let mut stage = stage(place, TTL, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let (frozen, at) = Frozen::new(stage.members[1].pid(), stage.mark());
+    let gap = longest(&mut stage, &terms, at);
+    if gap > stage.ttl + AFTER_TTL {
+        stage.fail(&format!("a shard had no owner for {gap:?}"));
+    }
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m1");
+    let from = frozen.thaw();
+    for (shard, owner) in &terms {
+        let thaw = Thaw { token: owner.token, from, within: AFTER_THAW };
+        stage.thaws.push((shard.clone(), thaw));
+    }
+    stage.gone(&pids(&terms));
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+/// The commands end with it, are begun again in the same terms, and nobody else notices.
+fn guard_killed(place: Kind) {
+    let mut stage = stage(place, LONG, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    let guard = stage.members[1].guard().expect("it has a guard");
+    signal(guard, Signal::KILL);
+    stage.gone(&pids(&terms));
+    let same = |owner: &Owner| (owner.member.clone(), owner.token);
+    let after = stage.settled_as(PATIENCE, "begun again", |after| {
+        let begun = terms.iter().all(|(shard, before)| {
+            after
+                .get(shard)
+                .is_some_and(|after| same(after) == same(before) && after.pid != before.pid)
+        });
+        begun.then_some(())
+    });
+    unmoved(&stage, &owners, &after, "m1");
+    assert_ne!(stage.members[1].guard(), Some(guard));
+    stage.finish();
+}
+
+/// Their last effects came before the deadlines they had if they were renewed last just before `at`.
+fn stopped_in_time(stage: &mut FleetStage, terms: &BTreeMap<String, Owner>, at: Moment) {
+    let deadline = deadline(at, stage.ttl);
+    for (shard, owner) in terms {
+        let late = stage.last_of(shard, owner.token).at.since(deadline);
+        if late > Duration::ZERO {
+            stage.fail(&format!("{shard} was worked on {late:?} past its deadline"));
+        }
+    }
+}
+
+/// Proves that the judge sees what goes wrong in a fleet: without a guard the commands of one that is frozen work on.
+fn unguarded() {
+    let mut stage = FleetStage::new(Kind::Redis, TTL, 4, EACH).told(&["--no-guard"]).with(2);
+    let owners = stage.settled(&[2, 2], PATIENCE);
+    let terms = terms_of(&owners, "m1");
+    stage.members[1].signal(Signal::STOP);
+    longest(&mut stage, &terms, now());
+    pause(Duration::from_millis(100));
+    stage.members[1].signal(Signal::CONT);
+    let verdicts = stage.close();
+    for (shard, verdict) in &verdicts {
+        let beside = !verdict.overlaps.is_empty();
+        assert_eq!(beside, terms.contains_key(shard), "{shard}: {verdict}");
+    }
+}
+
+// ---- what people say ----
+
+fn steered(place: Kind) {
+    let mut stage = stage(place, TTL, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let drained = CandidateId::new("m2").unwrap();
+    stage.tell(|control| _ = control.drained.insert(drained.clone()));
+    let after = stage.settled(&[4, 5], PATIENCE);
+    unmoved(&stage, &owners, &after, "m2");
+    assert_eq!(stage.lines_with(2, &["Lease released: ", "reason=drain"]), 3);
+
+    let (paused, others) = (stage.shard("s4"), stage.shard("s7"));
+    stage.tell(|control| control.paused.extend([paused.clone(), others.clone()]));
+    let nobody = |owners: &Owners| {
+        (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7"))
+            .then_some(())
+    };
+    stage.settled_as(PATIENCE, "two are paused", nobody);
+    let last = ["s4", "s7"].map(|shard| stage.last(shard));
+    // Whoever dies meanwhile leaves them paused.
+    stage.members[0].signal(Signal::KILL);
+    stage.ended(0);
+    stage.settled_as(PATIENCE, "one has them all", |owners| {
+        (shares(owners) == BTreeMap::from([("m1".to_owned(), 7)])).then_some(())
+    });
+    assert_eq!(["s4", "s7"].map(|shard| stage.last(shard)), last, "nobody works on a paused shard");
+    let released = (0..2).map(|who| stage.lines_with(who, &["Lease released: ", "reason=paused"]));
+    assert_eq!(released.sum::<usize>(), 2);
+
+    stage.tell(|control| {
+        control.paused.clear();
+        control.drained.clear();
+    });
+    stage.restart(0);
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}
+
+// ---- the store ----
+
+fn killed_server(stage: &FleetStage, begins: bool) {
+    if begins {
+        stage.place.kill_server();
+    } else {
+        stage.place.start_server_again();
+    }
+}
+
+fn stopped_server(stage: &FleetStage, begins: bool) {
+    stage.place.signal_server(if begins { Signal::STOP } else { Signal::CONT });
+}
+
+/// A minute where somebody has the time.
+fn lasting() -> Duration {
+    Duration::from_secs(if is_long() { 60 } else { 15 })
+}
+
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("TENURE_LONG").is_some()
+}
+
+fn outage(run: fn(&FleetStage, bool)) {
+    let mut stage = stage(Kind::Redis, TTL, 9, 3);
+    let owners = stage.settled(&[3; 3], PATIENCE);
+    let begun = now();
+    run(&stage, true);
+    // Beginning may take a moment in which renewals still succeed.
+    let begins = now();
+    pause_until(begun + lasting());
+    stage.gone(&pids(&owners));
+    stopped_in_time(&mut stage, &owners, begins);
+    assert_eq!(stage.owners(), Owners::new(), "nobody works without a store");
+    run(&stage, false);
+    let back = now();
+    let gap = longest(&mut stage, &owners, back);
+    if gap > stage.ttl + SOON {
+        stage.fail(&format!("a shard had no owner for {gap:?} after the store was back"));
+    }
+    stage.settled(&[3; 3], PATIENCE);
+    for who in 0..3 {
+        assert!(stage.lines_with(who, &["The store answers again"]) > 0, "{}", stage.said(who));
+    }
+    stage.finish();
+}
+
+/// Everything is forgotten while everybody works: those who had it stop, and nobody comes before they have.
+fn flushed() {
+    let mut stage = stage(Kind::Redis, TTL, 9, 3);
+    for _ in 0..3 {
+        let owners = stage.settled(&[3; 3], PATIENCE);
+        let at = now();
+        stage.place.flush();
+        let gap = longest(&mut stage, &owners, at);
+        if gap > stage.ttl * 2 + SOON {
+            stage.fail(&format!("a shard had no owner for {gap:?}"));
+        }
+    }
+    stage.settled(&[3; 3], PATIENCE);
+    stage.finish();
+}

@@ -1,0 +1,200 @@
+//! Five members and many shards; joins, leaves, kills, freezes and outages at random, several at a time.
+//!
+//! Sixty-four shards, each with a process of its own; two hundred and fifty-six with TENURE_LONG, for then two cores do
+//! little else for a while. The dice begin at TENURE_SEED if that is given; where they began and what befell whom is
+//! written to `storm` beside the histories, which are kept if the trial fails.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use tenure::{CandidateId, Moment};
+
+use crate::faults::called;
+use crate::fleet::is_long;
+use crate::rig::fleet::FleetStage;
+use crate::rig::place::Kind;
+use crate::rig::processes::signal;
+use crate::rig::time::{now, pause};
+use crate::storm::Dice;
+use crate::trial;
+
+const LASTS: Duration = Duration::from_secs(20);
+const TTL: Duration = Duration::from_secs(2);
+const MEMBERS: usize = 5;
+/// Until all is even again: every process is started anew, one after the other.
+const CALMS: Duration = Duration::from_secs(30);
+
+/// How many shards there are, and how often each is worked on.
+fn size() -> (usize, Duration) {
+    match is_long() {
+        true => (256, Duration::from_millis(100)),
+        false => (64, Duration::from_millis(20)),
+    }
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let storms = [Kind::File, Kind::Redis].into_iter();
+    let named = storms.map(|place| (format!("fleet::storm::{}", called(place)), place));
+    named.map(|(name, place)| trial(name, place, move || storm(place))).collect()
+}
+
+/// What has befallen one of them, and what makes it well again.
+enum Plight {
+    /// Killed or asked to end: started anew.
+    Ended,
+    Stopped,
+}
+
+struct Storm {
+    stage: FleetStage,
+    place: Kind,
+    shards: usize,
+    dice: Dice,
+    plights: [Option<(Moment, Plight)>; MEMBERS],
+    /// The server is gone: until when, and whether it was killed.
+    outage: Option<(Moment, bool)>,
+    log: File,
+}
+
+fn storm(place: Kind) {
+    let (shards, each) = size();
+    let stage = FleetStage::new(place, TTL, shards, each).with(MEMBERS);
+    let log = File::create_new(stage.directory().join("storm")).unwrap();
+    let given = std::env::var("TENURE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    let seed = given.unwrap_or_else(|| now().as_nanos()) | 1;
+    let mut storm = Storm {
+        stage,
+        place,
+        shards,
+        dice: Dice(seed),
+        plights: [const { None }; MEMBERS],
+        outage: None,
+        log,
+    };
+    storm.note(&format!("seed {seed}"));
+    let end = now() + LASTS;
+    let (mut next, mut struck) = (now() + Duration::from_secs(1), 0);
+    while now() < end {
+        storm.mend(false);
+        if now() >= next {
+            struck += usize::from(storm.strike());
+            next = now() + storm.dice.millis(100, 900);
+        }
+        pause(Duration::from_millis(5));
+    }
+    storm.mend(true);
+    storm.stage.tell(|control| {
+        control.paused.clear();
+        control.drained.clear();
+    });
+    let mut stage = storm.stage;
+    // The greater shares come last.
+    let shares: Vec<usize> = (0..MEMBERS).map(|who| (shards + who) / MEMBERS).collect();
+    stage.settled(&shares, CALMS);
+    let terms = stage.finish();
+    assert!(struck > 10 && terms > 2 * shards, "{struck} faults, {terms} terms");
+}
+
+impl Storm {
+    fn note(&mut self, what: &str) {
+        writeln!(self.log, "{} {what}", now().as_nanos()).unwrap();
+    }
+
+    /// Strikes one of them, the store, or has somebody say something. Whoever suffers already is spared.
+    fn strike(&mut self) -> bool {
+        if self.outage.is_none() && self.dice.roll(8) == 0 {
+            return self.speak();
+        }
+        if self.place.is_server() && self.outage.is_none() && self.dice.roll(10) == 0 {
+            return self.strike_store();
+        }
+        let who = self.dice.roll(MEMBERS);
+        if self.plights[who].is_some() {
+            return false;
+        }
+        let kind = self.dice.roll(6);
+        self.note(&format!("m{who} suffers {kind}"));
+        let guard = self.stage.members[who].guard();
+        let plight = match kind {
+            0 => {
+                self.stage.members[who].signal(Signal::KILL);
+                Plight::Ended
+            }
+            1 => {
+                self.stage.members[who].signal(Signal::TERM);
+                Plight::Ended
+            }
+            2 => {
+                self.stage.kill_tree(who);
+                Plight::Ended
+            }
+            3 => {
+                // Member and guard, and not the commands.
+                guard.into_iter().for_each(|guard| signal(guard, Signal::KILL));
+                self.stage.members[who].signal(Signal::KILL);
+                Plight::Ended
+            }
+            4 => {
+                guard.into_iter().for_each(|guard| signal(guard, Signal::KILL));
+                return guard.is_some();
+            }
+            _ => {
+                self.stage.members[who].signal(Signal::STOP);
+                Plight::Stopped
+            }
+        };
+        let most = if matches!(plight, Plight::Ended) { 1_000 } else { 3_500 };
+        self.plights[who] = Some((now() + self.dice.millis(20, most), plight));
+        true
+    }
+
+    /// Pauses or drains, and takes back what was said before.
+    fn speak(&mut self) -> bool {
+        let (shard, who) = (self.dice.roll(self.shards), self.dice.roll(MEMBERS));
+        let shard = self.stage.shard(&format!("s{shard}"));
+        let member = CandidateId::new(&format!("m{who}")).unwrap();
+        self.note(&format!("{shard} is paused, {member} drained, and nobody else"));
+        self.stage.tell(|control| {
+            control.paused = [shard.clone()].into();
+            control.drained = [member.clone()].into();
+        });
+        true
+    }
+
+    fn strike_store(&mut self) -> bool {
+        let killed = self.dice.roll(2) == 0;
+        match killed {
+            true => self.stage.place.kill_server(),
+            false => self.stage.place.signal_server(Signal::STOP),
+        }
+        self.note("the store is gone");
+        self.outage = Some((now() + self.dice.millis(20, 3_000), killed));
+        true
+    }
+
+    /// Makes well what has suffered long enough, or everything.
+    fn mend(&mut self, everything: bool) {
+        if let Some((_, killed)) = self.outage.take_if(|(at, _)| everything || now() >= *at) {
+            match killed {
+                true => self.stage.place.start_server_again(),
+                false => self.stage.place.signal_server(Signal::CONT),
+            }
+            self.note("the store is back");
+        }
+        for who in 0..MEMBERS {
+            let due = self.plights[who].take_if(|(at, _)| everything || now() >= *at);
+            let Some((_, plight)) = due else { continue };
+            match plight {
+                Plight::Ended => {
+                    self.stage.ended(who);
+                    self.stage.restart(who);
+                }
+                Plight::Stopped => self.stage.members[who].signal(Signal::CONT),
+            }
+            self.note(&format!("m{who} is well again"));
+        }
+    }
+}
