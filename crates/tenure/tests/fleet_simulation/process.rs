@@ -76,6 +76,7 @@ struct Work {
 }
 
 /// From the office, or from work that has ended, to the driver.
+#[allow(clippy::large_enum_variant)] // Few are under way at a time.
 enum Command {
     Tell(Number, Event),
     Add(Number, Box<Machine>),
