@@ -220,7 +220,7 @@ impl Crew {
 
     /// Who waits for its own id without knowing would look as if it had nothing to do.
     fn look_for_namesake(&mut self, now: Moment) {
-        if !self.namesake_at.is_some_and(|at| now >= at) {
+        if self.namesake_at.is_none_or(|at| now < at) {
             return;
         }
         let me = self.fleet.member_id();
