@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::rig::place::{Kind, Place};
-use crate::rig::processes::{below, signal};
+use crate::rig::processes::{below, signal, watches_a_process};
 use crate::rig::servers::Scratch;
 use crate::rig::time::look;
 use crate::trial;
@@ -40,8 +40,11 @@ fn dies_at_rest(work: &'static [&'static str]) {
         }
         node
     });
-    // The guard, and no command any more.
-    let idle = look(SOON, || (below(nodes[0].id()).len() == 1).then_some(()));
+    // The guard, which is there and not only about to be, and no command any more.
+    let idle = look(SOON, || match below(nodes[0].id())[..] {
+        [guard] if watches_a_process(guard) => Some(()),
+        _ => None,
+    });
     idle.expect("a guard and nothing else");
     signal(nodes[0].id(), Signal::KILL);
     nodes[0].wait().unwrap();

@@ -45,6 +45,13 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
     all().into_iter().filter(|(_, path)| of_it(path)).map(|(pid, _)| pid).collect()
 }
 
+/// Whether it has a descriptor of a process: a guard, once it would see its leader die.
+pub(crate) fn watches_a_process(pid: u32) -> bool {
+    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let links = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+    links.into_iter().any(|link| link.to_string_lossy().contains("[pidfd]"))
+}
+
 /// Everything below it, parents before their children.
 pub(crate) fn below(root: u32) -> Vec<u32> {
     let mut families: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
