@@ -57,6 +57,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, mpsc};
 
 pub use builder::Builder;
@@ -149,6 +150,11 @@ impl Fleet {
             event = events.recv() => event,
             _ = over.wait_for(|over| *over) => events.try_recv().ok(),
         }
+    }
+
+    /// The same as a stream, which ends with the fleet.
+    pub fn events(&self) -> impl Stream<Item = Event> + Send + '_ {
+        stream::unfold(self, async |fleet| Some((fleet.next().await?, fleet)))
     }
 
     /// The fleet's name.

@@ -88,7 +88,7 @@
 //! | read the algorithm | [`election`], [`placement`], [`fleet::steward`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
 //!
 //! `examples/` has small programs to start in two terminals: `minimal`, `events`, `fenced_write`, `graceful_shutdown`,
-//! `checkpointed_counter`.
+//! `checkpointed_counter`, `fleet`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");

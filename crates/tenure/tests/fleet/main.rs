@@ -7,7 +7,8 @@ mod crowd;
 use std::time::Duration;
 
 use crowd::Crowd;
-use tenure::fleet::{Reason, control, fleet_name, source};
+use futures_util::StreamExt;
+use tenure::fleet::{Event, Reason, control, fleet_name, source};
 use tenure::{CandidateId, Clock, Fleet};
 
 const SETTLED: Duration = Duration::from_secs(20);
@@ -160,10 +161,12 @@ async fn a_checkpoint_goes_with_its_shard() {
         let fleet = Fleet::builder("fleet:checkpoint").member(id).shards(source::list(["x"]));
         fleet.join(store.clone()).await.unwrap()
     };
-    let assigned = async |fleet: &Fleet| loop {
-        if let Some(tenure::fleet::Event::Assigned { checkpoint, work, .. }) = fleet.next().await {
-            break (checkpoint, work);
-        }
+    let assigned = async |fleet: &Fleet| {
+        let assigned = fleet.events().filter_map(async |event| match event {
+            Event::Assigned { checkpoint, work, .. } => Some((checkpoint, work)),
+            _ => None,
+        });
+        std::pin::pin!(assigned).next().await.unwrap()
     };
     let first = join("a").await;
     let (checkpoint, work) = assigned(&first).await;
