@@ -630,7 +630,11 @@ impl Machine {
             Change::Freed { next: Some(_), .. } => Again { at: now + HOLD_BACK, unless: None },
             Change::Freed { next: None, .. } => Again { at: now + self.rank_delay(), unless: None },
         };
+        // Somebody else comes first: also a look that was about to come waits for that.
+        let gives_way =
+            matches!(change, Change::Freed { next: Some(next), .. } if *next != self.candidate);
         match &mut self.state {
+            State::Waiting { look_at } if gives_way => *look_at = soon.at,
             State::Waiting { .. } => self.look_again(Some(soon)),
             State::Acquiring { again, .. } | State::Looking { again, .. }
                 if again.is_none_or(|again| soon.at <= again.at || again.unless.is_some()) =>
