@@ -60,7 +60,8 @@ fn killed(kind: Kind, number: usize) {
             gone.get_or_insert(now());
         }
         for (_, line) in commands {
-            // Of one that is dying the end of its line may be gone already; the number stands in it twice.
+            // A line is read in pieces, and of one that dies or begins another program meanwhile the end is missing; the
+            // number stands in it twice.
             let rest = line.split_once('.').unwrap().1;
             let shard: String = rest.chars().take_while(char::is_ascii_digit).collect();
             assert!(held.contains(&format!("f:lease:{shard}")), "free, and still there: {line}");
