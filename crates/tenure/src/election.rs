@@ -439,7 +439,7 @@ impl Machine {
     }
 
     fn granted(&mut self, trip: Trip, grant: Grant, out: &mut Vec<Action>) {
-        let lead_from = match self.memory.lead_from(trip, &grant, &self.timing) {
+        let lead_from = match self.memory.lead_from(trip, &grant, self.heard, &self.timing) {
             Ok(from) => from,
             Err(greatest) => {
                 out.push(Action::Warn(format!(
@@ -453,7 +453,7 @@ impl Machine {
         };
         if lead_from > trip.back {
             let why = match grant.quarantine.is_zero() {
-                true => "the leader seen before may still be at work",
+                true => "a leader before may still be at work",
                 false => {
                     "the store is young or has lost a record, so somebody may still be at work"
                 }
@@ -528,7 +528,7 @@ impl Machine {
             }
             Part::Patient => self.state = State::Waiting { look_at: trip.back },
         }
-        self.memory.saw(trip, lease, &self.timing);
+        self.memory.saw(trip, lease, self.heard, &self.timing);
         self.learn(lease, out);
     }
 
@@ -563,7 +563,8 @@ impl Machine {
                     look_at: together(now + self.timing.retry, self.timing.retry),
                 };
                 if let Some(lease) = lease {
-                    self.memory.saw(Trip { sent, back: now }, &lease, &self.timing);
+                    let trip = Trip { sent, back: now };
+                    self.memory.saw(trip, &lease, self.heard, &self.timing);
                     self.learn(&lease, out);
                 }
                 self.look_again(again);
@@ -599,7 +600,7 @@ impl Machine {
 
     /// Somebody has it: come back when its time runs out, or after the retry period if that is sooner.
     fn wait_for(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        self.memory.saw(trip, lease, &self.timing);
+        self.memory.saw(trip, lease, self.heard, &self.timing);
         self.learn(lease, out);
         let jitter = self.rng.below((self.timing.ttl / 100).min(Duration::from_millis(10)));
         let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter + self.rank_delay();

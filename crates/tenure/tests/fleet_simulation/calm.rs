@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::clock::{MILLI, SECOND};
 use super::host::Count;
-use super::plan::{MILLI, SECOND, Script};
+use super::plan::Script;
 use super::process::index;
 use super::world::{Happening, World};
 

@@ -7,16 +7,19 @@
 mod calm;
 #[path = "../simulation/clock.rs"]
 mod clock;
+#[path = "../simulation/cores.rs"]
+mod cores;
 mod host;
 mod judge;
 mod mutant;
 mod nemesis;
+mod network;
 mod plan;
 mod process;
+#[path = "../simulation/queue.rs"]
+mod queue;
 mod store;
 mod world;
-
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mutant::Mutant;
 use plan::{Plan, Script};
@@ -33,32 +36,10 @@ fn seeds() -> u64 {
     variable("TENURE_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Runs the seeds on all cores and tells which broke something; one is enough for a mutant.
+/// Runs the seeds and tells which broke something; one is enough for a mutant.
 fn run(seeds: u64, plan: fn(u64) -> Plan, mutant: Mutant) -> Result<Vec<Outcome>, String> {
-    let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let worker = || {
-        let mut outcomes = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds || (mutant != Mutant::None && broken.load(Ordering::Relaxed)) {
-                return outcomes;
-            }
-            let outcome = World::new(plan(seed), mutant).run();
-            if outcome.is_err() {
-                broken.store(true, Ordering::Relaxed);
-            }
-            outcomes.push((seed, outcome));
-        }
-    };
-    let mut all: Vec<(u64, Result<Outcome, String>)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().expect("no panic in the world"))
-            .collect()
-    });
-    all.sort_by_key(|(seed, _)| *seed);
+    let enough = |outcome: &Result<_, _>| outcome.is_err() && mutant != Mutant::None;
+    let all = cores::each(0..seeds, enough, |seed| World::new(plan(seed), mutant).run());
     let failures: Vec<String> = all
         .iter()
         .filter_map(|(seed, outcome)| Some(format!("seed {seed}: {}", outcome.as_ref().err()?)))

@@ -2,8 +2,7 @@
 
 use tenure::fleet::node;
 
-use super::clock::Time;
-use super::plan::SECOND;
+use super::clock::{SECOND, Time};
 use super::world::{Happening, World, shard};
 
 impl World {

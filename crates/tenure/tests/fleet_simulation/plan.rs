@@ -7,13 +7,8 @@ use fastrand::Rng;
 use tenure::store::{Grade, Limits};
 use tenure::timing::{Options, Timing};
 
-use super::clock::{Clock, Time};
+use super::clock::{Clock, MILLI, SECOND, Time};
 
-pub(crate) const MILLI: Time = 1_000_000;
-pub(crate) const SECOND: Time = 1_000 * MILLI;
-
-/// Clocks may drift apart by 1000 ppm; each is off by less than half of that, so any two keep within.
-const RATE_PPB: i64 = 450_000;
 /// Members × shards × TTLs: what a seed may cost. Most take less; a fleet of 16 × 256 fits with leases of half a minute.
 const COST: u64 = 165_000;
 
@@ -66,8 +61,8 @@ impl Plan {
         Plan {
             seed,
             script: Script::Chaos,
-            store_clock: clock(&mut rng),
-            hosts: (0..members + 2).map(|_| clock(&mut rng)).collect(),
+            store_clock: Clock::any(&mut rng),
+            hosts: (0..members + 2).map(|_| Clock::any(&mut rng)).collect(),
             members,
             shards,
             timing: timing(&mut rng, Duration::from_millis(ttl)),
@@ -87,8 +82,8 @@ impl Plan {
         Plan {
             seed,
             script,
-            store_clock: clock(&mut rng),
-            hosts: (0..=members).map(|_| clock(&mut rng)).collect(),
+            store_clock: Clock::any(&mut rng),
+            hosts: (0..=members).map(|_| Clock::any(&mut rng)).collect(),
             members: if script == Script::Leave { members + 1 } else { members },
             shards: rng.usize(1..=256),
             timing: timing(&mut rng, Duration::from_millis(ttl)),
@@ -113,10 +108,6 @@ fn some(rng: &mut Rng, most: usize) -> usize {
         3..=5 => rng.usize(1..=most / 2),
         _ => rng.usize(1..=most / 4),
     }
-}
-
-fn clock(rng: &mut Rng) -> Clock {
-    Clock { offset: rng.u64(1..1_000_000) * SECOND, rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB) }
 }
 
 fn timing(rng: &mut Rng, ttl: Duration) -> Arc<Timing> {

@@ -1,26 +1,24 @@
 //! The event queue: everything that happens, in true time.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tenure::fleet::{Number, Shard, fleet_name, leases_prefix};
+use tenure::fleet::{Number, Shard, fleet_name};
 use tenure::store::Change;
 use tenure::{CandidateId, Name, Token};
 
-use super::clock::Time;
-use super::host::{Count, Host};
+use super::clock::{MILLI, SECOND, Time};
+use super::host::Host;
 use super::judge::{Fact, Judge, number};
 use super::mutant::Mutant;
-use super::plan::{MILLI, Plan, SECOND, Script};
+use super::plan::{Plan, Script};
 use super::process::{Effect, Input, News, Process, index};
+use super::queue::Queue;
 use super::store::{Call, Reply, SimStore};
 
 /// As long a source is not read.
 const REREAD: Time = 10 * SECOND;
-/// A store gives up a look that has no answer.
-const LOOK_LIMIT: Time = 5 * SECOND;
 
 /// More than ever happens in one nanosecond.
 const AT_ONCE: u32 = 20_000;
@@ -58,25 +56,6 @@ pub(crate) enum Happening {
     Look,
 }
 
-struct Queued(Time, u64, Happening);
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 /// What a run amounted to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
@@ -111,9 +90,8 @@ pub(crate) struct World {
     pub(crate) looks: u64,
     pub(crate) unowned: BTreeMap<usize, u64>,
     names: Vec<Name>,
-    queue: BinaryHeap<Reverse<Queued>>,
-    queued: u64,
-    judge: Judge,
+    queue: Queue<Happening>,
+    pub(crate) judge: Judge,
     mutant: Mutant,
     talking: bool,
 }
@@ -141,8 +119,7 @@ impl World {
             looks: 0,
             unowned: BTreeMap::new(),
             names,
-            queue: BinaryHeap::new(),
-            queued: 0,
+            queue: Queue::new(),
             judge: Judge::new(all, plan.ttl()),
             mutant,
             talking: false,
@@ -180,7 +157,7 @@ impl World {
         self.at(self.plan.calm_from, Happening::Calm);
         self.at(self.plan.settled_at, Happening::Settled);
         let mut at_once = 0;
-        while let Some(Reverse(Queued(time, _, happening))) = self.queue.pop() {
+        while let Some((time, happening)) = self.queue.pop() {
             if time > self.plan.end {
                 break;
             }
@@ -207,8 +184,7 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, time: Time, happening: Happening) {
-        self.queued += 1;
-        self.queue.push(Reverse(Queued(time.max(self.now), self.queued, happening)));
+        self.queue.push(time.max(self.now), happening);
     }
 
     fn see(&mut self, host: usize, fact: &Fact) -> Result<(), String> {
@@ -270,14 +246,12 @@ impl World {
         if let Some(at) = driver_at
             && this.driver_timer.0 != at.max(1)
         {
-            self.queued += 1;
-            let timer = self.queued;
+            let timer = self.queue.stamp();
             self.hosts[host].driver_timer = (at.max(1), timer);
             self.at(at, Happening::DriverWakes(host, timer));
         }
         if self.hosts[host].office_timer.0 != office_at.max(1) {
-            self.queued += 1;
-            let timer = self.queued;
+            let timer = self.queue.stamp();
             self.hosts[host].office_timer = (office_at.max(1), timer);
             self.at(office_at, Happening::OfficeWakes(host, timer));
         }
@@ -470,136 +444,6 @@ impl World {
             Happening::Look => self.look_around(),
             _ => Ok(()), // For an earlier run of the process, or a timer that was set anew.
         }
-    }
-
-    // ---- the network ----
-
-    fn count(&mut self, host: usize, call: &Call) {
-        let Count { renewed, renewals, claimed, released, observed, observations, looks } =
-            &mut self.hosts[host].count;
-        match call {
-            Call::Renew(items) => {
-                (*renewed, *renewals) = (*renewed + items.len() as u64, *renewals + 1)
-            }
-            Call::Acquire(items) => {
-                *claimed += items.len() as u64;
-                self.outcome.claims += items.len() as u64;
-            }
-            Call::Release(items) => *released += items.len() as u64,
-            Call::Observe(items) => {
-                (*observed, *observations) = (*observed + items.len() as u64, *observations + 1);
-            }
-            Call::Look(_) => *looks += 1,
-        }
-    }
-
-    fn delay(&mut self, host: usize) -> Time {
-        let usual = self.rng.u64(MILLI / 10..3 * MILLI);
-        if self.now < self.hosts[host].slow_until {
-            return usual + self.rng.u64(0..2 * self.plan.ttl());
-        }
-        match self.rng.u16(0..1_000) {
-            0..=4 if !self.calm => usual + self.rng.u64(0..self.plan.ttl()),
-            _ => usual,
-        }
-    }
-
-    fn one_in(&mut self, many: u32) -> bool {
-        !self.calm && self.rng.u32(0..many) == 0
-    }
-
-    fn send(&mut self, host: usize, call: Call) {
-        let run = self.hosts[host].run;
-        let lost = self.now < self.hosts[host].requests_lost_until || self.one_in(500);
-        if lost {
-            return self.lose(host, &call);
-        }
-        if self.one_in(300) && !matches!(call, Call::Look(_)) {
-            // A repeat, with its reply thrown away.
-            let at = self.now + self.delay(host) + self.rng.u64(0..3 * SECOND);
-            self.at(at, Happening::Arrive { host, run, call: call.clone(), mute: true });
-        }
-        let at = self.now + self.delay(host);
-        self.at(at, Happening::Arrive { host, run, call, mute: false });
-    }
-
-    /// Machines notice by themselves that no answer comes; a look fails.
-    fn lose(&mut self, host: usize, call: &Call) {
-        if matches!(call, Call::Look(_)) {
-            let at = self.now + LOOK_LIMIT;
-            self.at(at, Happening::LookFails(host, self.hosts[host].run));
-        }
-    }
-
-    fn arrive(&mut self, host: usize, run: u32, call: &Call, mute: bool) -> Result<(), String> {
-        if self.now < self.store_down_until {
-            self.lose(host, call);
-            return Ok(());
-        }
-        let reply = self.store.serve(self.now, call);
-        for (name, token) in std::mem::take(&mut self.store.released) {
-            if let Some(shard) = self.shard_of(&name) {
-                self.judge.released(shard, number(token));
-            }
-        }
-        self.spread();
-        if mute {
-            return Ok(());
-        }
-        if self.now < self.hosts[host].replies_lost_until || self.one_in(500) {
-            self.lose(host, call);
-            return Ok(());
-        }
-        let at = self.now + self.delay(host);
-        self.at(at, Happening::Deliver(host, run, reply));
-        Ok(())
-    }
-
-    fn shard_of(&self, name: &Name) -> Option<usize> {
-        name.as_str().strip_prefix(&leases_prefix(&self.store.fleet))?[1..].parse().ok()
-    }
-
-    /// The watch: to everybody, a little later, and not to be relied on.
-    pub(crate) fn spread(&mut self) {
-        let hints = std::mem::take(&mut self.store.hints);
-        if hints.is_empty() {
-            return;
-        }
-        let is_shard = |hint: &Change| match hint {
-            Change::Granted { name, .. } | Change::Freed { name, .. } => {
-                self.shard_of(name).is_some()
-            }
-            _ => true,
-        };
-        let (of_shards, of_members): (Vec<Change>, Vec<Change>) =
-            hints.into_iter().partition(is_shard);
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].process.is_none() || self.now < self.hosts[host].replies_lost_until
-            {
-                continue;
-            }
-            let run = self.hosts[host].run;
-            let heard: Vec<Change> =
-                of_shards.iter().filter(|_| !self.one_in(20)).cloned().collect();
-            if !heard.is_empty() {
-                if self.one_in(30) {
-                    let at = self.now + self.delay(host) + self.rng.u64(0..SECOND);
-                    self.at(at, Happening::Hints(host, run, heard.clone()));
-                }
-                let at = self.now + self.delay(host);
-                self.at(at, Happening::Hints(host, run, heard));
-            }
-            if !of_members.is_empty() && !self.one_in(5) {
-                self.nudge(host);
-            }
-        }
-    }
-
-    /// Members learn of each other, and of what people have said, at different times.
-    pub(crate) fn nudge(&mut self, host: usize) {
-        let late = if self.one_in(3) { self.rng.u64(0..SECOND) } else { 0 };
-        let at = self.now + late + self.delay(host);
-        self.at(at, Happening::Nudge(host, self.hosts[host].run));
     }
 
     pub(crate) fn new_id(&mut self) -> CandidateId {

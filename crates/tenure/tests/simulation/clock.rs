@@ -1,9 +1,16 @@
 //! A candidate's or the store's clock: its own offset and rate against true time.
 
+use fastrand::Rng;
 use tenure::Moment;
 
 /// True time, in nanoseconds since the world began.
 pub(crate) type Time = u64;
+
+pub(crate) const MILLI: Time = 1_000_000;
+pub(crate) const SECOND: Time = 1_000 * MILLI;
+
+/// Clocks may drift apart by 1000 ppm; each is off by less than half of that, so any two keep within.
+const RATE_PPB: i64 = 450_000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
@@ -13,6 +20,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// As wrong as clocks may be.
+    pub(crate) fn any(rng: &mut Rng) -> Self {
+        Clock { offset: rng.u64(1..1_000_000) * SECOND, rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB) }
+    }
+
     pub(crate) fn at(&self, time: Time) -> Moment {
         let time = i128::from(time);
         let shown =

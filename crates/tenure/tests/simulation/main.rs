@@ -5,12 +5,14 @@
 //! More seeds: `TENURE_SEEDS=100000 cargo test -p tenure --test simulation`.
 
 mod clock;
+mod cores;
 mod fact;
 mod invariants;
 mod mutant;
 mod nemesis;
 mod node;
 mod plan;
+mod queue;
 mod store;
 mod world;
 
@@ -25,38 +27,18 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs the seeds on all cores and returns the first that broke something.
+/// Runs the seeds and returns the first that broke something.
 fn run(seeds: std::ops::Range<u64>, mutant: Mutant) -> Result<Vec<Outcome>, String> {
-    let next = std::sync::atomic::AtomicU64::new(seeds.start);
-    let broken = std::sync::atomic::AtomicBool::new(false);
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let worker = || {
-        let mut outcomes = Vec::new();
-        loop {
-            let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            if seed >= seeds.end || broken.load(std::sync::atomic::Ordering::Relaxed) {
-                return Ok(outcomes);
-            }
-            match World::new(Plan::from_seed(seed), mutant).run() {
-                Ok(outcome) => outcomes.push(outcome),
-                Err(what) => {
-                    broken.store(true, std::sync::atomic::Ordering::Relaxed);
-                    return Err(format!(
-                        "seed {seed}: {what}\nreplay: TENURE_SEED={seed} cargo test -p tenure --test simulation one_seed -- --nocapture"
-                    ));
-                }
-            }
-        }
-    };
-    let results: Vec<Result<Vec<Outcome>, String>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().map(|worker| worker.join().expect("no panic in the world")).collect()
-    });
-    let mut all = Vec::new();
-    for result in results {
-        all.extend(result?);
-    }
-    Ok(all)
+    let run = |seed| World::new(Plan::from_seed(seed), mutant).run();
+    let all = cores::each(seeds, Result::is_err, run).into_iter();
+    all.map(|(seed, outcome)| {
+        outcome.map_err(|what| {
+            format!(
+                "seed {seed}: {what}\nreplay: TENURE_SEED={seed} cargo test -p tenure --test simulation one_seed -- --nocapture"
+            )
+        })
+    })
+    .collect()
 }
 
 #[test]

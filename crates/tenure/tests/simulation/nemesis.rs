@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use tenure::election::{Ask, Event, Phase};
 
-use super::clock::Time;
+use super::clock::{SECOND, Time};
 use super::fact::{Fact, NodeIndex};
-use super::plan::SECOND;
 use super::world::{Happening, World};
 
 impl World {
@@ -47,13 +46,10 @@ impl World {
                 self.spoilt_until = until.max(self.now + 4 * ttl);
                 self.at(self.spoilt_until, Happening::Unspoil);
             }
-            14 | 15 if self.plan.forgetful && self.all_have_seen() => {
-                if self.rng.bool() {
-                    self.store.forget();
-                } else {
-                    let by = Duration::from_nanos(self.rng.u64(1..ttl * 2));
-                    self.store.set_clock_forward(by);
-                }
+            14 if self.plan.forgetful && self.all_will_notice() => self.store.forget(),
+            15 if self.plan.forgetful && self.all_have_seen() => {
+                let by = Duration::from_nanos(self.rng.u64(1..ttl * 2));
+                self.store.set_clock_forward(by);
             }
             16 => self.store.revoke(self.now),
             // The leader is the one worth hitting.
@@ -69,6 +65,14 @@ impl World {
             if next < self.plan.calm_from { Happening::Strike } else { Happening::Calm };
         self.at(next.min(self.plan.calm_from), happening);
         Ok(())
+    }
+
+    /// Whether nobody can be misled by a store that forgets. Who knows of any term notices that the record begins anew, and
+    /// takes whoever it does not know of for one with a lease as long as its own.
+    fn all_will_notice(&self) -> bool {
+        let longest = self.plan.longest_ttl;
+        let alike = self.plan.nodes.iter().all(|node| node.timing.ttl == longest);
+        (alike && self.nodes.iter().all(|node| node.knows)) || self.all_have_seen()
     }
 
     /// Whether every candidate but the holder remembers a holder of the record as it is now.
@@ -117,6 +121,8 @@ impl World {
             let ask = if onlooker && node == 0 { Ask::Drain } else { Ask::Undrain };
             self.at(arrived, Happening::Tell(node, Box::new(Event::Health(true))));
             self.at(arrived, Happening::Tell(node, Box::new(Event::Asked(ask))));
+            // An order to stop that came to it only when it ran again has ended that run too.
+            self.at(arrived, Happening::Restart(node));
         }
         let settle = 8 * ttl + 10 * SECOND;
         self.at(self.now + settle, Happening::Exercise);

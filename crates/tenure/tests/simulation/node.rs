@@ -27,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) process_nonce: Nonce,
     /// The origin of the record in which it last saw a live holder: what its memory rests on.
     pub(crate) saw_origin: Option<Token>,
+    /// It has seen a term of this name, or had one.
+    pub(crate) knows: bool,
     /// Its last request, and when it left.
     pub(crate) asked: Option<(u64, Moment)>,
 }
@@ -55,6 +57,7 @@ impl Node {
             timer: 0,
             process_nonce: Nonce::from_bits(0),
             saw_origin: None,
+            knows: false,
             asked: None,
         }
     }
@@ -68,6 +71,7 @@ impl Node {
         self.seen = Observations::default();
         self.process_nonce = Nonce::from_bits(seed);
         self.saw_origin = None;
+        self.knows = false;
         self.stopping = false;
     }
 

@@ -6,13 +6,9 @@ use fastrand::Rng;
 use tenure::store::{Grade, Limits};
 use tenure::timing::{Options, Timing};
 
-use super::clock::{Clock, Time};
+use super::clock::{Clock, SECOND, Time};
 
-pub(crate) const SECOND: Time = 1_000_000_000;
 pub(crate) const HOUR: Time = 3_600 * SECOND;
-
-/// Clocks may drift apart by 1000 ppm; each is off by less than half of that, so any two keep within.
-const RATE_PPB: i64 = 450_000;
 
 /// Who judges whether a lease has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +49,7 @@ impl Plan {
             .map(|_| {
                 let ttl = if mixed { ttls[rng.usize(0..ttls.len())] } else { common };
                 NodePlan {
-                    clock: clock(&mut rng),
+                    clock: Clock::any(&mut rng),
                     timing: timing(&mut rng, Duration::from_millis(ttl)),
                     rank: if rng.u8(0..8) == 0 { rng.u32(0..4) } else { 0 },
                 }
@@ -62,7 +58,7 @@ impl Plan {
         Plan {
             seed,
             judge,
-            store_clock: clock(&mut rng),
+            store_clock: Clock::any(&mut rng),
             longest_ttl: nodes.iter().map(|node| node.timing.ttl).max().expect("some nodes"),
             nodes,
             forgetful,
@@ -70,10 +66,6 @@ impl Plan {
             end: HOUR,
         }
     }
-}
-
-fn clock(rng: &mut Rng) -> Clock {
-    Clock { offset: rng.u64(1..1_000_000) * SECOND, rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB) }
 }
 
 /// Only what the validator accepts: it is tested by itself.

@@ -1,7 +1,5 @@
 //! The event queue: everything that happens, in true time.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
@@ -9,16 +7,15 @@ use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase, Why};
 use tenure::store::Change;
 use tenure::{Answer, Claim, Moment, Token};
 
-use super::clock::Time;
+use super::clock::{MILLI, SECOND, Time};
 use super::fact::{Fact, NodeIndex};
 use super::invariants::{self, Invariant};
 use super::mutant::Mutant;
 use super::nemesis::nanos;
 use super::node::{Node, Work};
-use super::plan::{Judge, Plan, SECOND};
+use super::plan::{Judge, Plan};
+use super::queue::Queue;
 use super::store::{Call, Reply, SimStore};
-
-const MILLI: Time = 1_000_000;
 
 /// What is in the queue.
 #[derive(Clone, Debug)]
@@ -45,25 +42,6 @@ pub(crate) enum Happening {
     Exercise,
 }
 
-struct Queued(Time, u64, Happening);
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 /// What a run amounted to.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -84,8 +62,7 @@ pub(crate) struct World {
     pub(crate) spoilt_until: Time,
     pub(crate) calm: bool,
     pub(crate) faults: u64,
-    queue: BinaryHeap<Reverse<Queued>>,
-    queued: u64,
+    queue: Queue<Happening>,
     invariants: Vec<Box<dyn Invariant>>,
     mutant: Mutant,
     history: DefaultHasher,
@@ -109,8 +86,7 @@ impl World {
             spoilt_until: 0,
             calm: false,
             faults: 0,
-            queue: BinaryHeap::new(),
-            queued: 0,
+            queue: Queue::new(),
             invariants: invariants::all(),
             mutant,
             history: DefaultHasher::new(),
@@ -133,7 +109,7 @@ impl World {
             self.start(node);
         }
         self.at(self.plan.longest_ttl.as_secs() * SECOND, Happening::Strike);
-        while let Some(Reverse(Queued(time, _, happening))) = self.queue.pop() {
+        while let Some((time, happening)) = self.queue.pop() {
             if time > self.plan.end {
                 break;
             }
@@ -147,8 +123,7 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, time: Time, happening: Happening) {
-        self.queued += 1;
-        self.queue.push(Reverse(Queued(time.max(self.now), self.queued, happening)));
+        self.queue.push(time.max(self.now), happening);
     }
 
     pub(crate) fn see(&mut self, fact: Fact) -> Result<(), String> {
@@ -354,6 +329,7 @@ impl World {
         let in_time = this.asked.is_some_and(|(asked, sent)| {
             asked == request && this.plan.clock.at(self.now) < sent + this.plan.timing.try_for()
         });
+        this.knows |= in_time && seen.is_none_or(|lease| lease.token.is_some());
         match seen {
             _ if !in_time => {}
             // A grant uses the memory up.
@@ -387,8 +363,7 @@ impl World {
     }
 
     fn set_timer(&mut self, node: NodeIndex) {
-        self.queued += 1;
-        let timer = self.queued;
+        let timer = self.queue.stamp();
         let this = &mut self.nodes[node];
         this.timer = timer;
         let wake_at = this.machine.as_ref().and_then(|machine| machine.wake_at());

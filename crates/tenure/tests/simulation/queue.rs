@@ -1,0 +1,51 @@
+//! What is still to happen, earliest first; what was put in first, if two are to happen at once.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use super::clock::Time;
+
+pub(crate) struct Queue<T> {
+    heap: BinaryHeap<Reverse<Queued<T>>>,
+    stamps: u64,
+}
+
+struct Queued<T>(Time, u64, T);
+
+impl<T> PartialEq for Queued<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl<T> Eq for Queued<T> {}
+impl<T> PartialOrd for Queued<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Queued<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Self {
+        Queue { heap: BinaryHeap::new(), stamps: 0 }
+    }
+
+    pub(crate) fn push(&mut self, time: Time, happening: T) {
+        let stamp = self.stamp();
+        self.heap.push(Reverse(Queued(time, stamp, happening)));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Time, T)> {
+        self.heap.pop().map(|Reverse(Queued(time, _, happening))| (time, happening))
+    }
+
+    /// A number that was not there before: for a timer, so that it can be told from the one it takes the place of.
+    pub(crate) fn stamp(&mut self) -> u64 {
+        self.stamps += 1;
+        self.stamps
+    }
+}
