@@ -5,6 +5,7 @@
 //! where they fall together, and everything else to the [`Seat`].
 
 mod builder;
+mod checkup;
 mod event;
 mod handle;
 mod leadership;
@@ -30,7 +31,8 @@ use crate::store::{Change, Scope, Store};
 use crate::timing::Timing;
 
 pub use builder::Builder;
-pub(crate) use builder::{spawn, watch_health};
+pub(crate) use builder::spawn;
+pub(crate) use checkup::Checkup;
 pub use event::Event;
 pub use handle::{Election, Status};
 pub use leadership::{Leadership, Saved};

@@ -1,24 +1,21 @@
 //! [`Builder`]: what can be set, and the start of the driver's thread.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::handle::{Election, ONLY, Shared};
-use super::{Command, Driver, Place, Said, Seat};
+use super::{Checkup, Command, Driver, Place, Seat};
 use crate::clock::Clock;
 use crate::election::Machine;
 use crate::entropy;
 use crate::error::{Error, Result};
-use crate::health::{HealthGate, Hysteresis};
+use crate::health::HealthGate;
 use crate::lease::{CandidateId, Name, Note};
 use crate::store::{Scope, Store};
 use crate::timing::{Options, Timing};
-
-type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// Sets up an [`Election`]. Only the name has to be given.
 ///
@@ -46,7 +43,7 @@ pub struct Builder {
     options: Options,
     priority: i32,
     ends_with_process: bool,
-    health: Option<(HealthGate, HealthCheck)>,
+    health: Option<Checkup>,
     clock: Clock,
 }
 
@@ -150,7 +147,7 @@ impl Builder {
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output = bool> + Send + 'static,
     {
-        self.health = Some((gate, Box::new(move || Box::pin(check()))));
+        self.health = Some(Checkup::new(gate, check));
         self
     }
 
@@ -225,8 +222,8 @@ impl Builder {
         spawn(seat.clone(), Scope::Names(names), move || {
             Driver::new(renewing, time, seat, &timing, inbox)
         })?;
-        if let Some((gate, check)) = self.health {
-            tokio::spawn(watch_health(gate, check, clock, commands));
+        if let Some(health) = self.health {
+            tokio::spawn(health.watch(ONLY, clock, commands));
         }
         Ok(Election::new(shared))
     }
@@ -260,31 +257,6 @@ struct Over(Arc<dyn Seat>);
 impl Drop for Over {
     fn drop(&mut self) {
         self.0.over();
-    }
-}
-
-pub(crate) async fn watch_health(
-    gate: HealthGate,
-    check: HealthCheck,
-    clock: Clock,
-    commands: mpsc::UnboundedSender<Command>,
-) {
-    let mut hysteresis = Hysteresis::new(gate);
-    while !commands.is_closed() {
-        let next = clock.now() + gate.every;
-        let good = tokio::select! {
-            good = check() => good,
-            () = clock.sleep(gate.every) => false,
-        };
-        if let Some(fit) = hysteresis.take(good)
-            && commands.send(Command::Tell(ONLY, Said::Health(fit))).is_err()
-        {
-            return;
-        }
-        tokio::select! {
-            () = clock.sleep_until(next) => {}
-            () = commands.closed() => return,
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! [`Builder`]: what can be set, and the start of the member's two threads.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use super::source::{self, Source};
 use super::{Event, Fleet};
 use crate::clock::Clock;
 use crate::election::Machine;
-use crate::elector::{Command, Context, Driver, Place, Seat, spawn, watch_health};
+use crate::elector::{Checkup, Command, Context, Driver, Place, Seat, spawn};
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::fork::Process;
@@ -27,8 +26,6 @@ use crate::timing::{Options, Timing};
 const TTL: Duration = Duration::from_secs(30);
 const REREAD: Duration = Duration::from_secs(10);
 
-type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
-
 /// Sets up a member of a [`Fleet`]. Name and shards have to be given.
 #[must_use = "nothing happens before join"]
 pub struct Builder {
@@ -39,7 +36,7 @@ pub struct Builder {
     options: Options,
     reread: Duration,
     ends_with_process: bool,
-    health: Option<(HealthGate, HealthCheck)>,
+    health: Option<Checkup>,
     clock: Clock,
 }
 
@@ -107,7 +104,7 @@ impl Builder {
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output = bool> + Send + 'static,
     {
-        self.health = Some((gate, Box::new(move || Box::pin(check()))));
+        self.health = Some(Checkup::new(gate, check));
         self
     }
 
@@ -194,8 +191,8 @@ impl Builder {
             Driver::new(renewing, time, seat, &timing, inbox)
         })?;
         open_office(office)?;
-        if let Some((gate, check)) = self.health {
-            tokio::spawn(watch_health(gate, check, clock, commands));
+        if let Some(health) = self.health {
+            tokio::spawn(health.watch(MEMBERSHIP, clock, commands));
         }
         Ok(Fleet::new(shared, events))
     }
