@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -54,19 +53,9 @@ fn nothing_left(world: &World) {
     assert_eq!(held(world), BTreeSet::new());
 }
 
-/// Where the work leaves its marks.
-fn marks(world: &World) -> PathBuf {
-    world.path().join("marks")
-}
-
-fn marked(world: &World) -> Vec<String> {
-    let text = fs::read_to_string(marks(world)).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
 /// A script that notes down what it was started for, and goes on with `then`.
 fn work(world: &World, then: &str) -> String {
-    format!("printf '%s\\n' \"$1\" >> {}; {then}", marks(world).display())
+    format!("printf '%s\\n' \"$1\" >> {}; {then}", world.marks().display())
 }
 
 fn set(items: &[&str]) -> BTreeSet<String> {
@@ -199,8 +188,8 @@ fn hostile_names_are_nothing_but_names() {
     let script = work(&world, "exec sleep 60");
     let file = file.display().to_string();
     let a = node(&world, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("all are begun", || marked(&world).len() >= good.len());
-    assert_eq!(marked(&world).into_iter().collect::<BTreeSet<_>>(), set(&good));
+    eventually("all are begun", || world.marked().len() >= good.len());
+    assert_eq!(world.marked().into_iter().collect::<BTreeSet<_>>(), set(&good));
     a.says("at most 512 bytes, this one has 600");
     assert!(!a.said().contains('\u{1b}'), "{}", a.said());
     let files: BTreeSet<String> = fs::read_dir(world.path())
@@ -222,7 +211,7 @@ fn a_name_that_no_command_can_be_given_is_told_and_spoils_no_other() {
     let file = file.display().to_string();
     let a = node(&world, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
     a.says("could not be started");
-    eventually("the other is begun", || marked(&world) == ["plain"]);
+    eventually("the other is begun", || world.marked() == ["plain"]);
     assert_eq!(a.end(), Some(0));
     nothing_left(&world);
 }
@@ -295,13 +284,13 @@ fn now_ms() -> u64 {
 #[test]
 fn a_command_that_ends_is_begun_again_later_each_time() {
     let world = World::new();
-    let script = format!("cut -d' ' -f1 /proc/uptime >> {}; exit 3", marks(&world).display());
+    let script = format!("cut -d' ' -f1 /proc/uptime >> {}; exit 3", world.marks().display());
     let a = node(&world, "a", &["--shards", "s", "--", "sh", "-c", &script, "{}"]);
-    eventually("it was begun three times", || marked(&world).len() == 3);
+    eventually("it was begun three times", || world.marked().len() == 3);
     a.says("has ended with code 3; begun again in 1s");
     a.says("has ended with code 3; begun again in 2s");
     a.says("has ended with code 3; begun again in 4s");
-    let at: Vec<f64> = marked(&world).iter().map(|mark| mark.parse().unwrap()).collect();
+    let at: Vec<f64> = world.marked().iter().map(|mark| mark.parse().unwrap()).collect();
     // /proc/uptime counts hundredths.
     assert!(at[1] - at[0] >= 0.98 && at[2] - at[1] >= 1.98, "{at:?}");
     assert_eq!(a.end(), Some(0));
@@ -311,13 +300,13 @@ fn a_command_that_ends_is_begun_again_later_each_time() {
 #[test]
 fn runs_come_once_a_period_and_are_spread_over_it() {
     let world = World::new();
-    let script = format!("echo $1 $(cut -d' ' -f1 /proc/uptime) >> {}", marks(&world).display());
+    let script = format!("echo $1 $(cut -d' ' -f1 /proc/uptime) >> {}", world.marks().display());
     let shards = "s0,s1,s2,s3,s4,s5,s6,s7";
     let args = ["--shards", shards, "--every", "2s", "--", "sh", "-c", &script, "sh", "{}"];
     let a = node(&world, "a", &args);
     let runs = || {
         let mut runs = BTreeMap::<String, Vec<f64>>::new();
-        for mark in marked(&world) {
+        for mark in world.marked() {
             let (shard, at) = mark.split_once(' ').unwrap();
             runs.entry(shard.to_owned()).or_default().push(at.parse().unwrap());
         }
@@ -346,18 +335,18 @@ fn no_more_run_at_a_time_than_may() {
     let alone = format!(
         "mkdir {0} || echo two >> {1}; sleep 0.05; rmdir {0}",
         lock.display(),
-        marks(&world).display()
+        world.marks().display()
     );
     let script = work(&world, &alone);
     let args = ["--shards", "s0,s1,s2,s3,s4,s5", "--every", "500ms", "--concurrency", "1"];
     let args = [&args[..], &["--", "sh", "-c", &script, "sh", "{}"]].concat();
     let a = node(&world, "a", &args);
     eventually("all have had their turn", || {
-        let marks = marked(&world);
+        let marks = world.marked();
         marks.len() >= 20 && marks.iter().collect::<BTreeSet<_>>().len() >= 6
     });
     assert_eq!(a.end(), Some(0));
-    assert!(!marked(&world).contains(&"two".to_owned()), "{:?}", marked(&world));
+    assert!(!world.marked().contains(&"two".to_owned()), "{:?}", world.marked());
     nothing_left(&world);
 }
 
@@ -420,7 +409,7 @@ fn ctrl_c_leaves_nothing_behind() {
     let world = World::new();
     let script = work(&world, "sleep 60 & setsid sleep 60 & wait");
     let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || marked(&world).len() == 2);
+    eventually("both are begun", || world.marked().len() == 2);
     a.signal(Signal::INT);
     assert_eq!(a.code(), Some(0));
     nothing_left(&world);
@@ -432,7 +421,7 @@ fn a_second_ctrl_c_kills_at_once() {
     let world = World::new();
     let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
     let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || marked(&world).len() == 2);
+    eventually("both are begun", || world.marked().len() == 2);
     a.signal(Signal::INT);
     pause(Duration::from_secs(1));
     assert!(held(&world).contains("poll:lease:s1"), "not given away while its work goes on");
@@ -449,7 +438,7 @@ fn a_command_that_does_not_stop_is_killed_in_time_and_told_of() {
     let world = World::new();
     let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
     let a = node(&world, "a", &["--shards", "s1", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("it is begun", || marked(&world).len() == 1);
+    eventually("it is begun", || world.marked().len() == 1);
     a.signal(Signal::TERM);
     a.says("did not stop within 5s, and was killed");
     let mut a = a;
@@ -462,7 +451,7 @@ fn one_that_is_killed_leaves_nothing_behind_either() {
     let world = World::new();
     let script = work(&world, "trap '' TERM; sleep 60 & setsid sleep 60 & wait; sleep 60");
     let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || marked(&world).len() == 2);
+    eventually("both are begun", || world.marked().len() == 2);
     a.kill();
     nothing_left(&world);
 }

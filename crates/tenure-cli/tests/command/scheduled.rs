@@ -4,7 +4,6 @@
 //! slots and for `--once` is tried in `src/schedule/planner_tests.rs`, where time is an argument.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -40,19 +39,9 @@ fn status(world: &World) -> Value {
     Ran::new(ran.unwrap()).json()
 }
 
-/// Where the work leaves its marks.
-fn marks(world: &World) -> PathBuf {
-    world.path().join("marks")
-}
-
-fn marked(world: &World) -> Vec<String> {
-    let text = fs::read_to_string(marks(world)).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
 /// Notes down who runs, and goes on with `then`.
 fn work(world: &World, then: &str) -> String {
-    format!("echo $TENURE_CANDIDATE >> {}; {then}", marks(world).display())
+    format!("echo $TENURE_CANDIDATE >> {}; {then}", world.marks().display())
 }
 
 #[test]
@@ -60,14 +49,14 @@ fn each_slot_is_run_once_and_counted() {
     let world = World::new();
     let work = work(&world, "true");
     let a = node(&world, "a", &["--http", "0", "--every", "1s", "--", "sh", "-c", &work]);
-    eventually("three runs", || marked(&world).len() >= 3);
+    eventually("three runs", || world.marked().len() >= 3);
     let shown = crate::web::status(a.port()).unwrap();
     assert!(shown["lastPolled"].is_string() && shown["count"].as_u64() >= Some(3), "{shown}");
     // Between two slots, so that none is cut off.
     eventually("it has ended", || status(&world)["lastRun"]["outcome"] == "ok");
     assert_eq!(a.end(), Some(0));
     let status = status(&world);
-    assert_eq!(status["count"], marked(&world).len(), "{status}");
+    assert_eq!(status["count"], world.marked().len(), "{status}");
     assert_eq!(status["lastRun"]["by"], "a");
     assert!(status["lastRun"]["startedAt"].is_string() && status["lastRun"]["endedAt"].is_string());
 }
@@ -94,16 +83,16 @@ fn a_slot_that_comes_while_the_last_run_goes_on_is_skipped() {
     let world = World::new();
     let lock = world.path().join("lock");
     let lock = lock.display();
-    let alone = format!("mkdir {lock} || echo two >> {}; ", marks(&world).display());
+    let alone = format!("mkdir {lock} || echo two >> {}; ", world.marks().display());
     let work = work(&world, &format!("{alone} sleep 1.2; rmdir {lock}"));
     let a = node(&world, "a", &["--http", "0", "--every", "500ms", "--", "sh", "-c", &work]);
     a.says("slot(s), the last");
-    eventually("it is run again", || marked(&world).len() >= 3);
+    eventually("it is run again", || world.marked().len() >= 3);
     let metrics = get(a.port(), "/metrics").unwrap().body;
     assert!(metrics.contains("tenure_runs_total{outcome=\"skipped\"} "), "{metrics}");
     assert!(metrics.contains("tenure_runs_total{outcome=\"ok\"} "), "{metrics}");
     a.end();
-    assert!(marked(&world).iter().all(|mark| mark == "a"), "{:?}", marked(&world));
+    assert!(world.marked().iter().all(|mark| mark == "a"), "{:?}", world.marked());
 }
 
 #[test]
@@ -115,14 +104,14 @@ fn a_run_that_a_dead_leader_has_begun_is_told_of_and_not_repeated() {
     assert_eq!((&left["outcome"], &left["by"]), (&"interrupted".into(), &"a".into()), "{after}");
     assert!(left["endedAt"].is_null() && after["count"] == 1, "{after}");
     pause(Duration::from_millis(500));
-    assert_eq!(marked(&world), ["a"], "nobody has run it again");
+    assert_eq!(world.marked(), ["a"], "nobody has run it again");
 }
 
 #[test]
 fn or_it_is_repeated_where_that_was_asked_for() {
     let world = World::new();
     interrupt(&world, &["--interrupted", "rerun"]);
-    eventually("it is run again", || marked(&world) == ["a", "b"]);
+    eventually("it is run again", || world.marked() == ["a", "b"]);
     eventually("it is counted", || status(&world)["count"] == 2);
 }
 
@@ -131,13 +120,13 @@ fn interrupt(world: &World, args: &[&str]) {
     let work = work(world, "sleep 60");
     let args = [args, &["--every", LONG, "--", "sh", "-c", &work]].concat();
     let mut a = node(world, "a", &args);
-    eventually("it runs", || marked(world) == ["a"]);
+    eventually("it runs", || world.marked() == ["a"]);
     let b = node(world, "b", &args);
     b.says("FOLLOWER - a leads");
     a.kill();
     b.says("begun by a, was interrupted");
     if args[0] == "--interrupted" {
-        eventually("it runs again", || marked(world).len() == 2);
+        eventually("it runs again", || world.marked().len() == 2);
     }
     eventually("it is noted down", || status(world)["currentLeader"] == "b");
     b.signal(Signal::TERM);
@@ -153,9 +142,9 @@ fn what_was_missed_is_run_once_or_skipped() {
         // The slots of another schedule: most of them passed without a leader.
         let a = node(&world, "a", &[&["--every", "1h", "--missed", missed], &sh[..]].concat());
         a.says("BECAME LEADER");
-        eventually("the newest is run", || marked(&world).len() == runs);
+        eventually("the newest is run", || world.marked().len() == runs);
         pause(Duration::from_millis(700));
-        assert_eq!((marked(&world).len(), a.end()), (runs, Some(0)));
+        assert_eq!((world.marked().len(), a.end()), (runs, Some(0)));
     }
 }
 
@@ -171,35 +160,35 @@ fn one_crontab_line_on_two_hosts_is_one_run() {
     for child in started {
         Ran::new(child.wait_with_output().unwrap()).exits(0);
     }
-    assert_eq!(marked(&world).len(), 1);
+    assert_eq!(world.marked().len(), 1);
     // One that comes late finds it done, and one whose work fails says so.
     run(&world, &["--once", "--every", LONG, "--", "sh", "-c", &work]).exits(0);
-    assert_eq!(marked(&world).len(), 1);
+    assert_eq!(world.marked().len(), 1);
     run(&world, &["--once", "--every", "1h", "--", "sh", "-c", "exit 7"]).exits(7);
 }
 
 #[test]
 fn the_hook_belongs_to_the_end_of_the_term_and_not_of_a_run() {
     let world = World::new();
-    let (work, hook) = (work(&world, "true"), format!("echo lost >> {}", marks(&world).display()));
+    let (work, hook) = (work(&world, "true"), format!("echo lost >> {}", world.marks().display()));
     for guard in [&[][..], &["--no-guard"]] {
         let args = ["--on-lose", &hook, "--every", "300ms", "--", "sh", "-c", &work];
         let a = node(&world, "a", &[guard, &args].concat());
-        eventually("three runs", || marked(&world).len() >= 3);
+        eventually("three runs", || world.marked().len() >= 3);
         // A run may be cut off by the end.
         a.end();
-        let all = marked(&world);
+        let all = world.marked();
         let (last, runs) = all.split_last().unwrap();
         assert!(last == "lost" && runs.iter().all(|run| run == "a"), "{all:?}");
-        fs::remove_file(marks(&world)).unwrap();
+        fs::remove_file(world.marks()).unwrap();
     }
     // Killed in the middle of a run, the leader cannot: its guard does.
     let long = self::work(&world, "sleep 60");
     let args = ["--on-lose", &hook, "--every", "1s", "--", "sh", "-c", &long];
     let mut a = node(&world, "a", &args);
-    eventually("it runs", || marked(&world) == ["a"]);
+    eventually("it runs", || world.marked() == ["a"]);
     a.kill();
-    eventually("the guard has run it", || marked(&world) == ["a", "lost"]);
+    eventually("the guard has run it", || world.marked() == ["a", "lost"]);
 }
 
 #[test]

@@ -29,6 +29,16 @@ impl World {
         &self.0
     }
 
+    /// Where the work leaves its marks, a line each.
+    pub(crate) fn marks(&self) -> PathBuf {
+        self.0.join("marks")
+    }
+
+    pub(crate) fn marked(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.marks()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
     /// `tenure ARGS`, with no setting from outside.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));

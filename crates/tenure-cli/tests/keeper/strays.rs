@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::member::{Deed, News};
-use crate::stage::{Kind, Stage, eventually, is_there, now, pause, running};
+use crate::member::{Deed, News, Part};
+use crate::stage::{Kind, Member, Stage, eventually, is_there, now, pause, running};
 use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -20,13 +20,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Two shards: the first does this and goes on, the second only sleeps.
-fn two(stage: &Stage, script: &str) -> crate::member::Part {
+fn two(stage: &Stage, script: &str) -> Part {
     let sh = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
     let argv = ["sleep".to_owned(), format!("6002.{}", std::process::id())].to_vec();
     stage.calm(vec![("a".to_owned(), sh(script)), ("b".to_owned(), argv)])
 }
 
-/// The number of a `sleep` of this trial, once it is an orphan where it is to be one.
+/// The number of a `sleep` of this trial, once it runs.
 fn sleeper(line: &str) -> u32 {
     eventually(line, || running(line).is_some());
     running(line).unwrap()
@@ -37,20 +37,29 @@ fn parent(pid: u32) -> u32 {
     stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// The same where it is to be without a parent: then the guard has it.
+fn orphan(member: &Member, line: &str) -> u32 {
+    let (guard, daemon) = (member.guard(), sleeper(line));
+    eventually("it is an orphan", || parent(daemon) == guard);
+    daemon
+}
+
+/// Ends the command with this number, which must be gone when we hear of it.
+fn stop(member: &mut Member, id: u32) {
+    member.does(&Deed::Stop(id, 5_000));
+    assert!(matches!(member.next(), News::Gone { id: of, told: true, .. } if of == id));
+}
+
 fn daemon(kind: Kind) {
     let stage = Stage::new(kind);
     let line = format!("sleep 6010.{}", std::process::id());
     let script = format!("(setsid {line} &); exec sleep 6011");
     let mut member = stage.member(&two(&stage, &script));
-    let guard = member.guard();
-    let daemon = sleeper(&line);
-    eventually("it is an orphan", || parent(daemon) == guard);
-    member.does(&Deed::Stop(2, 5_000));
-    assert!(matches!(member.next(), News::Gone { id: 2, told: true, .. }));
+    let daemon = orphan(&member, &line);
+    stop(&mut member, 2);
     pause(Duration::from_millis(50));
     assert!(is_there(daemon), "it is none of b's");
-    member.does(&Deed::Stop(1, 5_000));
-    assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+    stop(&mut member, 1);
     assert!(!is_there(daemon));
 }
 
@@ -74,16 +83,12 @@ fn nameless(kind: Kind) {
     let line = format!("sleep 6030.{}", std::process::id());
     let script = format!("(setsid env -i {line} &); exec sleep 6031");
     let mut member = stage.member(&two(&stage, &script));
-    let guard = member.guard();
-    let daemon = sleeper(&line);
-    eventually("it is an orphan", || parent(daemon) == guard);
+    let daemon = orphan(&member, &line);
     // It may be b's, as far as anybody knows.
-    member.does(&Deed::Stop(2, 5_000));
-    assert!(matches!(member.next(), News::Gone { id: 2, told: true, .. }));
+    stop(&mut member, 2);
     assert!(!is_there(daemon));
     assert_eq!(stage.commands().len(), 1, "a itself runs on");
-    member.does(&Deed::Stop(1, 5_000));
-    assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+    stop(&mut member, 1);
 }
 
 fn hops(kind: Kind) {
@@ -109,10 +114,8 @@ fn session(kind: Kind) {
     let script = format!("setsid sh -c 'env -i {line}; :' & wait");
     let mut member = stage.member(&two(&stage, &script));
     let child = sleeper(&line);
-    member.does(&Deed::Stop(2, 5_000));
-    assert!(matches!(member.next(), News::Gone { id: 2, told: true, .. }));
+    stop(&mut member, 2);
     assert!(is_there(child), "it descends from a");
-    member.does(&Deed::Stop(1, 5_000));
-    assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+    stop(&mut member, 1);
     assert!(!is_there(child));
 }

@@ -63,12 +63,12 @@ fn stage(place: Kind, ttl: Duration, shards: usize, members: usize) -> FleetStag
 }
 
 /// What `member` works on.
-fn terms_of(owners: &Owners, member: &str) -> BTreeMap<String, Owner> {
+fn terms_of(owners: &Owners, member: &str) -> Owners {
     let its = of(owners, member).into_iter();
     its.map(|(shard, owner)| (shard.to_owned(), owner.clone())).collect()
 }
 
-fn pids(terms: &BTreeMap<String, Owner>) -> Vec<u32> {
+fn pids(terms: &Owners) -> Vec<u32> {
     terms.values().map(|owner| owner.pid).collect()
 }
 
@@ -111,31 +111,21 @@ fn joining(place: Kind) {
 
 // ---- faults ----
 
-/// From the fault to the first effect of the next owner, of the shard that waited longest.
-fn longest(stage: &mut FleetStage, terms: &BTreeMap<String, Owner>, at: Moment) -> Duration {
-    let limit = stage.ttl + PATIENCE;
-    let next = stage.taken_over(terms, limit);
-    next.values().map(|line| line.at.since(at)).max().unwrap_or_default()
-}
-
-/// The guard ends the commands and gives the shards back: nobody waits for a lease to run out.
-fn killed(place: Kind) {
-    let mut stage = stage(place, LONG, 9, 3);
+/// Three members with three shards each, and what `m1`, who will be struck, works on.
+fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
+    let mut stage = stage(place, ttl, 9, 3);
     let owners = stage.settled(&[3; 3], PATIENCE);
     let terms = terms_of(&owners, "m1");
-    let at = now();
-    stage.members[1].signal(Signal::KILL);
-    let gap = longest(&mut stage, &terms, at);
-    stage.gone(&pids(&terms));
-    if gap > SOON {
+    (stage, owners, terms)
+}
+
+/// From the fault to the first effect of the next owner, also of the shard that waited longest.
+fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Duration) {
+    let next = stage.taken_over(terms, stage.ttl + PATIENCE);
+    let gap = next.values().map(|line| line.at.since(at)).max().unwrap_or_default();
+    if gap > limit {
         stage.fail(&format!("a shard had no owner for {gap:?}"));
     }
-    let after = stage.settled(&[4, 5], PATIENCE);
-    unmoved(&stage, &owners, &after, "m1");
-    stage.ended(1);
-    stage.restart(1);
-    stage.settled(&[3; 3], PATIENCE);
-    stage.finish();
 }
 
 /// What others have is not touched.
@@ -147,89 +137,84 @@ fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
     }
 }
 
-fn killed_whole(place: Kind) {
-    let mut stage = stage(place, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
-    let terms = terms_of(&owners, "m1");
-    let at = stage.kill_tree(1);
-    let gap = longest(&mut stage, &terms, at);
-    if gap > stage.ttl + AFTER_TTL {
-        stage.fail(&format!("a shard had no owner for {gap:?}"));
-    }
+/// The other two have it all, and nothing of theirs has moved.
+fn two_go_on(stage: &mut FleetStage, before: &Owners) {
     let after = stage.settled(&[4, 5], PATIENCE);
-    unmoved(&stage, &owners, &after, "m1");
-    stage.ended(1);
-    stage.restart(1);
+    unmoved(stage, before, &after, "m1");
+}
+
+fn three_again(mut stage: FleetStage) {
     stage.settled(&[3; 3], PATIENCE);
     stage.finish();
 }
 
+/// The guard ends the commands and gives the shards back: nobody waits for a lease to run out.
+fn killed(place: Kind) {
+    let (mut stage, owners, terms) = three(place, LONG);
+    let at = now();
+    stage.members[1].signal(Signal::KILL);
+    taken_within(&mut stage, &terms, at, SOON);
+    stage.gone(&pids(&terms));
+    two_go_on(&mut stage, &owners);
+    stage.ended(1);
+    stage.restart(1);
+    three_again(stage);
+}
+
+fn killed_whole(place: Kind) {
+    let (mut stage, owners, terms) = three(place, TTL);
+    let at = stage.members[1].kill_tree();
+    taken_within(&mut stage, &terms, at, TTL + AFTER_TTL);
+    two_go_on(&mut stage, &owners);
+    stage.ended(1);
+    stage.restart(1);
+    three_again(stage);
+}
+
 fn leaving(place: Kind) {
-    let mut stage = stage(place, LONG, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
-    let terms = terms_of(&owners, "m1");
+    let (mut stage, owners, terms) = three(place, LONG);
     let at = now();
     stage.members[1].signal(Signal::TERM);
-    let gap = longest(&mut stage, &terms, at);
-    if gap > SOON {
-        stage.fail(&format!("a shard had no owner for {gap:?}"));
-    }
+    taken_within(&mut stage, &terms, at, SOON);
     assert_eq!(stage.ended(1).code(), Some(0));
     let released = ["Lease released: instance=m1 endpoint=", "reason=shutdown"];
     assert_eq!(stage.lines_with(1, &released), 3, "{}", stage.said(1));
-    let after = stage.settled(&[4, 5], PATIENCE);
-    unmoved(&stage, &owners, &after, "m1");
+    two_go_on(&mut stage, &owners);
     stage.finish();
 }
 
 /// The member alone: its guard ends the commands before their deadlines, and nobody waits longer than that.
 fn frozen(place: Kind) {
-    let mut stage = stage(place, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
-    let terms = terms_of(&owners, "m1");
+    let (mut stage, owners, terms) = three(place, TTL);
     let at = now();
     stage.members[1].signal(Signal::STOP);
-    let gap = longest(&mut stage, &terms, at);
+    taken_within(&mut stage, &terms, at, TTL + AFTER_TTL);
     stopped_in_time(&mut stage, &terms, at);
     stage.gone(&pids(&terms));
-    if gap > stage.ttl + AFTER_TTL {
-        stage.fail(&format!("a shard had no owner for {gap:?}"));
-    }
-    let after = stage.settled(&[4, 5], PATIENCE);
-    unmoved(&stage, &owners, &after, "m1");
+    two_go_on(&mut stage, &owners);
     stage.members[1].signal(Signal::CONT);
-    stage.settled(&[3; 3], PATIENCE);
-    stage.finish();
+    three_again(stage);
 }
 
 /// Member, guard and commands: nobody could stop them, so their shards are others' when they run again, and the fence has
 /// to refuse what they do before they are killed.
 fn frozen_whole(place: Kind) {
-    let mut stage = stage(place, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
-    let terms = terms_of(&owners, "m1");
+    let (mut stage, owners, terms) = three(place, TTL);
     let (frozen, at) = Frozen::new(stage.members[1].pid(), stage.mark());
-    let gap = longest(&mut stage, &terms, at);
-    if gap > stage.ttl + AFTER_TTL {
-        stage.fail(&format!("a shard had no owner for {gap:?}"));
-    }
-    let after = stage.settled(&[4, 5], PATIENCE);
-    unmoved(&stage, &owners, &after, "m1");
+    taken_within(&mut stage, &terms, at, TTL + AFTER_TTL);
+    two_go_on(&mut stage, &owners);
     let from = frozen.thaw();
     for (shard, owner) in &terms {
         let thaw = Thaw { token: owner.token, from, within: AFTER_THAW };
         stage.thaws.push((shard.clone(), thaw));
     }
     stage.gone(&pids(&terms));
-    stage.settled(&[3; 3], PATIENCE);
-    stage.finish();
+    three_again(stage);
 }
 
 /// The commands end with it, are begun again in the same terms, and nobody else notices.
 fn guard_killed(place: Kind) {
-    let mut stage = stage(place, LONG, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
-    let terms = terms_of(&owners, "m1");
+    let (mut stage, owners, terms) = three(place, LONG);
     let guard = stage.members[1].guard().expect("it has a guard");
     signal(guard, Signal::KILL);
     stage.gone(&pids(&terms));
@@ -248,7 +233,7 @@ fn guard_killed(place: Kind) {
 }
 
 /// Their last effects came before the deadlines they had if they were renewed last just before `at`.
-fn stopped_in_time(stage: &mut FleetStage, terms: &BTreeMap<String, Owner>, at: Moment) {
+fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment) {
     let deadline = deadline(at, stage.ttl);
     for (shard, owner) in terms {
         let late = stage.last_of(shard, owner.token).at.since(deadline);
@@ -264,7 +249,7 @@ fn unguarded() {
     let owners = stage.settled(&[2, 2], PATIENCE);
     let terms = terms_of(&owners, "m1");
     stage.members[1].signal(Signal::STOP);
-    longest(&mut stage, &terms, now());
+    stage.taken_over(&terms, TTL + PATIENCE);
     pause(Duration::from_millis(100));
     stage.members[1].signal(Signal::CONT);
     let verdicts = stage.close();
@@ -348,10 +333,7 @@ fn outage(run: fn(&FleetStage, bool)) {
     assert_eq!(stage.owners(), Owners::new(), "nobody works without a store");
     run(&stage, false);
     let back = now();
-    let gap = longest(&mut stage, &owners, back);
-    if gap > stage.ttl + SOON {
-        stage.fail(&format!("a shard had no owner for {gap:?} after the store was back"));
-    }
+    taken_within(&mut stage, &owners, back, TTL + SOON);
     stage.settled(&[3; 3], PATIENCE);
     for who in 0..3 {
         assert!(stage.lines_with(who, &["The store answers again"]) > 0, "{}", stage.said(who));
@@ -366,10 +348,7 @@ fn flushed() {
         let owners = stage.settled(&[3; 3], PATIENCE);
         let at = now();
         stage.place.flush();
-        let gap = longest(&mut stage, &owners, at);
-        if gap > stage.ttl * 2 + SOON {
-            stage.fail(&format!("a shard had no owner for {gap:?}"));
-        }
+        taken_within(&mut stage, &owners, at, 2 * TTL + SOON);
     }
     stage.settled(&[3; 3], PATIENCE);
     stage.finish();

@@ -128,7 +128,7 @@ impl Storm {
                 Plight::Ended
             }
             2 => {
-                self.stage.kill_tree(who);
+                self.stage.members[who].kill_tree();
                 Plight::Ended
             }
             3 => {

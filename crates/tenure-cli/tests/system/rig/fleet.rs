@@ -3,10 +3,8 @@
 //! Every shard has a history of its own, so the judge of one name judges each of them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,18 +12,16 @@ use rustix::process::Signal;
 use tenure::fleet::control::{self, Control};
 use tenure::fleet::{Shard, fleet_name};
 use tenure::store::{Scope, Store};
-use tenure::{CandidateId, Moment, Name};
+use tenure::{CandidateId, Name};
 use tokio::runtime::Runtime;
 
-use super::freezer;
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, Workers, judge};
 use super::place::{Kind, Place};
-use super::processes::{self, MARK, below, children, is_stopped, is_there, signal};
-use super::servers::Scratch;
+use super::processes::{self, is_there};
+use super::room::{Actor, Room};
 use super::stage::PATIENCE;
 use super::time::{look, now, pause, runtime};
-use super::undertaker::Undertaker;
 use super::worker::history_of;
 
 const NAME: &str = "system:fleet";
@@ -60,36 +56,10 @@ pub(crate) fn of<'a>(owners: &'a Owners, member: &str) -> BTreeMap<&'a str, &'a 
     its.map(|(shard, owner)| (shard.as_str(), owner)).collect()
 }
 
-pub(crate) struct Member {
-    pub(crate) id: String,
-    process: Child,
-}
-
-impl Member {
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    pub(crate) fn guard(&self) -> Option<u32> {
-        children(self.pid()).first().copied()
-    }
-
-    /// To one that has ended it would go to whoever has its number now.
-    pub(crate) fn signal(&mut self, which: Signal) {
-        if self.ended().is_none() {
-            signal(self.pid(), which);
-        }
-    }
-
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.process.try_wait().unwrap()
-    }
-}
-
 // Fields are dropped in this order: what uses the place and the directory ends before them.
 pub(crate) struct FleetStage {
     pub(crate) ttl: Duration,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<Actor>,
     pub(crate) place: Place,
     /// Of the shards that were frozen with their whole tree.
     pub(crate) thaws: Vec<(String, Thaw)>,
@@ -97,27 +67,23 @@ pub(crate) struct FleetStage {
     each: Duration,
     /// What else the members are told.
     flags: &'static [&'static str],
-    mark: String,
     name: Name,
     histories: BTreeMap<String, History>,
     store: Arc<dyn Store>,
     runtime: Runtime,
-    _undertaker: Undertaker,
-    scratch: Scratch,
+    room: Room,
 }
 
 impl FleetStage {
     /// Nobody started yet.
     pub(crate) fn new(kind: Kind, ttl: Duration, shards: usize, each: Duration) -> FleetStage {
-        let scratch = Scratch::in_memory();
-        let mark = scratch.path().display().to_string();
-        let undertaker = Undertaker::new(&mark, scratch.path());
-        let place = Place::open(kind, scratch.path(), 0);
+        let room = Room::new();
+        let place = Place::open(kind, room.path(), 0);
         let runtime = runtime();
         let store = runtime.block_on(tenure::open(&place.url())).unwrap();
         let history = |number: usize| {
             let shard = format!("s{number}");
-            let history = History::create(&history_of(scratch.path(), &shard));
+            let history = History::create(&history_of(room.path(), &shard));
             (shard, history)
         };
         FleetStage {
@@ -127,13 +93,11 @@ impl FleetStage {
             thaws: Vec::new(),
             each,
             flags: &[],
-            mark,
             name: fleet_name(NAME).unwrap(),
             histories: (0..shards).map(history).collect(),
             store,
             runtime,
-            _undertaker: undertaker,
-            scratch,
+            room,
         }
     }
 
@@ -151,63 +115,43 @@ impl FleetStage {
 
     /// Where a trial may leave what is to be kept if it fails.
     pub(crate) fn directory(&self) -> &Path {
-        self.scratch.path()
+        self.room.path()
     }
 
     pub(crate) fn mark(&self) -> &str {
-        &self.mark
+        self.room.mark()
     }
 
     /// Starts one more.
     pub(crate) fn join(&mut self) -> usize {
         let id = format!("m{}", self.members.len());
-        let process = self.spawn(&id);
-        self.members.push(Member { id, process });
+        self.members.push(self.start(&id));
         self.members.len() - 1
     }
 
     /// Starts one anew that has ended.
     pub(crate) fn restart(&mut self, who: usize) {
         assert!(self.members[who].ended().is_some(), "{} still runs", self.members[who].id);
-        self.members[who].process = self.spawn(&self.members[who].id);
+        self.members[who] = self.start(&self.members[who].id);
     }
 
-    fn spawn(&self, id: &str) -> Child {
-        let log = File::options().create(true).append(true).open(self.log_of(id)).unwrap();
+    fn start(&self, id: &str) -> Actor {
         let shards: Vec<&str> = self.histories.keys().map(String::as_str).collect();
-        let mut command = self.command();
+        let mut command = self.room.command();
         command.args(["--store", &self.place.url(), "--log-level", "info"]);
         command.args(["fleet", "run", self.name.as_str(), "--node-id", id, "--lease-duration"]);
         command.arg(format!("{}ms", self.ttl.as_millis())).args(["--shards", &shards.join(",")]);
         command.args(self.flags).arg("--").arg(std::env::current_exe().unwrap());
         command.args(["shard", &self.each.as_millis().to_string()]);
-        command.arg(self.scratch.path()).arg("{}");
-        command.stdout(log.try_clone().unwrap()).stderr(log);
-        // Ctrl-C at the terminal is ours to answer.
-        command.process_group(0).spawn().unwrap()
-    }
-
-    fn log_of(&self, id: &str) -> PathBuf {
-        self.scratch.path().join(format!("{id}.log"))
-    }
-
-    /// The real command, with no setting from outside.
-    fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TENURE_") {
-                command.env_remove(name);
-            }
-        }
-        command.env(MARK, &self.mark).env("TMPDIR", self.scratch.path()).stdin(Stdio::null());
-        command
+        command.arg(self.room.path()).arg("{}");
+        self.room.start(id, command)
     }
 
     // ---- what is seen ----
 
     /// Everything a member has said.
     pub(crate) fn said(&self, who: usize) -> String {
-        std::fs::read_to_string(self.log_of(&self.members[who].id)).unwrap_or_default()
+        std::fs::read_to_string(self.room.log_of(&self.members[who].id)).unwrap_or_default()
     }
 
     /// How many lines of a member's log hold all of this.
@@ -322,21 +266,6 @@ impl FleetStage {
 
     // ---- what befalls them ----
 
-    /// Member, guard and commands die at once. The moment is just before.
-    pub(crate) fn kill_tree(&mut self, who: usize) -> Moment {
-        let member = self.members[who].pid();
-        // Stopped first, so that nobody sees the others die.
-        let guards = children(member);
-        guards.iter().for_each(|guard| signal(*guard, Signal::STOP));
-        look(PATIENCE, || guards.iter().all(|guard| is_stopped(*guard)).then_some(()))
-            .expect("it stops");
-        let at = now();
-        let all = below(member);
-        signal(member, Signal::KILL);
-        all.into_iter().for_each(|pid| signal(pid, Signal::KILL));
-        at
-    }
-
     /// Says something about the fleet, as `tenure fleet pause` and `drain` do.
     pub(crate) fn tell(&self, change: impl Fn(&mut Control) + Sync) {
         let asker = CandidateId::new("judge").unwrap();
@@ -373,11 +302,7 @@ impl FleetStage {
             member.signal(Signal::TERM);
         }
         (0..self.members.len()).for_each(|who| _ = self.ended(who));
-        let left = || processes::marked(&self.mark);
-        if look(Duration::from_secs(2), || left().is_empty().then_some(())).is_none() {
-            let left = processes::described(&left());
-            self.fail(&format!("processes left behind:\n{left}"));
-        }
+        self.room.empties().unwrap_or_else(|why| self.fail(&why));
         // What was killed whole leaves its leases to the TTL.
         let held = || -> tenure::Result<Vec<tenure::Lease>> {
             let scope = Scope::Prefix(format!("{}:", self.name));
@@ -407,26 +332,12 @@ impl FleetStage {
 
     /// Ends the trial, and keeps what happened.
     pub(crate) fn fail(&self, why: &str) -> ! {
-        let from = self.scratch.path();
-        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(from.file_name().unwrap());
-        std::fs::create_dir_all(&to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                let _ = std::fs::copy(entry.path(), to.join(entry.file_name()));
-            }
-        }
-        panic!("{why}\nhistories and logs are kept in {}", to.display());
+        self.room.fail(why)
     }
 }
 
 impl Drop for FleetStage {
     fn drop(&mut self) {
-        // What is frozen does not even die.
-        freezer::thaw(&self.mark);
-        processes::exterminate(&self.mark);
-        for member in &mut self.members {
-            let _ = member.process.wait();
-        }
-        freezer::remove(&self.mark);
+        self.room.clear(&mut self.members);
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod place;
 pub(crate) mod processes;
 mod proxy;
 mod register;
+pub(crate) mod room;
 #[path = "../../../../tenure/tests/conformance/servers.rs"]
 pub(crate) mod servers;
 pub(crate) mod stage;

@@ -1,10 +1,8 @@
 //! Three contenders for one name, each `tenure run NAME -- WORKER`, and what is seen of them from outside.
 
 use std::cell::OnceCell;
-use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,44 +11,19 @@ use tenure::store::{Scope, Store};
 use tenure::{Lease, Moment, Name, Token};
 use tokio::runtime::Runtime;
 
-use super::freezer;
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, judge};
 use super::place::{Kind, Place};
-use super::processes::{self, MARK, below, children, is_there, signal};
+use super::processes::{self, below, children, is_there};
 use super::register::{Books, Register};
-use super::servers::Scratch;
+use super::room::{Actor, Room};
 use super::time::{look, now, pause, runtime};
-use super::undertaker::Undertaker;
 use super::worker::{HISTORY, Mode};
 
 const IDS: [&str; 3] = ["a", "b", "c"];
 const NAME: &str = "system:trial";
 /// Longer than anything takes that is not broken, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
-
-pub(crate) struct Contender {
-    pub(crate) id: &'static str,
-    process: Child,
-}
-
-impl Contender {
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// To one that has ended it would go to whoever has its number now.
-    pub(crate) fn signal(&mut self, which: Signal) {
-        if self.ended().is_none() {
-            signal(self.pid(), which);
-        }
-    }
-
-    /// What it ended with, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.process.try_wait().unwrap()
-    }
-}
 
 /// A term that is under way: who leads it and by which processes.
 #[derive(Clone, Debug)]
@@ -68,18 +41,16 @@ pub(crate) struct Term {
 pub(crate) struct Stage {
     pub(crate) ttl: Duration,
     pub(crate) mode: Mode,
-    pub(crate) contenders: Vec<Contender>,
+    pub(crate) contenders: Vec<Actor>,
     pub(crate) thaws: Vec<Thaw>,
     pub(crate) place: Place,
-    mark: String,
     name: Name,
     history: History,
     register: Register,
     /// Opened when it is first asked: a disk that is to be unmounted must not be in use by us.
     store: OnceCell<Arc<dyn Store>>,
     runtime: Runtime,
-    _undertaker: Undertaker,
-    scratch: Scratch,
+    room: Room,
 }
 
 impl Stage {
@@ -92,34 +63,30 @@ impl Stage {
 
     /// Nobody started yet.
     pub(crate) fn empty(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
-        let scratch = Scratch::in_memory();
-        let mark = scratch.path().display().to_string();
-        let undertaker = Undertaker::new(&mark, scratch.path());
-        let place = Place::open(kind, scratch.path(), IDS.len());
+        let room = Room::new();
+        let place = Place::open(kind, room.path(), IDS.len());
         Stage {
             ttl,
             mode,
             contenders: Vec::new(),
             thaws: Vec::new(),
             place,
-            mark,
             name: Name::new(NAME).unwrap(),
-            history: History::create(&scratch.path().join(HISTORY)),
-            register: Register::open(scratch.path()),
+            history: History::create(&room.path().join(HISTORY)),
+            register: Register::open(room.path()),
             store: OnceCell::new(),
             runtime: runtime(),
-            _undertaker: undertaker,
-            scratch,
+            room,
         }
     }
 
     pub(crate) fn mark(&self) -> &str {
-        &self.mark
+        self.room.mark()
     }
 
     /// Where a trial may leave what is to be kept if it fails.
     pub(crate) fn directory(&self) -> &Path {
-        self.scratch.path()
+        self.room.path()
     }
 
     /// The newest term of one of them, if it ever led.
@@ -129,41 +96,24 @@ impl Stage {
     }
 
     pub(crate) fn add(&mut self) {
-        let process = self.spawn(self.contenders.len());
-        self.contenders.push(Contender { id: IDS[self.contenders.len()], process });
+        self.contenders.push(self.start(self.contenders.len()));
     }
 
     /// Starts one anew that has ended.
     pub(crate) fn restart(&mut self, who: usize) {
         let status = self.contenders[who].ended();
         assert!(status.is_some(), "contender {} still runs", IDS[who]);
-        self.contenders[who].process = self.spawn(who);
+        self.contenders[who] = self.start(who);
     }
 
-    fn spawn(&self, who: usize) -> Child {
-        let log = self.scratch.path().join(format!("{}.log", IDS[who]));
-        let log = File::options().create(true).append(true).open(log).unwrap();
-        let mut command = self.command();
+    fn start(&self, who: usize) -> Actor {
+        let mut command = self.room.command();
         command.args(["--store", &self.place.url_for(who), "--log-level", "debug"]);
         command.args(["run", self.name.as_str(), "--node-id", IDS[who], "--lease-duration"]);
         command.arg(format!("{}ms", self.ttl.as_millis()));
         command.arg("--").arg(std::env::current_exe().unwrap()).args(["worker", self.mode.name()]);
-        command.arg(self.scratch.path());
-        command.stdout(log.try_clone().unwrap()).stderr(log);
-        // Ctrl-C at the terminal is ours to answer.
-        command.process_group(0).spawn().unwrap()
-    }
-
-    /// The real command, with no setting from outside.
-    fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TENURE_") {
-                command.env_remove(name);
-            }
-        }
-        command.env(MARK, &self.mark).env("TMPDIR", self.scratch.path()).stdin(Stdio::null());
-        command
+        command.arg(self.room.path());
+        self.room.start(IDS[who], command)
     }
 
     /// Waits until somebody's work is under way, and says whose.
@@ -302,15 +252,10 @@ impl Stage {
     /// Stops all, sees that nothing is left, and lets the judge read.
     pub(crate) fn close(&mut self) -> (Verdict, Books) {
         self.stop();
-        let left =
-            look(Duration::from_secs(2), || processes::marked(&self.mark).is_empty().then_some(()));
-        if left.is_none() {
-            let left = processes::described(&processes::marked(&self.mark));
-            self.fail(&format!("processes left behind:\n{left}"));
-        }
+        self.room.empties().unwrap_or_else(|why| self.fail(&why));
         // What was killed whole leaves its lease to the TTL.
         let free = look(self.ttl + PATIENCE, || {
-            let mut status = self.command();
+            let mut status = self.room.command();
             status.args(["--store", &self.place.url(), "status", self.name.as_str()]);
             (status.stdout(Stdio::null()).status().unwrap().code() == Some(1)).then_some(())
         });
@@ -333,32 +278,17 @@ impl Stage {
 
     /// Ends the trial, and keeps what happened.
     pub(crate) fn fail(&self, why: &str) -> ! {
-        let kept = self.keep();
-        panic!("{why}\nhistory and logs are kept in {}", kept.display());
+        self.room.fail(why)
     }
 
     /// Copies the history and the logs to where they outlive us.
     pub(crate) fn keep(&self) -> PathBuf {
-        let from = self.scratch.path();
-        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(from.file_name().unwrap());
-        std::fs::create_dir_all(&to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                let _ = std::fs::copy(entry.path(), to.join(entry.file_name()));
-            }
-        }
-        to
+        self.room.keep()
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // What is frozen does not even die.
-        freezer::thaw(&self.mark);
-        processes::exterminate(&self.mark);
-        for contender in &mut self.contenders {
-            let _ = contender.process.wait();
-        }
-        freezer::remove(&self.mark);
+        self.room.clear(&mut self.contenders);
     }
 }

@@ -1,0 +1,140 @@
+//! Where a trial plays: its directory, and the mark by which everything that it has started is known.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::Moment;
+
+use super::freezer;
+use super::processes::{self, MARK, below, children, is_stopped, signal};
+use super::servers::Scratch;
+use super::stage::PATIENCE;
+use super::time::{look, now};
+use super::undertaker::Undertaker;
+
+/// A process of the real command.
+pub(crate) struct Actor {
+    pub(crate) id: String,
+    process: Child,
+}
+
+impl Actor {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn guard(&self) -> Option<u32> {
+        children(self.pid()).first().copied()
+    }
+
+    /// To one that has ended it would go to whoever has its number now.
+    pub(crate) fn signal(&mut self, which: Signal) {
+        if self.ended().is_none() {
+            signal(self.pid(), which);
+        }
+    }
+
+    /// It, its guard and their commands die at once. The moment is just before.
+    pub(crate) fn kill_tree(&mut self) -> Moment {
+        // Stopped first, so that nobody sees the others die.
+        let guards = children(self.pid());
+        guards.iter().for_each(|guard| signal(*guard, Signal::STOP));
+        let stopped = || guards.iter().all(|guard| is_stopped(*guard)).then_some(());
+        look(PATIENCE, stopped).expect("it stops");
+        let (at, all) = (now(), below(self.pid()));
+        self.signal(Signal::KILL);
+        all.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+        at
+    }
+
+    /// What it ended with, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().unwrap()
+    }
+}
+
+pub(crate) struct Room {
+    mark: String,
+    _undertaker: Undertaker,
+    scratch: Scratch,
+}
+
+impl Room {
+    pub(crate) fn new() -> Room {
+        let scratch = Scratch::in_memory();
+        let mark = scratch.path().display().to_string();
+        Room { _undertaker: Undertaker::new(&mark, scratch.path()), mark, scratch }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    pub(crate) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    pub(crate) fn log_of(&self, id: &str) -> PathBuf {
+        self.path().join(format!("{id}.log"))
+    }
+
+    /// The real command, with no setting from outside.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENURE_") {
+                command.env_remove(name);
+            }
+        }
+        command.env(MARK, &self.mark).env("TMPDIR", self.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it, and keeps what it says.
+    pub(crate) fn start(&self, id: &str, mut command: Command) -> Actor {
+        let log = File::options().create(true).append(true).open(self.log_of(id)).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        // Ctrl-C at the terminal is ours to answer.
+        Actor { id: id.to_owned(), process: command.process_group(0).spawn().unwrap() }
+    }
+
+    /// Whether everything that was started here ends soon; else what is left.
+    pub(crate) fn empties(&self) -> Result<(), String> {
+        let left = || processes::marked(&self.mark);
+        let empty = look(Duration::from_secs(2), || left().is_empty().then_some(()));
+        empty.ok_or_else(|| format!("processes left behind:\n{}", processes::described(&left())))
+    }
+
+    /// Ends the trial, and keeps what happened.
+    pub(crate) fn fail(&self, why: &str) -> ! {
+        panic!("{why}\nhistories and logs are kept in {}", self.keep().display());
+    }
+
+    /// Copies the histories and the logs to where they outlive us.
+    pub(crate) fn keep(&self) -> PathBuf {
+        let from = self.path();
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(from.file_name().unwrap());
+        std::fs::create_dir_all(&to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                let _ = std::fs::copy(entry.path(), to.join(entry.file_name()));
+            }
+        }
+        to
+    }
+
+    /// Nothing that was started here is left after it, however the trial ended.
+    pub(crate) fn clear(&self, actors: &mut [Actor]) {
+        // What is frozen does not even die.
+        freezer::thaw(&self.mark);
+        processes::exterminate(&self.mark);
+        for actor in actors {
+            let _ = actor.process.wait();
+        }
+        freezer::remove(&self.mark);
+    }
+}
