@@ -1,6 +1,7 @@
 //! `tenure demo`: a few processes of ourselves, one leads and counts, and then things happen to it.
 
 mod cast;
+mod ending;
 mod face;
 pub(crate) mod fleet;
 mod journal;

@@ -64,7 +64,7 @@ enum Command {
 impl FleetArgs {
     /// Whether there are commands beside us that have something to say too.
     pub(crate) fn runs_a_command(&self) -> bool {
-        matches!(&self.command, Command::Run(run) if !run.work.command.is_empty())
+        matches!(&self.command, Command::Run(run) if !run.work.task.command.is_empty())
     }
 }
 

@@ -71,7 +71,7 @@ const EVENT: &str = "tenure::event";
 /// Beside a command, every line of ours begins in a way that tells it from the command's.
 pub(crate) fn prefix(args: &Args) -> &'static str {
     match &args.command {
-        Command::Run(run) if !run.work.command.is_empty() => "tenure: ",
+        Command::Run(run) if !run.work.task.command.is_empty() => "tenure: ",
         Command::Fleet(fleet) if fleet.runs_a_command() => "tenure: ",
         _ => "",
     }

@@ -11,6 +11,7 @@ mod fleet;
 mod guard;
 mod http;
 mod interruption;
+mod lines;
 mod logs;
 mod output;
 mod pages;

@@ -25,6 +25,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
 use crate::http::Door;
+use crate::lines::Common as _;
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 
@@ -32,7 +33,7 @@ use board::Board;
 pub(crate) use get::Get;
 use lines::Lines;
 use options::WorkArgs;
-pub(crate) use options::{RunArgs, ServeArgs, ServiceArgs, TimingArgs};
+pub(crate) use options::{Given, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
 use plan::{Kind, Plan};
 pub(crate) use plan::{cannot_run, check_periods, check_shared};
 use scheduled::{Task, Timetable};
@@ -148,22 +149,22 @@ pub(crate) fn guards_log(args: &Args) -> Log {
 
 fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve) };
-    let WorkArgs { command, get, schedule, once, .. } = work;
+    let WorkArgs { task: TaskArgs { command, no_guard, timeout, .. }, schedule, once, .. } = work;
     let recipe = Recipe {
         command: command.clone(),
         store_url: guards_url(&plan.choice, store),
         stop_within: timing.stop_within,
         on_lose: plan.service.on_lose.clone(),
         log: guards_log(plan.args),
-        guarded: !work.no_guard,
+        guarded: !no_guard,
     };
     let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
     let rest_guard = Recipe { command: Vec::new(), ..recipe.clone() };
     let rest_guard = recipe.guarded.then_some(rest_guard);
-    let task = match get {
-        _ if !command.is_empty() => Task::Command(recipe),
-        Some(url) => Task::Get(Get::new(url, work.timeout)?),
-        None => Task::Mock,
+    let task = match work.task.given()? {
+        Some(Given::Command(_)) => Task::Command(recipe),
+        Some(Given::Get(url)) => Task::Get(Get::new(url, *timeout)?),
+        Some(Given::Mock) | None => Task::Mock,
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));

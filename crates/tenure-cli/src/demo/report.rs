@@ -6,12 +6,13 @@ use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
+use super::ending::{self, ErrorAnswer};
 use super::ports;
 use super::script::Halt;
 use super::show::{NEXT, millis, table};
 use super::{Outcome, Setting};
 use crate::args::Args;
-use crate::{doctor, output};
+use crate::doctor;
 
 /// What somebody who sees it for the first time has to know.
 pub(super) fn opening(setting: &Setting, grade: Grade, given: &[u16]) -> String {
@@ -41,22 +42,8 @@ pub(super) fn close(
     played: &Result<(), Halt>,
     kept: Option<&Path>,
 ) -> Result<()> {
-    if args.json {
-        return output::json(&Answer::new(outcome, played, kept));
-    }
-    let mut lines = Vec::new();
-    match played {
-        Err(Halt::OutputGone) => return Ok(()),
-        Err(Halt::Interrupted) => lines.extend(["", "Interrupted. Up to here:"].map(String::from)),
-        _ if args.quiet => {}
-        _ => lines.push(String::new()),
-    }
-    lines.extend(table(outcome));
-    if outcome.is_well() && played.is_ok() && !args.quiet {
-        lines.extend(["", "Next:"].map(String::from));
-        lines.extend(NEXT.iter().map(|step| format!("  {step}")));
-    }
-    output::line(lines.join("\n"))
+    let next = outcome.is_well().then_some(&NEXT[..]);
+    ending::tell(args, played, &Answer::new(outcome, played, kept), table(outcome), next)
 }
 
 #[derive(Serialize)]
@@ -105,12 +92,6 @@ struct FaultAnswer<'a> {
     trouble: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct ErrorAnswer {
-    kind: &'static str,
-    message: String,
-}
-
 impl<'a> Answer<'a> {
     fn new(outcome: &'a Outcome, played: &Result<(), Halt>, kept: Option<&'a Path>) -> Answer<'a> {
         let total = outcome.verdict.total();
@@ -130,12 +111,6 @@ impl<'a> Answer<'a> {
             candidate_id: id,
             url: port.map(|port| format!("http://127.0.0.1:{port}")),
         });
-        let error = match played {
-            Err(Halt::Failed(error)) => {
-                Some(ErrorAnswer { kind: error.kind().as_str(), message: error.to_string() })
-            }
-            _ => None,
-        };
         Answer {
             ok: outcome.is_well(),
             complete: played.is_ok(),
@@ -152,7 +127,7 @@ impl<'a> Answer<'a> {
             doubled: total.doubled,
             interrupted: total.interrupted,
             directory: kept,
-            error,
+            error: ErrorAnswer::of(played),
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::duration::shown;
 use crate::exit::Exit;
 use crate::guard::{Duty, Ended, Keeper, Report, Reports};
 use crate::http::{Door, Limits, Member, Server, Work as Book};
+use crate::lines::Common as _;
 use crate::schedule::Outcome;
 use crate::signals::Signals;
 
@@ -75,6 +76,8 @@ pub(super) struct Crew {
     answers: Option<(Server, Arc<Member>)>,
     /// When it is looked whether somebody else has our id.
     namesake_at: Option<Moment>,
+    /// When another guard is tried, if none could be started.
+    guard_at: Option<Moment>,
     leaving: Option<JoinHandle<()>>,
 }
 
@@ -107,6 +110,7 @@ impl Crew {
             book: Arc::default(),
             answers: None,
             namesake_at: None,
+            guard_at: None,
             leaving: None,
         };
         crew.namesake_at = Some(crew.clock.now() + LOOK_FOR_NAMESAKE);
@@ -141,7 +145,7 @@ impl Crew {
         let mut beat_at = self.heartbeat.map(|every| self.clock.now() + every);
         let ended = loop {
             self.begin_what_is_due();
-            let wake_at = [self.agenda.wake_at(), beat_at, self.namesake_at];
+            let wake_at = [self.agenda.wake_at(), beat_at, self.namesake_at, self.guard_at];
             let wake_at = wake_at.into_iter().flatten().min();
             let fleet = self.fleet.clone();
             tokio::select! {
@@ -149,7 +153,7 @@ impl Crew {
                 // What ends comes before what begins.
                 report = report(&mut self.keeper) => match report {
                     Some((number, report)) => self.reported(number, report),
-                    None => self.guard_is_gone().await,
+                    None => self.guard_is_gone(),
                 },
                 extended = extended(&mut self.extensions) => self.extended(&extended),
                 event = fleet.next() => match event {
@@ -187,6 +191,9 @@ impl Crew {
                         beat_at = Some(at.max(now.before(every)) + every);
                     }
                     self.look_for_namesake(now);
+                    if self.guard_at.is_some_and(|at| now >= at) {
+                        self.replace_guard(now);
+                    }
                 }
             }
         };
@@ -485,7 +492,7 @@ impl Crew {
     }
 
     /// Killed, or it did not act: nothing of any command is left by now. Another takes its place.
-    async fn guard_is_gone(&mut self) {
+    fn guard_is_gone(&mut self) {
         self.keeper = None;
         self.lines.trouble("the guard is gone, and with it every command: starting another");
         let now = self.clock.now();
@@ -501,9 +508,15 @@ impl Crew {
                 self.agenda.add(now + BACK_OFF, number);
             }
         }
-        while let Err(error) = self.start_guard() {
+        self.replace_guard(now);
+    }
+
+    /// While there is none no command begins, and everything else goes on: shards are revoked, signals come.
+    fn replace_guard(&mut self, now: Moment) {
+        self.guard_at = None;
+        if let Err(error) = self.start_guard() {
             self.lines.trouble(&format!("cannot start another guard: {error}"));
-            self.clock.sleep(BACK_OFF).await;
+            self.guard_at = Some(now + BACK_OFF);
         }
     }
 }

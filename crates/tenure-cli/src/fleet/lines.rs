@@ -1,20 +1,15 @@
 //! The lines people read while `tenure fleet run` runs: spelled in `docs/CLI.md`.
 
 use tenure::fleet::{Reason, Shard};
-use tenure::{CandidateId, Clock, Error};
+use tenure::{CandidateId, Clock};
 
+use crate::lines::{Common, say};
 use crate::logs::LINE;
 
 /// Says what happens, for one member.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     id: CandidateId,
-}
-
-macro_rules! say {
-    ($level:ident, $id:expr, $event:literal, $($text:tt)+) => {
-        tracing::$level!(target: LINE, candidate = %$id, event = $event, $($text)+)
-    };
 }
 
 macro_rules! say_of {
@@ -135,19 +130,10 @@ impl Lines {
             "[{id}] {count} {these} had no owner for longer than {ttl}: {some}{more}"
         );
     }
+}
 
-    pub(super) fn unreachable(&self, error: &Error) {
-        say!(warn, self.id, "store", "{error}");
-    }
-
-    pub(super) fn back(&self) {
-        let id = &self.id;
-        say!(info, id, "store", "[{id}] The store answers again");
-    }
-
-    /// Something went wrong that we go on from.
-    pub(super) fn trouble(&self, text: &str) {
-        let id = &self.id;
-        say!(warn, id, "trouble", "[{id}] {text}");
+impl Common for Lines {
+    fn id(&self) -> &CandidateId {
+        &self.id
     }
 }

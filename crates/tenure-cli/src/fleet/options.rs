@@ -1,16 +1,14 @@
 //! What `tenure fleet run` can be told.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use clap::builder::BoolishValueParser;
 use tenure::Name;
 use tenure::fleet::fleet_name;
 
 use super::source::SourceArgs;
 use crate::duration;
-use crate::run::{ServiceArgs, TimingArgs};
+use crate::run::{ServiceArgs, TaskArgs, TimingArgs};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -21,7 +19,7 @@ Examples:
   tenure fleet run poll --shards-command 'ls /data' --mock  nothing but the fleet
 
 Start it as often as you like, wherever you like: each takes its share. {} stands for the shard, also inside
-an argument. The command gets TENURE_NAME, TENURE_SHARD, TENURE_TOKEN and TENURE_CANDIDATE, and is run without
+an argument or a URL. The command gets TENURE_NAME, TENURE_SHARD, TENURE_TOKEN and TENURE_CANDIDATE, and is run without
 a shell. One that ends by itself is started again, after 1s at first and 30s at most.
 
 Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage; 126, 127 the command
@@ -55,22 +53,8 @@ pub(crate) struct FleetRunArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FleetWorkArgs {
-    /// The command, with its arguments, behind --; {} is the shard
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-
-    /// No command: poll this URL for each shard; {} is the shard, 2xx is success
-    #[arg(long, value_name = "URL", env = "TENURE_GET", hide_env_values = true)]
-    pub(crate) get: Option<String>,
-
-    /// How long an answer to --get may take
-    #[arg(long, value_name = "D", env = "TENURE_TIMEOUT", value_parser = duration::parse)]
-    #[arg(default_value = "10s")]
-    pub(crate) timeout: Duration,
-
-    /// No command: count in the log, to see a fleet
-    #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
-    pub(crate) mock: bool,
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
 
     /// Run it this often for each shard, spread over the period [default: 5s for --get and --mock]
     #[arg(long, value_name = "D", env = "TENURE_EVERY", value_parser = duration::parse)]
@@ -80,10 +64,6 @@ pub(crate) struct FleetWorkArgs {
     #[arg(long, value_name = "N", env = "TENURE_CONCURRENCY")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) concurrency: Option<u32>,
-
-    /// No process that ends the commands when we are killed or frozen
-    #[arg(long, env = "TENURE_NO_GUARD", value_parser = BoolishValueParser::new())]
-    pub(crate) no_guard: bool,
 }
 
 /// Reads the name of a fleet.

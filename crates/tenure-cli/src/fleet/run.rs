@@ -15,6 +15,7 @@ use crate::choice::Choice;
 use crate::exit::Exit;
 use crate::guard::{Duty, Hook, adopt_orphans, deaths, ended_orphans, reap};
 use crate::http::Door;
+use crate::lines::Common as _;
 use crate::run::{
     cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, service,
 };
@@ -35,7 +36,7 @@ struct Plan<'a> {
 }
 
 pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
-    if let [command, ..] = &run.work.command[..]
+    if let [command, ..] = &run.work.task.command[..]
         && let Some(exit) = cannot_run(args, command)
     {
         return Ok(exit);
@@ -80,7 +81,7 @@ impl Plan<'_> {
 
     /// Whether a process of its own watches over us.
     fn guarded(&self) -> bool {
-        !self.run.work.no_guard
+        !self.run.work.task.no_guard
     }
 
     async fn carry_out(self, door: Option<Door>) -> Result<Exit> {

@@ -9,7 +9,7 @@ use tenure::fleet::Shard;
 use tenure::{Error, Result};
 
 use super::options::FleetWorkArgs;
-use crate::run::Get;
+use crate::run::{Get, Given};
 
 /// What stands for the shard.
 const SHARD: &str = "{}";
@@ -31,32 +31,27 @@ pub(super) enum Kind {
 
 impl Task {
     pub(super) fn new(work: &FleetWorkArgs) -> Result<Task> {
-        let FleetWorkArgs { command, get, mock, every, .. } = work;
+        let FleetWorkArgs { task, every, .. } = work;
         if *every == Some(Duration::ZERO) {
             return Err(Error::invalid("--every must not be zero: give a period like 5s"));
         }
-        let kind = match (&command[..], get, mock) {
-            ([], None, false) => {
+        let kind = match task.given()? {
+            None => {
                 return Err(Error::invalid(
                     "nothing to run: type the command behind '--', as in 'tenure fleet run NAME -- CMD {}', \
                      or give --get URL, or --mock to see a fleet without any work",
                 ));
             }
-            ([_, ..], None, false) => Kind::Command(command.clone()),
-            ([], Some(url), false) => {
+            Some(Given::Command(command)) => Kind::Command(command.to_vec()),
+            Some(Given::Get(url)) => {
                 // Whatever a shard is called, the URL stays one.
                 let example = with_shard(url, "shard").unwrap_or_default();
-                let client = Get::new(&example, work.timeout)?;
-                Kind::Get { client: Arc::new(client), url: url.clone() }
+                let client = Get::new(&example, task.timeout)?;
+                Kind::Get { client: Arc::new(client), url: url.to_owned() }
             }
-            ([], None, true) => Kind::Mock,
-            _ => {
-                return Err(Error::invalid(
-                    "a command, --get and --mock are kinds of work: give one of them",
-                ));
-            }
+            Some(Given::Mock) => Kind::Mock,
         };
-        let every = every.or(command.is_empty().then_some(POLL_EVERY));
+        let every = every.or(task.command.is_empty().then_some(POLL_EVERY));
         if work.concurrency.is_some() && every.is_none() {
             return Err(Error::invalid(
                 "--concurrency is about work that comes again and again: give --every too, or leave it out",

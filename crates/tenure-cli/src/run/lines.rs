@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::election::Why;
-use tenure::{CandidateId, Clock, Error, Token};
+use tenure::{CandidateId, Clock, Token};
 
-use crate::logs::LINE;
+use crate::lines::{Common, say};
 use crate::schedule::{Ahead, Run};
 use crate::time;
 
@@ -15,12 +15,6 @@ use crate::time;
 pub(super) struct Lines {
     id: CandidateId,
     ended: Arc<AtomicBool>,
-}
-
-macro_rules! say {
-    ($level:ident, $id:expr, $event:literal, $($text:tt)+) => {
-        tracing::$level!(target: LINE, candidate = %$id, event = $event, $($text)+)
-    };
 }
 
 impl Lines {
@@ -131,20 +125,11 @@ impl Lines {
             time::rfc3339(ahead.settled_to)
         );
     }
+}
 
-    pub(super) fn unreachable(&self, error: &Error) {
-        say!(warn, self.id, "store", "{error}");
-    }
-
-    pub(super) fn back(&self) {
-        let id = &self.id;
-        say!(info, id, "store", "[{id}] The store answers again");
-    }
-
-    /// Something went wrong that we go on from.
-    pub(super) fn trouble(&self, text: &str) {
-        let id = &self.id;
-        say!(warn, id, "trouble", "[{id}] {text}");
+impl Common for Lines {
+    fn id(&self) -> &CandidateId {
+        &self.id
     }
 }
 

@@ -125,22 +125,8 @@ impl TimingArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WorkArgs {
-    /// The command, with its arguments, behind --
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-
-    /// No command: poll this URL; 2xx is success
-    #[arg(long, value_name = "URL", env = "TENURE_GET", hide_env_values = true)]
-    pub(crate) get: Option<String>,
-
-    /// How long an answer to --get may take
-    #[arg(long, value_name = "D", env = "TENURE_TIMEOUT", value_parser = duration::parse)]
-    #[arg(default_value = "10s")]
-    pub(crate) timeout: Duration,
-
-    /// No command: count in the log, to see an election
-    #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
-    pub(crate) mock: bool,
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
 
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
@@ -152,10 +138,55 @@ pub(crate) struct WorkArgs {
     /// Give up when not leading after D; 0s tries once [default: wait for ever]
     #[arg(long, value_name = "D", env = "TENURE_WAIT", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
+}
+
+/// What is done by whoever leads, and by the owner of a shard.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TaskArgs {
+    /// The command, with its arguments, behind --
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+
+    /// No command: poll this URL; 2xx is success
+    #[arg(long, value_name = "URL", env = "TENURE_GET", hide_env_values = true)]
+    get: Option<String>,
+
+    /// How long an answer to --get may take
+    #[arg(long, value_name = "D", env = "TENURE_TIMEOUT", value_parser = duration::parse)]
+    #[arg(default_value = "10s")]
+    pub(crate) timeout: Duration,
+
+    /// No command: count in the log, to see what happens
+    #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
+    mock: bool,
 
     /// No process that ends the command when we are killed or frozen
     #[arg(long, env = "TENURE_NO_GUARD", value_parser = BoolishValueParser::new())]
     pub(crate) no_guard: bool,
+}
+
+/// The kinds of work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Given<'a> {
+    /// Never empty.
+    Command(&'a [OsString]),
+    Get(&'a str),
+    Mock,
+}
+
+impl TaskArgs {
+    /// What was given, if anything was.
+    pub(crate) fn given(&self) -> Result<Option<Given<'_>>> {
+        match (&self.command[..], self.get.as_deref(), self.mock) {
+            ([], None, false) => Ok(None),
+            (command @ [_, ..], None, false) => Ok(Some(Given::Command(command))),
+            ([], Some(url), false) => Ok(Some(Given::Get(url))),
+            ([], None, true) => Ok(Some(Given::Mock)),
+            _ => Err(Error::invalid(
+                "a command, --get and --mock are kinds of work: give one of them",
+            )),
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]

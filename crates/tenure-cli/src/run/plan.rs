@@ -8,7 +8,7 @@ use tenure::{CandidateId, Error, Name, Result};
 
 use super::get::Get;
 use super::names::Names;
-use super::options::{RunArgs, ServeArgs, ServiceArgs, TimingArgs, WorkArgs};
+use super::options::{Given, RunArgs, ServeArgs, ServiceArgs, TimingArgs, WorkArgs};
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
@@ -54,7 +54,7 @@ impl Plan<'_> {
     pub(super) fn run<'a>(args: &'a Args, run: &'a RunArgs) -> Result<Result<Plan<'a>, Exit>> {
         let RunArgs { lease, timing, work, service } = run;
         let named = lease.name()?;
-        let whole = named.is_none() && work.command.is_empty();
+        let whole = named.is_none() && work.task.command.is_empty();
         if let Some(exit) = nothing_to_run(args, work, whole)? {
             return Ok(Err(exit));
         }
@@ -69,7 +69,7 @@ impl Plan<'_> {
             None => names.ttl()?,
             given => given,
         };
-        let mut every = work.command.is_empty().then_some(POLL_EVERY);
+        let mut every = work.task.command.is_empty().then_some(POLL_EVERY);
         if whole {
             every = Some(names.every()?.unwrap_or(POLL_EVERY));
             plan.listen = Some(Listen::port(names.port()?.unwrap_or(PORT)));
@@ -77,7 +77,7 @@ impl Plan<'_> {
         }
         // Found before anything is tried.
         work.schedule.schedule(every)?;
-        if let Some(url) = &work.get {
+        if let Some(Given::Get(url)) = work.task.given()? {
             Get::read(url)?;
         }
         plan.kind = Kind::Work { work, every };
@@ -132,7 +132,7 @@ impl Plan<'_> {
     /// A command runs on when we die, and nobody ends it.
     pub(super) fn unguarded(&self) -> bool {
         match &self.kind {
-            Kind::Work { work, .. } => work.no_guard && !work.command.is_empty(),
+            Kind::Work { work, .. } => work.task.no_guard && !work.task.command.is_empty(),
             Kind::Serve { .. } => false,
         }
     }
@@ -162,15 +162,13 @@ fn nameless() -> Error {
 
 /// Refuses what can never run, before anybody campaigns for it.
 fn nothing_to_run(args: &Args, work: &WorkArgs, whole: bool) -> Result<Option<Exit>> {
-    let WorkArgs { command, mock, get, .. } = work;
-    match (&**command, get, mock) {
-        ([], None, false) if !whole => Err(Error::invalid(
+    match work.task.given()? {
+        None if !whole => Err(Error::invalid(
             "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
              or give --get URL, or --mock to see an election without any work",
         )),
-        ([command, ..], None, false) => Ok(cannot_run(args, command)),
-        ([], Some(_), false) | ([], None, _) => Ok(None),
-        _ => Err(Error::invalid("a command, --get and --mock are kinds of work: give one of them")),
+        Some(Given::Command([command, ..])) => Ok(cannot_run(args, command)),
+        _ => Ok(None),
     }
 }
 

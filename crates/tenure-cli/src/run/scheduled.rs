@@ -9,6 +9,7 @@ use super::term::{After, Attention, Crew, Run};
 use super::ward::{Recipe, Ward};
 use crate::exit::Exit;
 use crate::guard::Ended;
+use crate::lines::Common as _;
 use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Step};
 use crate::signals::Signals;
 

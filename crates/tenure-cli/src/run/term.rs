@@ -9,6 +9,7 @@ use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 use crate::exit::Exit;
 use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
+use crate::lines::Common as _;
 use crate::signals::Signals;
 
 use super::board::Board;

@@ -13,9 +13,10 @@ use super::judge::Finding;
 use super::script::{Scene, What};
 use crate::args::Args;
 use crate::demo::Setting;
+use crate::demo::ending::{self, ErrorAnswer};
 use crate::demo::script::Halt;
 use crate::demo::show::millis;
-use crate::{doctor, duration, output};
+use crate::{doctor, duration};
 
 /// What somebody who sees it for the first time has to know.
 pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usize) -> String {
@@ -76,22 +77,8 @@ fn quoted(text: &str) -> String {
 
 /// Tells the result.
 pub(super) fn close(args: &Args, outcome: &Outcome, played: &Result<(), Halt>) -> Result<()> {
-    if args.json {
-        return output::json(&Answer::new(outcome, played));
-    }
-    let mut lines = Vec::new();
-    match played {
-        Err(Halt::OutputGone) => return Ok(()),
-        Err(Halt::Interrupted) => lines.extend(["", "Interrupted. Up to here:"].map(String::from)),
-        _ if args.quiet => {}
-        _ => lines.push(String::new()),
-    }
-    lines.extend(table(outcome));
-    if outcome.is_well() && played.is_ok() && !args.quiet {
-        lines.extend(["", "Next:"].map(String::from));
-        lines.extend(NEXT.iter().map(|step| format!("  {step}")));
-    }
-    output::line(lines.join("\n"))
+    let next = outcome.is_well().then_some(&NEXT[..]);
+    ending::tell(args, played, &Answer::new(outcome, played), table(outcome), next)
 }
 
 /// The result for people: the table, and what it comes to.
@@ -199,12 +186,6 @@ struct EventAnswer<'a> {
     trouble: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct ErrorAnswer {
-    kind: &'static str,
-    message: String,
-}
-
 impl<'a> Answer<'a> {
     fn new(outcome: &'a Outcome, played: &Result<(), Halt>) -> Answer<'a> {
         let event = |(scene, finding): (&'a Scene, &'a Finding)| EventAnswer {
@@ -220,12 +201,6 @@ impl<'a> Answer<'a> {
             overlaps: finding.overlaps,
             trouble: scene.trouble.as_deref(),
         };
-        let error = match played {
-            Err(Halt::Failed(error)) => {
-                Some(ErrorAnswer { kind: error.kind().as_str(), message: error.to_string() })
-            }
-            _ => None,
-        };
         Answer {
             ok: outcome.is_well(),
             complete: played.is_ok(),
@@ -238,7 +213,7 @@ impl<'a> Answer<'a> {
             effects: outcome.verdict.effects,
             terms: outcome.verdict.terms,
             overlaps: outcome.verdict.overlaps,
-            error,
+            error: ErrorAnswer::of(played),
         }
     }
 }
