@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Name, Nonce, Release, Token,
+    Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Lineage, Name, Nonce, Release, Token,
 };
 use crate::rng::Rng;
 use crate::store::Change;
@@ -40,6 +40,9 @@ const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
 const BACK_OFF_MOST: Duration = Duration::from_secs(2);
 /// A timer is never set closer than this after a known expiry, so that the look does not come a hair too early.
 const AFTER_EXPIRY: Duration = Duration::from_millis(1);
+
+/// One that only looks on reads a lease that was granted anew after this, so that many are read together.
+const AFTER_HEARING: Duration = Duration::from_millis(20);
 
 pub use words::{Action, Ask, Ending, Event, Lead, Phase, Request, Why};
 
@@ -70,6 +73,7 @@ pub struct Machine {
     /// The latest term that the store told of, however it did.
     heard: Option<Token>,
     warned_same_id: bool,
+    trusting: bool,
     last_step: Moment,
 }
 
@@ -162,6 +166,7 @@ impl Machine {
             leader: None,
             heard: None,
             warned_same_id: false,
+            trusting: false,
             last_step: now,
         }
     }
@@ -174,6 +179,11 @@ impl Machine {
     /// Looks on, and does not campaign before an [`Event::Wanted`] says that it should.
     pub fn begin_unwanted(&mut self) {
         self.wanted = false;
+    }
+
+    /// Takes a record that begins anew as it is: for a lease that gives no right to do anything.
+    pub fn begin_trusting(&mut self) {
+        self.trusting = true;
     }
 
     /// Takes one event at `now` and adds what is to be done to `out`.
@@ -439,7 +449,8 @@ impl Machine {
     }
 
     fn granted(&mut self, trip: Trip, grant: Grant, out: &mut Vec<Action>) {
-        let lead_from = match self.memory.lead_from(trip, &grant, self.heard, &self.timing) {
+        self.doubt(trip, Some(grant.lineage));
+        let lead_from = match self.memory.lead_from(trip, &grant, &self.timing) {
             Ok(from) => from,
             Err(greatest) => {
                 out.push(Action::Warn(format!(
@@ -528,8 +539,7 @@ impl Machine {
             }
             Part::Patient => self.state = State::Waiting { look_at: trip.back },
         }
-        self.memory.saw(trip, lease, self.heard, &self.timing);
-        self.learn(lease, out);
+        self.saw(trip, lease, out);
     }
 
     /// Tries again soon: three tries fit before it is time to stop.
@@ -563,9 +573,7 @@ impl Machine {
                     look_at: together(now + self.timing.retry, self.timing.retry),
                 };
                 if let Some(lease) = lease {
-                    let trip = Trip { sent, back: now };
-                    self.memory.saw(trip, &lease, self.heard, &self.timing);
-                    self.learn(&lease, out);
+                    self.saw(Trip { sent, back: now }, &lease, out);
                 }
                 self.look_again(again);
             }
@@ -600,8 +608,7 @@ impl Machine {
 
     /// Somebody has it: come back when its time runs out, or after the retry period if that is sooner.
     fn wait_for(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        self.memory.saw(trip, lease, self.heard, &self.timing);
-        self.learn(lease, out);
+        self.saw(trip, lease, out);
         let jitter = self.rng.below((self.timing.ttl / 100).min(Duration::from_millis(10)));
         let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter + self.rank_delay();
         let at_the_latest = trip.back + self.timing.retry;
@@ -616,7 +623,7 @@ impl Machine {
     }
 
     fn changed(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) {
-        if self.hear(change, out) {
+        if self.hear(now, change, out) {
             return;
         }
         // See who holds it now, or what was missed; not all at the same instant.
@@ -646,9 +653,10 @@ impl Machine {
         }
     }
 
-    /// One that only looks on takes the store's word for who has it now, and does not read each of many leases that change
-    /// hands. Whether that is what was said need not be known: it claims nothing by it, and looks by itself in time.
-    fn hear(&mut self, change: &Change, out: &mut Vec<Action>) -> bool {
+    /// One that only looks on takes the store's word for who has it now, and does not read each of many leases that are
+    /// granted. Whether that is what was said need not be known: it claims nothing by it, and looks by itself in time. If it
+    /// has seen the one before, it looks soon: it would not know otherwise how that one's term has ended, and wait for it.
+    fn hear(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) -> bool {
         if self.campaigns() || !matches!(self.state, State::Waiting { .. }) {
             return false;
         }
@@ -660,6 +668,11 @@ impl Machine {
         };
         if Some(*token) > self.heard {
             self.heard = Some(*token);
+            if let State::Waiting { look_at } = &mut self.state
+                && self.memory.lags_behind(*token)
+            {
+                *look_at = (*look_at).min(now + AFTER_HEARING);
+            }
             if self.leader.as_deref() != Some(holder.as_str()) {
                 self.leader = Some(holder.shared());
                 out.push(Action::LeaderChanged(Some(holder.to_string())));
@@ -685,6 +698,20 @@ impl Machine {
             // It looks because it wanted nothing; now it does, and must not sleep on what it sees.
             State::Looking { again, .. } => *again = Some(Again { at: now, unless: None }),
             _ => {}
+        }
+    }
+
+    fn saw(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
+        self.doubt(trip, lease.lineage);
+        self.memory.saw(trip, lease, &self.timing);
+        self.learn(lease, out);
+    }
+
+    fn doubt(&mut self, trip: Trip, lineage: Option<Lineage>) {
+        if let Some(lineage) = lineage
+            && !self.trusting
+        {
+            self.memory.doubt(trip, lineage.origin, self.heard, &self.timing);
         }
     }
 

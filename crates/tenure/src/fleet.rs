@@ -172,6 +172,11 @@ impl Fleet {
         self.shared.is_member()
     }
 
+    /// Whether this member has the lease on itself, but waits until whoever had it before a store that is young must be gone.
+    pub fn is_held_back(&self) -> bool {
+        self.shared.held_back.load(Ordering::Relaxed)
+    }
+
     /// The token of the lease on itself and how long that is certain, while it is held.
     pub fn membership(&self) -> Option<(Token, Duration)> {
         self.shared.membership()

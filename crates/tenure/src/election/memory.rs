@@ -44,12 +44,27 @@ struct Seen {
 }
 
 impl Memory {
-    /// A look at the lease showed this. `heard`: the last term that we were told of, whether or not we saw it.
-    pub(super) fn saw(&mut self, trip: Trip, lease: &Lease, heard: Option<Token>, timing: &Timing) {
+    /// A record that begins after a term we know of tells nothing of who came next, who may have been renewed until just
+    /// before it began. `heard` is the last term that we were told of: it counts where nothing better is known, for it is
+    /// a hint and may be made up. To be asked before an answer is remembered.
+    pub(super) fn doubt(
+        &mut self,
+        trip: Trip,
+        origin: Token,
+        heard: Option<Token>,
+        timing: &Timing,
+    ) {
+        if self.greatest.or(heard).is_some_and(|known| origin > known) {
+            let over = trip.back + lengthened(timing.ttl, timing.drift_ppm);
+            self.not_before = self.not_before.max(over);
+        }
+    }
+
+    /// A look at the lease showed this.
+    pub(super) fn saw(&mut self, trip: Trip, lease: &Lease, timing: &Timing) {
         let (Some(token), Some(lineage)) = (lease.token, lease.lineage) else {
             return; // A stranger, whose rules we do not know.
         };
-        self.doubt(trip, lineage.origin, heard, timing);
         self.greatest = self.greatest.max(Some(token));
         if lease.holder.is_none() {
             return;
@@ -75,18 +90,14 @@ impl Memory {
         self.seen = Some(Box::new(now));
     }
 
+    /// Whether the last live holder that was seen is of an earlier term than this one.
+    pub(super) fn lags_behind(&self, token: Token) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.token < token)
+    }
+
     /// Whether a term this late was seen already.
     pub(super) fn knows(&self, token: Token) -> bool {
         self.greatest >= Some(token)
-    }
-
-    /// A record that begins after a term we know of tells nothing of who came next, who may have been renewed until just
-    /// before it began. What was only heard counts where nothing better is known: it is a hint, and may be made up.
-    fn doubt(&mut self, trip: Trip, origin: Token, heard: Option<Token>, timing: &Timing) {
-        if self.greatest.or(heard).is_some_and(|known| origin > known) {
-            let over = trip.back + lengthened(timing.ttl, timing.drift_ppm);
-            self.not_before = self.not_before.max(over);
-        }
     }
 
     /// From when a term granted like this may be led; `Err` if its token is one this name has already had.
@@ -94,16 +105,14 @@ impl Memory {
         &mut self,
         trip: Trip,
         grant: &Grant,
-        heard: Option<Token>,
         timing: &Timing,
     ) -> Result<Moment, Token> {
         let token = grant.hold.token;
         if let Some(greatest) = self.greatest.filter(|greatest| *greatest >= token) {
             return Err(greatest);
         }
-        let lineage = grant.lineage;
-        self.doubt(trip, lineage.origin, heard, timing);
         self.greatest = Some(token);
+        let lineage = grant.lineage;
         let from = match self.seen.take() {
             Some(seen) => {
                 let credible = seen.credible(lineage.origin, grant.store_time, trip, timing);
@@ -210,9 +219,19 @@ mod tests {
     /// A waiter sees term 5 at 0 ms with 4 s left; what it is granted at `ms` may be led from …
     fn after_sight(ms: u64, granted: Grant) -> u64 {
         let mut memory = Memory::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), None, &timing());
-        let from = memory.lead_from(trip(ms), &granted, None, &timing()).unwrap();
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        let from = memory.lead_from(trip(ms), &granted, &timing()).unwrap();
         u64::try_from(from.since(at(0)).as_millis()).unwrap()
+    }
+
+    fn after_doubt(
+        memory: &mut Memory,
+        ms: u64,
+        granted: &Grant,
+        heard: Option<Token>,
+    ) -> Result<Moment, Token> {
+        memory.doubt(trip(ms), granted.lineage.origin, heard, &timing());
+        memory.lead_from(trip(ms), granted, &timing())
     }
 
     #[test]
@@ -242,26 +261,26 @@ mod tests {
     #[test]
     fn a_sight_of_a_later_holder_does_not_wipe_out_the_doubt_about_the_first() {
         let mut memory = Memory::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), None, &timing());
-        memory.saw(trip(1_000), &lease(6, 6, Ended::Nothing, 1_000, 4_000), None, &timing());
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        memory.saw(trip(1_000), &lease(6, 6, Ended::Nothing, 1_000, 4_000), &timing());
         let grant = grant(7, 6, Ended::Released(token(6)), 1_100);
-        assert_eq!(memory.lead_from(trip(1_100), &grant, None, &timing()), Ok(at(1_002 + 4_004)));
+        assert_eq!(memory.lead_from(trip(1_100), &grant, &timing()), Ok(at(1_002 + 4_004)));
     }
 
     #[test]
     fn a_clock_set_forward_between_two_sights_of_one_term_is_remembered() {
         let mut memory = Memory::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), None, &timing());
-        memory.saw(trip(100), &lease(5, 1, Ended::Nothing, 3_100, 900), None, &timing());
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        memory.saw(trip(100), &lease(5, 1, Ended::Nothing, 3_100, 900), &timing());
         let grant = grant(6, 1, Ended::Expired(token(5)), 4_001);
-        assert_eq!(memory.lead_from(trip(1_001), &grant, None, &timing()), Ok(at(102 + 4_004)));
+        assert_eq!(memory.lead_from(trip(1_001), &grant, &timing()), Ok(at(102 + 4_004)));
     }
 
     #[test]
     fn the_stores_own_doubt_counts_for_newcomers_and_waiters_alike() {
         let mut young = grant(6, 6, Ended::Nothing, 0);
         young.quarantine = Duration::from_secs(12);
-        let from = Memory::default().lead_from(trip(0), &young, None, &timing());
+        let from = Memory::default().lead_from(trip(0), &young, &timing());
         assert_eq!(from, Ok(at(12_002)));
         // It saw only the one before, who was held back too and released without having led.
         let mut released = grant(6, 1, Ended::Released(token(5)), 500);
@@ -273,50 +292,51 @@ mod tests {
     fn whoever_had_it_does_not_lead_at_once_what_the_store_has_forgotten() {
         let mut memory = Memory::default();
         let own = grant(5, 1, Ended::Nothing, 0);
-        assert_eq!(memory.lead_from(trip(0), &own, None, &timing()), Ok(at(2)));
+        assert_eq!(after_doubt(&mut memory, 0, &own, None), Ok(at(2)));
         // It gave term 5 back, somebody had term 6, and nothing of that is left.
         let anew = grant(7, 7, Ended::Nothing, 900);
-        assert_eq!(memory.lead_from(trip(900), &anew, None, &timing()), Ok(at(902 + 4_004)));
+        assert_eq!(after_doubt(&mut memory, 900, &anew, None), Ok(at(902 + 4_004)));
         // Of what comes next in the new record it knows everything.
         let next = grant(9, 7, Ended::Released(token(8)), 9_000);
-        assert_eq!(memory.lead_from(trip(9_000), &next, None, &timing()), Ok(at(9_002)));
+        assert_eq!(after_doubt(&mut memory, 9_000, &next, None), Ok(at(9_002)));
     }
 
     #[test]
     fn what_was_only_heard_of_is_not_forgotten_with_the_record() {
         let heard = Some(token(5));
         let anew = grant(7, 6, Ended::Released(token(6)), 900);
-        let from = Memory::default().lead_from(trip(900), &anew, heard, &timing());
+        let from = after_doubt(&mut Memory::default(), 900, &anew, heard);
         assert_eq!(from, Ok(at(902 + 4_004)));
         let same = grant(7, 5, Ended::Released(token(6)), 900);
-        let from = Memory::default().lead_from(trip(900), &same, heard, &timing());
+        let from = after_doubt(&mut Memory::default(), 900, &same, heard);
         assert_eq!(from, Ok(at(902)));
     }
 
     #[test]
     fn a_hint_that_is_made_up_neither_refuses_a_grant_nor_covers_a_loss() {
         let mut memory = Memory::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), None, &timing());
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
         let (made_up, anew) = (Some(token(1 << 52)), grant(7, 7, Ended::Nothing, 900));
-        let from = memory.lead_from(trip(900), &anew, made_up, &timing());
+        let from = after_doubt(&mut memory, 900, &anew, made_up);
         assert_eq!(from, Ok(at(902 + 4_004)));
     }
 
     #[test]
     fn one_that_was_seen_after_the_store_forgot_is_no_proof_of_the_time_before() {
         let mut memory = Memory::default();
-        memory.lead_from(trip(0), &grant(5, 1, Ended::Nothing, 0), None, &timing()).unwrap();
+        memory.lead_from(trip(0), &grant(5, 1, Ended::Nothing, 0), &timing()).unwrap();
         // It has term 7 and waits, for there may be a term 6 that nobody remembers; then it gives it back.
-        memory.saw(trip(900), &lease(7, 7, Ended::Nothing, 900, 4_000), None, &timing());
+        memory.doubt(trip(900), token(7), None, &timing());
+        memory.saw(trip(900), &lease(7, 7, Ended::Nothing, 900, 4_000), &timing());
         let next = grant(8, 7, Ended::Released(token(7)), 1_000);
-        assert_eq!(memory.lead_from(trip(1_000), &next, None, &timing()), Ok(at(902 + 4_004)));
+        assert_eq!(after_doubt(&mut memory, 1_000, &next, None), Ok(at(902 + 4_004)));
     }
 
     #[test]
     fn a_token_that_went_back_is_refused() {
         let mut memory = Memory::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), None, &timing());
+        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
         let old = grant(5, 5, Ended::Nothing, 1_000);
-        assert_eq!(memory.lead_from(trip(1_000), &old, None, &timing()), Err(token(5)));
+        assert_eq!(memory.lead_from(trip(1_000), &old, &timing()), Err(token(5)));
     }
 }

@@ -393,6 +393,14 @@ fn one_that_only_looks_on_hears_who_has_it_and_does_not_read_it() {
     assert_eq!(bench.wakes_at(), wakes, "it looks when it would have");
     bench.at(11, Event::Changed(granted(8, "c")));
     assert_eq!(bench.actions, [], "what comes late is older");
+    // Of one that it has seen it wants to know how its term has ended.
+    let Some(Action::Observe(request)) = bench.at(wakes, Event::Woke).first().cloned() else {
+        panic!("{:?}", bench.actions)
+    };
+    let seen = *taken(9, 3_000);
+    bench.at(wakes + 2, Event::Observed(request, Ok(Some(seen))));
+    bench.at(wakes + 10, Event::Changed(granted(10, "c")));
+    assert_eq!(bench.wakes_at(), wakes + 30);
     bench.at(12, Event::Wanted(true));
     bench.asked();
 }

@@ -49,6 +49,8 @@ pub(super) struct Shared {
     renewals: Mutex<Renewals>,
     pub(super) view: Mutex<View>,
     pub(super) healthy: AtomicBool,
+    /// It has the lease on itself, and does not count as a member yet.
+    pub(super) held_back: AtomicBool,
     pub(super) over: watch::Sender<bool>,
     /// `None` before the first answer of the store; then whether the last was one.
     pub(super) reachable: watch::Sender<Option<Result<()>>>,
@@ -100,6 +102,7 @@ impl Shared {
             renewals: Mutex::default(),
             view: Mutex::default(),
             healthy: AtomicBool::new(true),
+            held_back: AtomicBool::new(false),
             over: watch::channel(false).0,
             reachable: watch::channel(None).0,
         }
@@ -347,7 +350,9 @@ impl Seat for Shared {
                 self.report(event);
             }
         }
-        if place != MEMBERSHIP {
+        if place == MEMBERSHIP {
+            self.held_back.store(phase == Phase::Acquiring, Ordering::Relaxed);
+        } else {
             self.note(Note::Moved(place, phase));
         }
     }

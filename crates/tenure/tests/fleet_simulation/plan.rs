@@ -57,7 +57,9 @@ impl Plan {
         let shards = some(&mut rng, 256).min(usize::try_from(most).expect("few"));
         let ttl_nanos = ttl * MILLI;
         let settle = 10 * ttl_nanos + 20 * SECOND;
-        let tail = 5 * ttl_nanos + 20 * SECOND;
+        // Where they take turns, all of them must have had one.
+        let turns = if blind { 10 + 2 * members as u64 } else { 5 };
+        let tail = turns * ttl_nanos + 20 * SECOND;
         Plan {
             seed,
             script: Script::Chaos,
