@@ -183,23 +183,24 @@ fn check(what: &str, text: &str, max: usize, also: &str) -> Result<()> {
 }
 
 /// New for every campaign; kept only while one unanswered acquire is repeated.
+// Bytes, highest first: a u128 would align everything that holds one to 16, and a fleet has very many.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Nonce(u128);
+pub struct Nonce([u8; 16]);
 
 impl Nonce {
     /// A nonce nobody else has.
     pub fn random() -> Self {
-        Nonce(entropy::random_u128())
+        Nonce::from_bits(entropy::random_u128())
     }
 
     /// The nonce with these bits: for stores that read it back, and for simulations.
     pub const fn from_bits(bits: u128) -> Self {
-        Nonce(bits)
+        Nonce(bits.to_be_bytes())
     }
 
     /// Its bits.
     pub const fn to_bits(self) -> u128 {
-        self.0
+        u128::from_be_bytes(self.0)
     }
 
     /// Reads what [`Display`](fmt::Display) wrote: 32 lower-case hexadecimal digits, nothing else.
@@ -208,13 +209,13 @@ impl Nonce {
         if text.len() != 32 || !digits {
             return None;
         }
-        u128::from_str_radix(text, 16).ok().map(Nonce)
+        u128::from_str_radix(text, 16).ok().map(Nonce::from_bits)
     }
 }
 
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", self.to_bits())
     }
 }
 
