@@ -9,6 +9,7 @@ mod checkup;
 mod event;
 mod handle;
 mod leadership;
+mod numbered;
 mod pulse;
 mod renewals;
 mod term;
@@ -36,6 +37,7 @@ pub(crate) use checkup::Checkup;
 pub use event::Event;
 pub use handle::{Election, Status};
 pub use leadership::{Leadership, Saved};
+pub(crate) use numbered::Numbered;
 pub use pulse::Pulse;
 pub use renewals::Renewals;
 pub(crate) use term::{Context, Term};
@@ -189,7 +191,7 @@ pub(crate) struct Driver {
     seat: Arc<dyn Seat>,
     ttl: Duration,
     try_for: Duration,
-    places: HashMap<PlaceId, Box<Place>>,
+    places: Numbered<Box<Place>>,
     names: HashMap<Name, PlaceId>,
     wheel: Wheel,
     /// More places may be added.
@@ -215,7 +217,7 @@ impl Driver {
             seat,
             ttl: timing.ttl,
             try_for: timing.try_for(),
-            places: HashMap::new(),
+            places: Numbered::default(),
             names: HashMap::new(),
             wheel: Wheel::default(),
             open: true,

@@ -11,7 +11,7 @@ use super::work::{Event, Work};
 use super::{Coverage, Member, Number, Reason, Shard, source::Shards};
 use crate::clock::Moment;
 use crate::election::{Ending, Lead, Phase, Why};
-use crate::elector::{Context, PlaceId, Renewals, Seat, Term};
+use crate::elector::{Context, Numbered, PlaceId, Renewals, Seat, Term};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{Answer, CandidateId, Hold, Name, Token};
 
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     events: mpsc::UnboundedSender<Event>,
     /// Told of every new deadline, if anybody wants to know.
     pub(super) extensions: OnceLock<mpsc::UnboundedSender<(u64, Moment)>>,
-    slots: Mutex<HashMap<PlaceId, Slot>>,
+    slots: Mutex<Numbered<Slot>>,
     owned: RwLock<HashMap<Shard, Arc<Term>>>,
     terms: AtomicU64,
     warned: AtomicU64,
@@ -108,7 +108,7 @@ impl Shared {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<PlaceId, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, Numbered<Slot>> {
         locked(&self.slots)
     }
 
