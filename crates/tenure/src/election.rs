@@ -73,6 +73,7 @@ pub struct Machine {
     /// The latest term that the store told of, however it did.
     heard: Option<Token>,
     warned_same_id: bool,
+    /// Nobody works by this lease, so nobody can be at work who was forgotten.
     trusting: bool,
     last_step: Moment,
 }

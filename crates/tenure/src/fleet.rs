@@ -172,7 +172,8 @@ impl Fleet {
         self.shared.is_member()
     }
 
-    /// Whether this member has the lease on itself, but waits until whoever had it before a store that is young must be gone.
+    /// Whether this member has the lease on itself and does not count as a member yet: the store is young or has lost a
+    /// record, so another with the same id may still be there.
     pub fn is_held_back(&self) -> bool {
         self.shared.held_back.load(Ordering::Relaxed)
     }

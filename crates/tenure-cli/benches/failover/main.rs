@@ -21,15 +21,9 @@ use rig::fault::Fault;
 use rig::place::Kind;
 
 fn main() -> ExitCode {
-    if let Some(code) = rig::play() {
-        return code;
-    }
-    let options = match Options::read(std::env::args().skip(1)) {
+    let options = match rig::told(Options::read) {
         Ok(options) => options,
-        Err(why) => {
-            eprintln!("{why}");
-            return ExitCode::from(125);
-        }
+        Err(code) => return code,
     };
     let mut clean = true;
     for place in [Kind::File, Kind::Redis] {

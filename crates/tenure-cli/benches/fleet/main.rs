@@ -23,15 +23,9 @@ use options::Options;
 use rig::place::Kind;
 
 fn main() -> ExitCode {
-    if let Some(code) = rig::play() {
-        return code;
-    }
-    let options = match Options::read(std::env::args().skip(1)) {
+    let options = match rig::told(Options::read) {
         Ok(options) => options,
-        Err(why) => {
-            eprintln!("{why}");
-            return ExitCode::from(125);
-        }
+        Err(code) => return code,
     };
     if let Some(why) = Kind::Redis.missing() {
         println!("Redis: {why}");

@@ -35,3 +35,16 @@ pub(crate) fn play() -> Option<ExitCode> {
         _ => None,
     }
 }
+
+/// What a bench was told; or the code that this process ends with, because it plays a part or was told nonsense.
+pub(crate) fn told<T>(
+    read: impl FnOnce(std::iter::Skip<std::env::Args>) -> Result<T, String>,
+) -> Result<T, ExitCode> {
+    if let Some(code) = play() {
+        return Err(code);
+    }
+    read(std::env::args().skip(1)).map_err(|why| {
+        eprintln!("{why}");
+        ExitCode::from(125)
+    })
+}
