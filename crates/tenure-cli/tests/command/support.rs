@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,23 +16,40 @@ use tenure::{Clock, Nonce};
 const INSTANCE: [&str; 5] =
     ["REDIS_URL", "PORT", "REDIS_LOCK_KEY", "REDIS_LOCK_TTL", "POLL_INTERVAL"];
 
+/// How long a world may last: many times what the longest test needs on a busy machine.
+const LIFETIME: Duration = Duration::from_secs(240);
+
 /// A private directory: TMPDIR, HOME and working directory of what runs in it, and gone with it.
-pub(crate) struct World(PathBuf);
+///
+/// What runs in it is killed when the world has lasted too long. So no test waits for ever: whoever
+/// reads from a process or waits for its end is told of its death, and shows what it had said.
+pub(crate) struct World {
+    path: PathBuf,
+    /// Dropped, it ends the thread that waits for the world's last hour.
+    _going_on: Sender<()>,
+}
 
 impl World {
     pub(crate) fn new() -> World {
         let path = std::env::temp_dir().join(format!("tenure-test-{}", Nonce::random()));
         std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
-        World(path)
+        let (going_on, ended) = std::sync::mpsc::channel();
+        let here = path.clone();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(LIFETIME) == Err(RecvTimeoutError::Timeout) {
+                end_all(&here);
+            }
+        });
+        World { path, _going_on: going_on }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Where the work leaves its marks, a line each.
     pub(crate) fn marks(&self) -> PathBuf {
-        self.0.join("marks")
+        self.path.join("marks")
     }
 
     pub(crate) fn marked(&self) -> Vec<String> {
@@ -49,8 +67,8 @@ impl World {
             }
         }
         // Where settings are looked for: at home, and where we stand.
-        command.current_dir(&self.0).env("HOME", &self.0);
-        command.args(args).env("TMPDIR", &self.0).stdin(Stdio::null());
+        command.current_dir(&self.path).env("HOME", &self.path);
+        command.args(args).env("TMPDIR", &self.path).stdin(Stdio::null());
         command
     }
 
@@ -64,25 +82,47 @@ impl World {
 
     /// The processes that were started in this world and are still there.
     pub(crate) fn processes(&self) -> Vec<PathBuf> {
-        let mark = format!("TMPDIR={}", self.0.display());
-        let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-        let ours = |path: &PathBuf| {
-            let environ = std::fs::read(path.join("environ")).unwrap_or_default();
-            environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
-        };
-        all.filter(ours).collect()
+        processes_of(&self.path)
     }
 
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.processes(), Vec::<PathBuf>::new(), "processes left behind");
-        let files: Vec<_> = std::fs::read_dir(&self.0).unwrap().flatten().collect();
+        let files: Vec<_> = std::fs::read_dir(&self.path).unwrap().flatten().collect();
         assert!(files.is_empty(), "files left behind: {files:?}");
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+fn processes_of(world: &Path) -> Vec<PathBuf> {
+    let mark = format!("TMPDIR={}", world.display());
+    let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let ours = |path: &PathBuf| {
+        let environ = std::fs::read(path.join("environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    all.filter(ours).collect()
+}
+
+/// Kills what runs in this world, until nothing does: whoever is killed may just have started one.
+fn end_all(world: &Path) {
+    eprintln!("{} has lasted for {LIFETIME:?}: all in it are killed", world.display());
+    loop {
+        let left = processes_of(world);
+        if left.is_empty() {
+            return;
+        }
+        for process in left {
+            let pid = process.file_name().and_then(|name| name.to_str()?.parse().ok());
+            if let Some(pid) = pid.and_then(Pid::from_raw) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        pause(Duration::from_millis(20));
     }
 }
 
