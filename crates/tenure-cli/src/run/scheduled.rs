@@ -112,9 +112,7 @@ impl Crew<'_> {
                     return After::Ended(exit);
                 }
             };
-            if pause.is_zero() {
-                continue;
-            }
+            // Even if there is no time to rest: with a store slower than the period there never is.
             if let Some(after) = self.rest(pause, leadership, signals).await {
                 return after;
             }
