@@ -256,6 +256,7 @@ pub(super) fn read_all(stream: &mut TcpStream) -> String {
             Ok(0) => break,
             Ok(length) => bytes.extend_from_slice(&part[..length]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&bytes)),
         }
     }
