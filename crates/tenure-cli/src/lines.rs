@@ -1,6 +1,12 @@
 //! The lines people read that `run` and `fleet run` have in common: spelled in `docs/CLI.md`.
 
+use std::time::Duration;
+
 use tenure::{CandidateId, Error};
+
+/// How long whoever is to end waits for a store that does not answer, when its work has ended and only the giving back is
+/// left. Containers get ten seconds to stop, and who typed Ctrl-C has less patience.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
 /// One line, at its level, with what programs look for.
 macro_rules! say {
@@ -21,6 +27,11 @@ pub(crate) trait Common {
     fn back(&self) {
         let id = self.id();
         say!(info, id, "store", "[{id}] The store answers again");
+    }
+
+    /// We end now, after [`FAREWELL`].
+    fn left_behind(&self) {
+        self.trouble("the store does not answer: what could not be given back runs out by itself");
     }
 
     /// Something went wrong that we go on from.

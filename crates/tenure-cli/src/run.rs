@@ -25,7 +25,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
 use crate::http::Door;
-use crate::lines::Common as _;
+use crate::lines::{Common as _, FAREWELL};
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 
@@ -105,7 +105,12 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     let ended = take_turns(plan, &crew, &mut signals).await;
     drop(crew);
     service.hush();
-    tokio::join!(election.stop(), service.leave());
+    let given_back = async { tokio::join!(election.stop(), service.leave()) };
+    let clock = Clock::boot();
+    tokio::select! {
+        _ = given_back => {}
+        () = clock.sleep(FAREWELL) => lines.left_behind(),
+    }
     // It ends with the election, when the last event has been told.
     drop(election);
     let _ = chatter.await;

@@ -20,7 +20,7 @@ use crate::duration::shown;
 use crate::exit::Exit;
 use crate::guard::{Duty, Ended, Keeper, Report, Reports};
 use crate::http::{Door, Limits, Member, Server, Work as Book};
-use crate::lines::Common as _;
+use crate::lines::{Common as _, FAREWELL};
 use crate::schedule::Outcome;
 use crate::signals::Signals;
 
@@ -79,6 +79,8 @@ pub(super) struct Crew {
     /// When another guard is tried, if none could be started.
     guard_at: Option<Moment>,
     leaving: Option<JoinHandle<()>>,
+    /// When we end, whatever is not given back yet: the work has ended, and the store does not answer.
+    farewell_at: Option<Moment>,
 }
 
 impl Crew {
@@ -112,6 +114,7 @@ impl Crew {
             namesake_at: None,
             guard_at: None,
             leaving: None,
+            farewell_at: None,
         };
         crew.namesake_at = Some(crew.clock.now() + LOOK_FOR_NAMESAKE);
         crew.start_guard()
@@ -145,8 +148,12 @@ impl Crew {
         let mut beat_at = self.heartbeat.map(|every| self.clock.now() + every);
         let ended = loop {
             self.begin_what_is_due();
-            let wake_at = [self.agenda.wake_at(), beat_at, self.namesake_at, self.guard_at];
-            let wake_at = wake_at.into_iter().flatten().min();
+            self.farewell_at = match self.leaving.is_some() && self.jobs.is_empty() {
+                true => self.farewell_at.or_else(|| Some(self.clock.now() + FAREWELL)),
+                false => None,
+            };
+            let times = [beat_at, self.namesake_at, self.guard_at, self.farewell_at];
+            let wake_at = times.into_iter().chain([self.agenda.wake_at()]).flatten().min();
             let fleet = self.fleet.clone();
             tokio::select! {
                 biased;
@@ -190,6 +197,10 @@ impl Crew {
                         self.lines.beat(fleet.owned().len(), fleet.is_member());
                         beat_at = Some(at.max(now.before(every)) + every);
                     }
+                    if self.farewell_at.is_some_and(|at| now >= at) {
+                        self.lines.left_behind();
+                        break Ok(Exit::Done);
+                    }
                     self.look_for_namesake(now);
                     if self.guard_at.is_some_and(|at| now >= at) {
                         self.replace_guard(now);
@@ -231,6 +242,8 @@ impl Crew {
             Event::Assigned { shard, work, .. } => self.assigned(shard, work),
             Event::Revoked { number, .. } => self.revoked(id(number)),
             Event::Released { shard, number, why, .. } => {
+                // As long as the store takes one after the other, all are given back.
+                self.farewell_at = None;
                 self.forget(id(number));
                 self.lines.released(&shard, why);
             }

@@ -8,13 +8,13 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Rlimit, Signal, kill_process};
 use serde_json::Value;
 use tenure::Clock;
 use tenure::store::Scope;
 
 use crate::node::Node;
-use crate::support::{Ran, World, eventually, pause};
+use crate::support::{Ran, World, allow, eventually, pause, starve};
 
 const NAME: &str = "poll";
 
@@ -454,6 +454,50 @@ fn one_that_is_killed_leaves_nothing_behind_either() {
     eventually("both are begun", || world.marked().len() == 2);
     a.kill();
     nothing_left(&world);
+}
+
+/// A member that can open nothing any more: it has no guard from then on, and cannot start another.
+fn without_a_guard(world: &World) -> (Node, Rlimit) {
+    let mut command = world.command(&["fleet", "run", NAME, "--node-id", "a"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases"));
+    let script = work(world, "exec sleep 60");
+    command.args(["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    let node = Node::start(&mut command, world.path(), "a");
+    eventually("both are begun", || world.marked().len() == 2);
+
+    let before = starve(node.pid());
+    let guards = world.running(&["guard-many"]);
+    assert_eq!(guards.len(), 1);
+    let guard = guards[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
+    node.says("cannot start another guard");
+    eventually("no command is left", || world.processes().len() == 1);
+    (node, before)
+}
+
+#[test]
+fn no_command_runs_without_a_guard_and_they_begin_again_with_the_next() {
+    let world = World::new();
+    let (node, before) = without_a_guard(&world);
+    // Longer than a command rests before it is begun again.
+    pause(Duration::from_millis(2_500));
+    assert_eq!(world.marked().len(), 2, "{}", node.said());
+    allow(node.pid(), before);
+    eventually("both are begun again", || world.marked().len() == 4);
+    assert_eq!(world.running(&["guard-many"]).len(), 1);
+    assert_eq!(node.end(), Some(0));
+    nothing_left(&world);
+}
+
+#[test]
+fn one_that_can_start_no_guard_still_hears_that_it_is_to_end() {
+    let world = World::new();
+    let (mut node, _) = without_a_guard(&world);
+    node.signal(Signal::TERM);
+    assert_eq!(node.code(), Some(0));
+    // It could open no file to do it.
+    node.says("what could not be given back runs out by itself");
+    eventually("no process is left", || world.processes().is_empty());
 }
 
 // ---- what it says ----

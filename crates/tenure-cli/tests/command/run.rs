@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::candidates::{NAME, Place};
-use crate::support::{Ran, World, eventually, signal};
+use crate::support::{Ran, World, eventually, signal, starve};
 
 /// `tenure run NAME …` on a directory of its own.
 fn run(world: &World, args: &[&str]) -> Ran {
@@ -405,6 +405,18 @@ fn a_mock_counts_on_where_the_last_leader_stopped() {
         assert_eq!(counts, expected, "{said}");
         last += u32::try_from(counts.len()).unwrap();
     }
+    nobody_left(&world);
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_at_the_end_is_not_waited_for_long() {
+    let world = World::new();
+    let script = "echo ready; exec sleep 60";
+    let mut child = start(&world, &["--lease-duration", "60s", "--", "sh", "-c", script]);
+    wait_for(child.stdout.as_mut().unwrap(), "ready");
+    starve(child.id());
+    signal(&child, Signal::TERM);
+    done(child).exits(143).complains("what could not be given back runs out by itself");
     nobody_left(&world);
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 use tenure::{Clock, Nonce};
 
@@ -83,6 +83,17 @@ impl World {
     /// The processes that were started in this world and are still there.
     pub(crate) fn processes(&self) -> Vec<PathBuf> {
         processes_of(&self.path)
+    }
+
+    /// Those of them whose command line begins with these words, after the program.
+    #[allow(dead_code, reason = "of those who share this, one has to know")]
+    pub(crate) fn running(&self, words: &[&str]) -> Vec<PathBuf> {
+        let is = |process: &PathBuf| {
+            let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+            let mut arguments = line.split(|byte| *byte == 0).skip(1);
+            words.iter().all(|word| arguments.next() == Some(word.as_bytes()))
+        };
+        self.processes().into_iter().filter(is).collect()
     }
 
     pub(crate) fn assert_nothing_left(&self) {
@@ -170,6 +181,18 @@ impl Ran {
 pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     kill_process(pid, signal).unwrap();
+}
+
+/// From now on this process can open nothing, until it is given back what it could before.
+#[allow(dead_code, reason = "of those who share this, one has to know")]
+pub(crate) fn starve(pid: u32) -> Rlimit {
+    allow(pid, Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) })
+}
+
+/// How many files it may have open; returns how many it might before.
+#[allow(dead_code, reason = "of those who share this, one has to know")]
+pub(crate) fn allow(pid: u32, files: Rlimit) -> Rlimit {
+    prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, files).unwrap()
 }
 
 /// The body of `/status` on this port of this machine; `None` if nobody answers.

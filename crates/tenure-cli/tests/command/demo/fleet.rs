@@ -8,16 +8,6 @@ use serde_json::Value;
 
 use crate::support::{Ran, World, eventually, signal};
 
-/// The processes of this world whose command line begins with these words, after the program.
-fn running(world: &World, words: &[&str]) -> usize {
-    let is = |process: &std::path::PathBuf| {
-        let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
-        let mut arguments = line.split(|byte| *byte == 0).skip(1);
-        words.iter().all(|word| arguments.next() == Some(word.as_bytes()))
-    };
-    world.processes().iter().filter(|process| is(process)).count()
-}
-
 #[test]
 fn shares_are_even_after_each_event_and_only_what_must_move_does() {
     let world = World::new();
@@ -146,10 +136,10 @@ fn ctrl_c_ends_it_clean_at_any_moment() {
         match moment {
             "no member yet" => eventually(moment, || processes() > 0),
             "no work yet" => eventually(moment, || processes() > 3),
-            _ => eventually(moment, || running(&world, &["demo-shard"]) == 30),
+            _ => eventually(moment, || world.running(&["demo-shard"]).len() == 30),
         }
         if moment == "one was killed" {
-            eventually(moment, || running(&world, &["demo-shard"]) < 30);
+            eventually(moment, || world.running(&["demo-shard"]).len() < 30);
         }
         signal(&child, Signal::INT);
         let code = child.wait().unwrap().code();
@@ -164,7 +154,7 @@ fn ctrl_c_ends_it_clean_at_any_moment() {
 fn its_members_and_their_work_do_not_outlive_it_even_when_it_is_killed() {
     let world = World::new();
     let mut child = world.start(&["demo", "--fleet"]);
-    eventually("all at work", || running(&world, &["demo-shard"]) == 30);
+    eventually("all at work", || world.running(&["demo-shard"]).len() == 30);
     signal(&child, Signal::KILL);
     child.wait().unwrap();
     eventually("nobody is left", || world.processes().is_empty());
