@@ -72,7 +72,7 @@ fn suffer(place: Kind, fault: Fault) {
                 assert_eq!(outcome.code, Some(128 + 15), "its work died of the SIGTERM passed on");
             }
             Fault::Freeze | Fault::Cut => {
-                let late = outcome.last.since(deadline(outcome.struck, ttl));
+                let late = outcome.last.since(deadline(outcome.hit, ttl));
                 if late > Duration::ZERO {
                     stage.fail(&format!("it worked {late:?} past its deadline"));
                 }

@@ -90,7 +90,7 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
         if gap > limit {
             stage.fail(&format!("nobody led for {gap:?}"));
         }
-        let late = outcome.last.since(deadline(outcome.struck, ttl));
+        let late = outcome.last.since(deadline(outcome.hit, ttl));
         if fault == Fault::Freeze && late > Duration::ZERO {
             stage.fail(&format!("it worked {late:?} past its deadline"));
         }
@@ -127,12 +127,13 @@ fn lose(place: Kind, mode: Mode) {
     let mut stage = Stage::new(place, TTL, mode);
     for _ in 0..CYCLES {
         let term = stage.settled();
-        let begun = now();
         if place.is_server() {
             stage.place.cable(term.who).cut();
         } else {
             stage.place.carry(true);
         }
+        // Just after: until then a renewal may have left.
+        let begun = now();
         pause_until(begun + TTL);
         stage.gone(&term.work);
         let late = stage.last_of(term.token).at.since(deadline(begun, TTL));

@@ -8,7 +8,7 @@ use tenure::Moment;
 use super::fault::Fault;
 use super::judge::Thaw;
 use super::stage::{PATIENCE, Stage, Term};
-use super::time::pause;
+use super::time::{now, pause};
 
 /// How long a tree may work on after a thaw.
 pub(crate) const AFTER_THAW: Duration = Duration::from_millis(100);
@@ -17,6 +17,8 @@ pub(crate) const AFTER_THAW: Duration = Duration::from_millis(100);
 pub(crate) struct Outcome {
     pub(crate) term: Term,
     pub(crate) struck: Moment,
+    /// Just after it was struck: nothing that it renews leaves later than this.
+    pub(crate) hit: Moment,
     /// When the lease would have run out, where nobody could give it back.
     pub(crate) expiry: Option<Moment>,
     /// The last effect of the term that was struck, before any thaw.
@@ -38,6 +40,7 @@ impl Outcome {
 pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
     let term = stage.settled();
     let (struck, frozen) = fault.strike(stage, &term);
+    let hit = now();
     let lingers = !matches!(fault, Fault::Kill | Fault::Term | Fault::Guard);
     let expiry = if lingers { stage.expiry(term.token) } else { None };
     let first = stage.next_after(term.token, stage.ttl + PATIENCE).at;
@@ -46,6 +49,7 @@ pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
         code: None,
         thawed: None,
         struck,
+        hit,
         expiry,
         first,
         term,
