@@ -1,5 +1,7 @@
 //! A term struck at its very beginning: before there is a guard, before it knows of the lease, before there is a child.
 
+use std::os::unix::fs::DirEntryExt;
+use std::path::Path;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -7,8 +9,9 @@ use rustix::process::Signal;
 
 use crate::faults::{TTL, called};
 use crate::rig::place::Kind;
-use crate::rig::stage::Stage;
-use crate::rig::time::pause;
+use crate::rig::processes::is_stopped;
+use crate::rig::stage::{PATIENCE, Stage};
+use crate::rig::time::{look, pause};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -37,8 +40,13 @@ fn sweep(place: Kind, signal: Signal) {
         pause(STEP * step);
         stage.contenders[who].signal(signal);
         if signal == Signal::STOP {
-            // Until somebody else has it, who is the next to be struck.
-            stage.granted_after(token);
+            let pid = stage.contenders[who].pid();
+            look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
+            // Until somebody else has it, who is the next to be struck. With the lock of the name in its hand, and no guard
+            // yet to see to it, nobody has it before it goes on.
+            if !holds_a_lock(&stage, pid) {
+                stage.granted_after(token);
+            }
             stage.contenders[who].signal(Signal::CONT);
         } else {
             stage.ended(who);
@@ -48,4 +56,21 @@ fn sweep(place: Kind, signal: Signal) {
     }
     stage.steady();
     stage.finish();
+}
+
+/// Whether this process stands in the middle of a change, in a directory.
+fn holds_a_lock(stage: &Stage, pid: u32) -> bool {
+    let url = stage.place.url();
+    let Some(directory) = url.strip_prefix("file:") else { return false };
+    let locks = std::fs::read_dir(Path::new(directory).join("locks")).unwrap().flatten();
+    let inodes: Vec<String> = locks.map(|lock| lock.ino().to_string()).collect();
+    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`; who waits has an arrow before FLOCK.
+    let all = std::fs::read_to_string("/proc/locks").unwrap();
+    all.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let inode = words.get(5).and_then(|file| file.rsplit(':').next());
+        words[1] == "FLOCK"
+            && words[4] == pid.to_string()
+            && inodes.iter().any(|of| Some(of.as_str()) == inode)
+    })
 }
