@@ -15,6 +15,7 @@ mod child;
 mod family;
 mod fuse;
 mod giving_back;
+mod haste;
 mod hook;
 mod many;
 mod oversee;
@@ -31,11 +32,9 @@ use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getppid, nice, pidfd_open, pidfd_send_signal, setsid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal, setsid};
 use tenure::store::file::Locked;
-use tenure::{CandidateId, Clock, Error, Hold, Moment, Result};
+use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use child::run as run_child;
@@ -87,20 +86,20 @@ fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
     }
 }
 
-/// What every guard does first. By how much it hurries, and the line to the leader.
-fn take_post(starter: &str) -> Result<(i32, Line)> {
+/// What every guard does first. The line to the leader.
+fn take_post(starter: &str) -> Result<Line> {
     // Out of reach of the terminal: Ctrl-Z would stop us beside a command that runs on.
     let _ = setsid();
     let _ = rustix::thread::set_name(c"tenure-guard");
-    let hurried = hurry();
+    haste::hurry();
     // Whoever ends a whole control group means the command; we see it end and report.
     signals::be_deaf()?;
     adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
-    Ok((hurried, inherited_line(starter)?))
+    inherited_line(starter)
 }
 
 async fn stand(command: &[OsString]) -> Result<()> {
-    let (hurried, line) = take_post("tenure run")?;
+    let line = take_post("tenure run")?;
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
     let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
         // The leader died before it could say what there is to guard.
@@ -123,7 +122,7 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let started = match fuse.due(Clock::boot().now()) {
         // We or the leader did not run for a while.
         Some(_) => Err(io::Error::other("the term is over already")),
-        None => start(command, stdin, live.as_ref(), hurried, |command| {
+        None => start(command, stdin, live.as_ref(), |command| {
             environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
         }),
     };
@@ -167,67 +166,81 @@ impl Watch {
         self.give_back(Some(fuse.deadline())).await
     }
 
-    /// Gives the lease back if the leader cannot: when it is dead, or, past the `deadline`, frozen. Without a command the
-    /// work is in the leader itself, and of that only its death shows that it has ended.
+    /// Gives the lease back when the leader is dead. Never while it lives, however long it is frozen: a renewal may be under
+    /// way of which we know nothing, and when it goes on it believes in that.
     async fn give_back(mut self, deadline: Option<Moment>) -> Result<()> {
         let clock = Clock::boot();
-        // A leader that lives gives its lease back itself, and says so before it may end.
-        let mut what = "the leader's process died";
-        let dead = tokio::select! {
-            biased;
-            dismissed = hung_up(&self.line) => {
-                let followed = async {
-                    tokio::select! {
-                        () = self.leader.death() => true,
-                        () = clock.sleep(DEATH_FOLLOWS) => false,
+        let mut frozen = false;
+        loop {
+            tokio::select! {
+                biased;
+                dismissed = hung_up(&self.line) => {
+                    let followed = async {
+                        tokio::select! {
+                            () = self.leader.death() => true,
+                            () = clock.sleep(DEATH_FOLLOWS) => false,
+                        }
+                    };
+                    // A leader that hung up and lives has its own reasons, and gives back itself what is to be given back.
+                    if dismissed || !followed.await {
+                        return Ok(());
                     }
-                };
-                // A leader that hung up and lives has its own reasons, and gives back itself what is to be given back.
-                if dismissed || !followed.await {
-                    return Ok(());
+                    break;
                 }
-                true
+                () = self.leader.death() => break,
+                () = believed_no_more(&clock, deadline.unwrap_or(Moment::NEVER)), if !frozen => {
+                    frozen = true;
+                    self.on_lose().await;
+                    let what = "the leader's process is frozen";
+                    self.say(what, "left the lease to run out by itself");
+                    if self.is_locked_by_the_leader().await {
+                        self.say(&format!("{what} in the middle of a change"), "killed it");
+                        // Nobody could ever lead before it goes on. Its death costs nothing but a restart.
+                        self.leader.kill();
+                    }
+                }
             }
-            () = self.leader.death() => true,
-            // Frozen: it does not believe in its term any more, and its command is gone.
-            () = believed_no_more(&clock, deadline.unwrap_or(Moment::NEVER)) => false,
+        }
+        if !frozen {
+            self.on_lose().await;
+        }
+        let given = self.giving_back.give(vec![self.hold.clone()]).await;
+        let then = match given {
+            Ok(()) => "released the lease".to_owned(),
+            Err(kept) => {
+                format!("could not release the lease, which runs out by itself: {}", kept.why)
+            }
         };
-        // What a leader that lives does itself.
-        if let Some(on_lose) = &self.setup.on_lose {
-            let hold = &self.hold;
-            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
-        }
-        let mut given = self.give().await;
-        let in_the_way = given.as_ref().err().and_then(stuck_in_the_way);
-        if !dead {
-            what = "the leader's process is frozen";
-        }
-        if !dead && in_the_way == u32::try_from(self.setup.leader).ok() {
-            what = "the leader's process was frozen in the middle of a change, and killed";
-            // Frozen in the middle of a change: nobody could ever lead before it goes on. It leads no more itself, so its
-            // death costs nothing but a restart.
-            self.leader.kill();
-            self.leader.death().await;
-            given = self.give().await;
-        }
-        self.say(what, given.as_ref().err());
+        self.say("the leader's process died", &then);
         Ok(())
     }
 
-    async fn give(&mut self) -> Result<()> {
-        self.giving_back.give(vec![self.hold.clone()]).await.map_err(|kept| kept.why)
+    /// What a leader that lives does itself.
+    async fn on_lose(&self) {
+        if let Some(on_lose) = &self.setup.on_lose {
+            // There is nothing left to end, and the hook is in no hurry.
+            let _ = haste::former().map(haste::calm);
+            let hold = &self.hold;
+            Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
+        }
     }
 
-    fn say(&self, what: &str, failed: Option<&Error>) {
-        let then = match failed {
-            None => "released the lease".to_owned(),
-            Some(error) => {
-                format!("could not release the lease, which runs out by itself: {error}")
-            }
-        };
+    /// Whether the leader stands in the middle of a change, so that nobody else can make one.
+    async fn is_locked_by_the_leader(&mut self) -> bool {
+        let asked = self.giving_back.give(vec![nobodys(&self.hold)]).await;
+        let in_the_way = asked.err().and_then(|kept| stuck_in_the_way(&kept.why));
+        in_the_way.is_some() && in_the_way == u32::try_from(self.setup.leader).ok()
+    }
+
+    fn say(&self, what: &str, then: &str) {
         let text = format!("{what}: {}{then}", self.ended);
         say(self.setup.log, &self.hold.candidate, &text);
     }
+}
+
+/// The same lease in hands that never held it: to give this back changes nothing, and waits for whoever is changing it.
+fn nobodys(hold: &Hold) -> Hold {
+    Hold { nonce: Nonce::random(), ..hold.clone() }
 }
 
 /// One line of log. Nobody else writes the guard's.
@@ -249,19 +262,11 @@ fn say(log: Log, candidate: &CandidateId, text: &str) {
     }
 }
 
-/// Asks to be let through where many want the processor: we want it rarely, and then at once. By how much; only the
-/// privileged may.
-fn hurry() -> i32 {
-    let (before, after) = (nice(0), nice(-10));
-    before.unwrap_or(0) - after.or(before).unwrap_or(0)
-}
-
 /// Starts a command in a group of its own, by way of [`child`].
 fn start(
     command: &[OsString],
     stdin: Option<OwnedFd>,
     live: Option<&OwnedFd>,
-    hurried: i32,
     environment: impl FnOnce(&mut Command),
 ) -> io::Result<Pid> {
     if let Some(live) = live {
@@ -269,7 +274,8 @@ fn start(
         fcntl_setfd(live.as_fd(), FdFlags::empty())?;
     }
     let mut start = Command::new(OURSELVES);
-    start.arg0("tenure").arg(CHILD).arg(format!("{}:{hurried}", std::process::id())).args(command);
+    let former = haste::former().map(|class| class.to_string()).unwrap_or_default();
+    start.arg0("tenure").arg(CHILD).arg(format!("{}:{former}", std::process::id())).args(command);
     environment(&mut start);
     let child = start.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).process_group(0).spawn();
     if let Some(live) = live {

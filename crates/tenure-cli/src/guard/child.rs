@@ -7,11 +7,12 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Signal, getppid, nice, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use super::haste::calm;
 use crate::exit::Exit;
 
-/// `tenure guard-child PID:NICE CMD ARG…`
+/// `tenure guard-child PID:CLASS CMD ARG…`
 pub(crate) fn run(args: &[OsString]) -> Exit {
     let [guard, command, rest @ ..] = args else {
         eprintln!("tenure: {} is started by 'tenure run', and by nobody else", super::CHILD);
@@ -19,11 +20,13 @@ pub(crate) fn run(args: &[OsString]) -> Exit {
     };
     // Without the guard nobody would end the command in time. Somebody who kills both, and not the command, does this.
     let tied = set_parent_process_death_signal(Some(Signal::KILL));
-    let (guard, hurried) = guard.to_str().and_then(|guard| guard.split_once(':')).unzip();
+    let (guard, class) = guard.to_str().and_then(|guard| guard.split_once(':')).unzip();
     let guard = guard.and_then(|pid| pid.parse().ok());
     // The guard's haste is its own.
-    let hurried: Option<i32> = hurried.and_then(|hurried| hurried.parse().ok());
-    let calmed = hurried.is_none_or(|hurried| hurried == 0 || nice(hurried).is_ok());
+    let calmed = match class {
+        None | Some("") => true,
+        Some(class) => class.parse().is_ok_and(|class| calm(class).is_ok()),
+    };
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
     if tied.is_err() || !calmed || parent != guard {
         return Exit::CannotRun;

@@ -40,6 +40,7 @@ pub(crate) use stand::run;
 
 use super::family;
 use super::fuse::{Due, Fuse};
+use super::oversee::{AGAIN, AT_LAST};
 use super::tree::{Spared, Tree, reap_orphans, spared, unknown};
 use super::wire::Report;
 use crate::environment;
@@ -48,9 +49,6 @@ use kin::{Kin, Whose};
 use returns::Free;
 use words::Word;
 
-/// Deaths are told by SIGCHLD, but not all at once: how long until the commands are looked at again, at first and at last.
-const AGAIN: Duration = Duration::from_millis(2);
-const AT_LAST: Duration = Duration::from_millis(50);
 /// Starting takes a millisecond each; nothing else may wait for more of it in one go.
 const STARTING: Duration = Duration::from_millis(5);
 
@@ -67,6 +65,8 @@ struct Ward {
     fuse: Fuse,
     /// `None` when nothing of it is left.
     running: Option<Running>,
+    /// And that the lease has, was said.
+    has_run_out: bool,
 }
 
 struct Running {
@@ -83,8 +83,6 @@ struct Post {
     fleet: Name,
     member: CandidateId,
     stop_within: Duration,
-    /// By how much we are nicer to ourselves than to the commands.
-    hurried: i32,
 }
 
 /// Everything the member holds, and the commands that run for it.
@@ -175,6 +173,7 @@ impl Many {
         }
         if let Some(ward) = self.wards.get_mut(&id) {
             ward.fuse.extend(deadline);
+            ward.has_run_out = false;
         }
     }
 
@@ -212,25 +211,9 @@ impl Many {
 
     /// The member is dead: what nothing runs for any more.
     fn take_free(&mut self) -> Free {
-        self.take(|_, ward| ward.is_none_or(|ward| ward.running.is_none()))
-    }
-
-    /// What the member did not believe in any more at `heard_at`, when all it had said was heard, and whose commands are
-    /// gone. Of work in the member itself nobody knows whether it has ended; and what was refused is not there to be given
-    /// back.
-    fn take_run_out(&mut self, heard_at: Moment) -> Free {
-        if !self.run_outs().any(|deadline| heard_at >= deadline) {
-            return Free::default();
-        }
-        self.take(|held, ward| {
-            ward.is_some_and(|ward| ward.runs_out(held) && heard_at >= held.deadline)
-        })
-    }
-
-    fn take(&mut self, which: impl Fn(&Held, Option<&Ward>) -> bool) -> Free {
         let mut free = Free::default();
-        let ids = self.holds.iter().filter(|(id, held)| which(held, self.wards.get(id)));
-        let ids: Vec<u32> = ids.map(|(id, _)| *id).collect();
+        let runs = |id: &u32| self.wards.get(id).is_some_and(|ward| ward.running.is_some());
+        let ids: Vec<u32> = self.holds.keys().copied().filter(|id| !runs(id)).collect();
         for id in ids {
             self.wards.remove(&id);
             match self.holds.remove(&id) {
@@ -240,6 +223,20 @@ impl Many {
             }
         }
         free
+    }
+
+    /// What the member should not believe in any more at `heard_at`, when all it had said was heard, and whose commands are
+    /// gone: each is said once.
+    fn run_out(&mut self, heard_at: Moment) -> Vec<Hold> {
+        let mut out = Vec::new();
+        for (id, ward) in &mut self.wards {
+            let held = self.holds.get(id).filter(|held| ward.runs_out(held));
+            if let Some(held) = held.filter(|held| heard_at >= held.deadline) {
+                ward.has_run_out = true;
+                out.push(held.hold.clone());
+            }
+        }
+        out
     }
 
     /// When the leases run out whose commands are gone.
@@ -436,8 +433,8 @@ impl Many {
             // We or the member did not run for a while.
             return Err("the term is over already".to_owned());
         }
-        let Post { fleet, member, hurried, .. } = &self.post;
-        let main = super::start(argv, None, self.live.as_ref(), *hurried, |command| {
+        let Post { fleet, member, .. } = &self.post;
+        let main = super::start(argv, None, self.live.as_ref(), |command| {
             environment::of_shard(command, fleet, member, hold.token, shard);
         });
         let main = main.map_err(|error| error.to_string())?;
@@ -445,7 +442,7 @@ impl Many {
         self.kin.add(id, main.as_raw_nonzero().get(), shard, &hold.token.to_string());
         let tree = Tree::among_others(main);
         let running = Running { tree, told: None, killed: false, _spared: spared };
-        self.wards.insert(id, Ward { fuse, running: Some(running) });
+        self.wards.insert(id, Ward { fuse, running: Some(running), has_run_out: false });
         Ok(())
     }
 }
@@ -463,7 +460,7 @@ impl Ward {
 
     /// Whether the lease runs out without anything running for it.
     fn runs_out(&self, held: &Held) -> bool {
-        self.running.is_none() && held.deadline != Moment::NEVER
+        !self.has_run_out && self.running.is_none() && held.deadline != Moment::NEVER
     }
 }
 

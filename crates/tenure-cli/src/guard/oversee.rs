@@ -10,8 +10,9 @@ use super::fuse::{Due, Fuse};
 use super::tree::{Ended, Tree};
 use super::wire::Order;
 
-/// Deaths are told by SIGCHLD, but not all at once: how long until a killed tree is looked at again.
-const AGAIN: Duration = Duration::from_millis(2);
+/// Deaths are told by SIGCHLD, but not all at once: how long until a killed tree is looked at again, at first and at last.
+pub(super) const AGAIN: Duration = Duration::from_millis(2);
+pub(super) const AT_LAST: Duration = Duration::from_millis(50);
 
 /// Where orders come from.
 pub(crate) trait Orders {
@@ -45,6 +46,8 @@ pub(crate) async fn oversee(
     let mut fate = std::pin::pin!(fate);
     let (mut sealed, mut deaf) = (false, false);
     let mut again = None;
+    // Longer, the longer nothing dies: those who are to die need the processor too.
+    let mut pause = AGAIN;
     // Whether the command was told to stop before it ended.
     let mut told = None;
     loop {
@@ -68,7 +71,8 @@ pub(crate) async fn oversee(
                 let begun = clock.now();
                 tree.kill();
                 let took = clock.now().since(begun);
-                again = Some(clock.now() + took.max(AGAIN));
+                again = Some(clock.now() + took.max(pause));
+                pause = (2 * pause).min(AT_LAST);
                 if tree.is_gone() {
                     continue;
                 }
@@ -101,6 +105,8 @@ pub(crate) async fn oversee(
             _ = deaths.recv() => {
                 // Reaped as they come, also while the command runs.
                 tree.reap_strays();
+                pause = AGAIN;
+                again = again.map(|at: Moment| at.min(clock.now() + AGAIN));
             }
             () = clock.sleep_until(wake_at) => {}
         }

@@ -195,7 +195,13 @@ impl Crew<'_> {
             Fate::Gone(Outcome { ended, told: false }) => Run::Ended(ended),
             // Signalled to end, and then out of time: how it ended is still its own answer.
             Fate::Gone(Outcome { ended, told: true }) if watch.ending => Run::Ended(ended),
-            Fate::Gone(Outcome { told: true, .. }) => Run::Stopped,
+            Fate::Gone(Outcome { told: true, .. }) => {
+                if !watch.lost {
+                    watch.lost = true;
+                    self.overdue(leadership).await;
+                }
+                Run::Stopped
+            }
             Fate::Failed(why) => {
                 self.lines.trouble(&format!("the guard cannot start the command: {why}"));
                 Run::Stopped
@@ -204,6 +210,16 @@ impl Crew<'_> {
                 self.lines.trouble("the guard died: ended the command");
                 Run::Stopped
             }
+        }
+    }
+
+    /// The guard has ended the command although nobody told it to: it heard of no renewal in time. So the term is over, also
+    /// if there was one: the guard has done what is done at its end.
+    async fn overdue(&self, leadership: &Leadership) {
+        if leadership.valid_for().is_zero() {
+            self.lines.lost(&leadership.lost().await);
+        } else {
+            self.lines.trouble("the guard heard of no renewal in time, and ended the command");
         }
     }
 

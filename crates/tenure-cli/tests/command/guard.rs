@@ -1,5 +1,6 @@
 //! The guard, with the test in the leader's place: what it does when the line ends and the leader lives.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -53,4 +54,64 @@ fn the_end_of_the_line_with_a_living_leader_kills_the_command_and_releases_nothi
     assert!(guard.wait().unwrap().success());
     assert!(place.world.processes().is_empty(), "the command is gone before its guard");
     assert_eq!(holder(&place), Some(hold.nonce), "still ours: the leader lives");
+}
+
+const FAIR: u32 = 0;
+const REAL_TIME: u32 = 2;
+
+/// The class and the niceness that the kernel has for a process, which is among `processes`.
+fn class(processes: Vec<PathBuf>) -> Option<(u32, i32)> {
+    let stat = std::fs::read_to_string(processes.first()?.join("stat")).ok()?;
+    let words: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    // Counted from the state, which is the third of all.
+    Some((words.get(41 - 3)?.parse().ok()?, words.get(19 - 3)?.parse().ok()?))
+}
+
+/// Whether we, and so our guards, may have the real-time class by privilege.
+fn privileged() -> bool {
+    const CAP_SYS_NICE: u32 = 23;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() & (1 << CAP_SYS_NICE) != 0
+}
+
+#[test]
+fn a_guard_is_in_a_hurry_and_neither_its_command_nor_its_hook_is() {
+    let place = Place::new();
+    let told = place.world.path().join("told");
+    let hook = format!("awk '{{ print $41, $19 }}' /proc/self/stat > {}", told.display());
+    let url = place.store.url();
+    let tenure = place.world.command(&[
+        "--store",
+        &url,
+        "run",
+        NAME,
+        "--on-lose",
+        &hook,
+        "--",
+        "sleep",
+        "600",
+    ]);
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "5"]).arg(tenure.get_program()).args(tenure.get_args());
+    for (name, value) in tenure.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    let mut leader = nice.current_dir(place.world.path()).stdin(Stdio::null()).spawn().unwrap();
+    let seen =
+        || Some((class(place.world.running(&["guard"]))?, class(place.world.running(&["600"]))?));
+    eventually("the command runs", || seen().is_some());
+    let (guard, command) = seen().unwrap();
+    let fair = (FAIR, 5);
+    assert_eq!(command, fair);
+    assert!(guard == (REAL_TIME, 5) || guard == fair && !privileged(), "{guard:?}");
+    leader.kill().unwrap();
+    leader.wait().unwrap();
+    eventually("the hook was run", || {
+        std::fs::read_to_string(&told).is_ok_and(|told| told == "0 5\n")
+    });
+    eventually("the guard ends", || place.world.processes().is_empty());
 }

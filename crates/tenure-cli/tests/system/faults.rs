@@ -38,6 +38,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             }));
         }
     }
+    let name = "fault::freeze_with_a_renewal_under_way::redis".to_owned();
+    trials.push(trial(name, Kind::Cabled, frozen_while_renewing));
     let name = "control::an_unfenced_counter_breaks_after_a_thaw".to_owned();
     trials.push(trial(name, Kind::File, unfenced_counter_breaks));
     trials
@@ -80,7 +82,7 @@ fn suffer(place: Kind, fault: Fault) {
             Fault::FreezeTree => {
                 let thawed = outcome.thawed.expect("it was thawed");
                 if thawed > AFTER_THAW {
-                    stage.fail(&format!("it was dead only {thawed:?} after the thaw"));
+                    stage.fail(&format!("it was killed only {thawed:?} after the thaw"));
                 }
             }
             Fault::Kill | Fault::KillTree | Fault::KillPair | Fault::Guard => {}
@@ -89,6 +91,40 @@ fn suffer(place: Kind, fault: Fault) {
     let (verdict, books) = stage.finish();
     assert!(verdict.terms > CYCLES, "{} terms", verdict.terms);
     assert!(books.accepted() > 0, "the register was written to");
+}
+
+/// Frozen when its renewal is granted and it has not read the answer, nor told the guard: when it goes on, it may believe
+/// for longer than the guard knows. So nobody else may lead at the deadline that the guard knows.
+fn frozen_while_renewing() {
+    let ttl = 2 * TTL;
+    let mut stage = Stage::new(Kind::Cabled, ttl, Mode::Plain);
+    for _ in 0..CYCLES {
+        let term = stage.settled();
+        let renewed = look(PATIENCE, || {
+            // Just before it renews, or another wait for the next.
+            let before = stage.expiry(term.token)?;
+            stage.place.cable(term.who).hold_answers();
+            let renewed =
+                look(ttl / 4, || stage.expiry(term.token).filter(|at| *at > before + ttl / 8));
+            if renewed.is_none() {
+                stage.place.cable(term.who).mend();
+            }
+            renewed
+        });
+        signal(term.leader, Signal::STOP);
+        stage.place.cable(term.who).mend();
+        let Some(expiry) = renewed else { stage.fail("it does not renew") };
+        let next = stage.next_after(term.token, ttl + PATIENCE);
+        signal(term.leader, Signal::CONT);
+        if next.at < expiry.before(Duration::from_millis(20)) {
+            stage
+                .fail(&format!("another led {:?} before the lease ran out", expiry.since(next.at)));
+        }
+        stage.gone(&term.work);
+        stage.waits(term.who);
+        stage.steady();
+    }
+    stage.finish();
 }
 
 /// The leader ends what the guard has left and starts both again, in the same term or in the next.

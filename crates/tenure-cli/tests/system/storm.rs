@@ -15,16 +15,13 @@ use crate::rig::cycle::AFTER_THAW;
 use crate::rig::freezer::Frozen;
 use crate::rig::judge::Thaw;
 use crate::rig::place::Kind;
-use crate::rig::processes::{children, signal};
+use crate::rig::processes::{children, has_open, signal};
 use crate::rig::stage::Stage;
 use crate::rig::time::{now, pause};
 use crate::rig::worker::Mode;
 use crate::trial;
 
 const LASTS: Duration = Duration::from_secs(20);
-
-/// Longer than it takes to open a directory.
-const STARTING: Duration = Duration::from_millis(500);
 
 pub(crate) fn trials() -> Vec<Trial> {
     [Kind::File, Kind::Cabled]
@@ -56,8 +53,6 @@ struct Storm {
     place: Kind,
     dice: Dice,
     outage: Option<(Moment, Outage)>,
-    /// When each was last started.
-    started: [Moment; 3],
     log: File,
 }
 
@@ -66,7 +61,7 @@ fn storm(place: Kind) {
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let dice = Dice(now().as_nanos() | 1);
     let plights = [None, None, None];
-    let mut storm = Storm { stage, place, dice, plights, outage: None, started: [now(); 3], log };
+    let mut storm = Storm { stage, place, dice, plights, outage: None, log };
     let end = now() + LASTS;
     let mut next = now();
     let mut struck = 0;
@@ -139,10 +134,11 @@ impl Storm {
         true
     }
 
-    /// Whether it may not have opened its directory yet. Whoever does that where there is none makes one, and leads in it
-    /// beside those who use the old one.
+    /// Whether it has not opened its directory yet. Whoever does that where there is none makes one, and leads in it beside
+    /// those who use the old one.
     fn is_young(&self, who: usize) -> bool {
-        !self.place.is_server() && now() < self.started[who] + STARTING
+        let pid = self.stage.contenders[who].pid();
+        self.stage.place.paths().is_some_and(|paths| !paths.iter().any(|path| has_open(pid, path)))
     }
 
     fn strike_store(&mut self) -> bool {
@@ -185,7 +181,6 @@ impl Storm {
                 Plight::Ended => {
                     self.stage.ended(who);
                     self.stage.restart(who);
-                    self.started[who] = now();
                 }
                 Plight::Stopped => self.stage.contenders[who].signal(Signal::CONT),
                 Plight::CutOff => self.stage.place.cable(who).mend(),

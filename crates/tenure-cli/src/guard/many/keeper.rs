@@ -29,7 +29,7 @@ use crate::environment;
 /// How long a guard may take to read what it is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a guard may take to go when it is dismissed.
-const FAREWELL: Duration = Duration::from_secs(5);
+const GOING: Duration = Duration::from_secs(5);
 /// So many words are put into packets in one go, and so many deadlines into one word.
 const AT_ONCE: usize = 1_000;
 
@@ -139,7 +139,7 @@ impl Keeper {
         let clock = Clock::boot();
         tokio::select! {
             () = self.words.closed() => {}
-            () = clock.sleep(FAREWELL) => {
+            () = clock.sleep(GOING) => {
                 self.abandon();
                 self.words.closed().await;
             }
@@ -285,7 +285,7 @@ fn alone(
 ) -> io::Result<impl Future<Output = ()> + use<>> {
     let mut deaths = deaths()?;
     let Duty { fleet, member, stop_within, .. } = duty.clone();
-    let mut many = Many::new(Post { fleet, member, stop_within, hurried: 0 });
+    let mut many = Many::new(Post { fleet, member, stop_within });
     Ok(async move {
         let clock = Clock::boot();
         let (mut over, mut items) = (false, Vec::new());

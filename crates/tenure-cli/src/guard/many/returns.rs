@@ -14,6 +14,8 @@ pub(super) struct Free {
     /// The membership first: then the others reckon without this member before its shards are free.
     pub(super) membership: Vec<Hold>,
     pub(super) shards: Vec<Hold>,
+    /// They are nobody's, and it is asked only whether they could be.
+    pub(super) only_asks: bool,
 }
 
 impl Free {
@@ -36,6 +38,7 @@ impl Free {
 pub(super) struct Returned {
     pub(super) given: usize,
     pub(super) kept: Option<Kept>,
+    pub(super) only_asked: bool,
 }
 
 /// The one who gives back.
@@ -80,7 +83,7 @@ async fn work(
     told: mpsc::UnboundedSender<Returned>,
 ) {
     while let Some(free) = orders.recv().await {
-        let (mut given, mut kept) = (0, Vec::new());
+        let (mut given, mut kept, only_asked) = (0, Vec::new(), free.only_asks);
         let mut why: Option<Error> = None;
         for batch in free.batches() {
             // A store that is down is down for all of them.
@@ -97,7 +100,7 @@ async fn work(
             }
         }
         let kept = why.map(|why| Kept { holds: kept, why });
-        if told.send(Returned { given, kept }).is_err() {
+        if told.send(Returned { given, kept, only_asked }).is_err() {
             return;
         }
     }
@@ -122,7 +125,8 @@ mod tests {
     fn the_membership_goes_first_and_the_shards_by_the_thousand() {
         let membership = hold(0);
         let shards: Vec<Hold> = (1..=2_500).map(hold).collect();
-        let free = Free { membership: vec![membership.clone()], shards: shards.clone() };
+        let (membership_too, shards_too) = (vec![membership.clone()], shards.clone());
+        let free = Free { membership: membership_too, shards: shards_too, only_asks: false };
         let batches: Vec<Vec<Hold>> = free.batches().collect();
         assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1_000, 1_000, 500]);
         assert_eq!(batches[0], [membership]);

@@ -5,14 +5,14 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure::{CandidateId, Clock, Error, Moment, Name, Result};
+use tenure::{CandidateId, Clock, Error, Hold, Moment, Name, Result};
 
 use super::super::giving_back::GivingBack;
 use super::super::wire::{Line, Log};
 use super::super::{
-    DEATH_FOLLOWS, Leader, cannot, deaths, say, stand_by, stuck_in_the_way, take_post,
+    DEATH_FOLLOWS, Leader, cannot, deaths, nobodys, say, stand_by, stuck_in_the_way, take_post,
 };
-use super::returns::{Returned, Returns};
+use super::returns::{Free, Returned, Returns};
 use super::words::{Setup, Word, pack};
 use super::{Many, Post, until};
 use crate::exit::Exit;
@@ -29,7 +29,7 @@ pub(crate) fn run() -> Exit {
 }
 
 async fn stand() -> Result<()> {
-    let (hurried, line) = take_post("tenure fleet run")?;
+    let line = take_post("tenure fleet run")?;
     let mut deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
     let Some(setup) = line.receive::<Setup>().await else {
         // The member died before it could say what there is to guard.
@@ -39,7 +39,7 @@ async fn stand() -> Result<()> {
     let (fleet, member) = (Name::new(&setup.name)?, CandidateId::new(&setup.candidate)?);
     let giving_back = GivingBack::prepare(setup.store.clone(), fleet.clone());
     let stop_within = Duration::from_millis(setup.stop_within_ms);
-    let many = Many::new(Post { fleet, member: member.clone(), stop_within, hurried });
+    let many = Many::new(Post { fleet, member: member.clone(), stop_within });
     let mut watch = Watch {
         line,
         leader,
@@ -144,10 +144,11 @@ impl Watch {
                 }
             }
             (None, None) => {
-                self.returns.give(self.many.take_run_out(self.heard_at));
+                let run_out = self.many.run_out(self.heard_at);
                 if let Some(at) = self.many.run_outs().min() {
                     later(at);
                 }
+                self.ask_after(&run_out);
             }
         }
         Some(wake_at)
@@ -182,27 +183,37 @@ impl Watch {
         }
     }
 
-    fn returned(&mut self, returned: Returned) {
-        let Returned { given, kept } = returned;
-        if self.dead.is_some() {
-            self.given += given;
-        } else if given > 0 {
-            let leases = leases(given);
-            self.say(&format!(
-                "the member's process is frozen or late: ended commands and released {leases}"
-            ));
-        }
-        let Some(kept) = kept else { return };
-        let stuck = stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok();
-        if stuck && self.dead.is_none() {
-            // Frozen in the middle of a change: nobody could ever have these before it goes on. It does not believe in them
-            // itself any more.
-            self.say("the member's process was frozen in the middle of a change, and is killed");
-            self.leader.kill();
-            self.returns.give(super::Free { membership: Vec::new(), shards: kept.holds });
+    /// Leases that run out while the member lives are not ours to give back: a renewal may be under way of which we know
+    /// nothing. But it may stand in the middle of a change, and then nobody else could ever have them.
+    fn ask_after(&mut self, run_out: &[Hold]) {
+        if run_out.is_empty() {
             return;
         }
-        self.could_not(kept.holds.len(), &kept.why);
+        let leases = leases(run_out.len());
+        self.say(&format!(
+            "the member's process is frozen or late: ended commands, and left {leases} to run out"
+        ));
+        let shards = run_out.iter().map(nobodys).collect();
+        self.returns.give(Free { shards, only_asks: true, ..Free::default() });
+    }
+
+    fn returned(&mut self, returned: Returned) {
+        let Returned { given, kept, only_asked } = returned;
+        match kept {
+            None if only_asked => {}
+            None => self.given += given,
+            Some(kept) if !only_asked => {
+                self.given += given;
+                self.could_not(kept.holds.len(), &kept.why);
+            }
+            Some(kept) => {
+                if stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok() {
+                    let what = "the member's process was frozen in the middle of a change";
+                    self.say(&format!("{what}, and is killed"));
+                    self.leader.kill();
+                }
+            }
+        }
     }
 
     fn could_not(&self, kept: usize, why: &Error) {

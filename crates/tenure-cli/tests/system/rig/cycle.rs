@@ -10,7 +10,7 @@ use super::judge::Thaw;
 use super::stage::{PATIENCE, Stage, Term};
 use super::time::{now, pause};
 
-/// How long a tree may work on after a thaw.
+/// How long a tree may work on after a thaw, until it is killed.
 pub(crate) const AFTER_THAW: Duration = Duration::from_millis(100);
 
 /// When what happened.
@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
     pub(crate) first: Moment,
     /// How the struck contender ended, if it did.
     pub(crate) code: Option<i32>,
-    /// From the thaw until the work was gone.
+    /// From the thaw until the work had its SIGKILL.
     pub(crate) thawed: Option<Duration>,
 }
 
@@ -71,7 +71,8 @@ pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
             pause(Duration::from_millis(100));
             let at = frozen.expect("it was frozen").thaw();
             stage.thaws.push(Thaw { token: outcome.term.token, from: at, within: AFTER_THAW });
-            outcome.thawed = Some(stage.gone(&outcome.term.work).since(at));
+            outcome.thawed = Some(stage.killed(&outcome.term.work).since(at));
+            stage.gone(&outcome.term.work);
             stage.waits(who);
         }
         Fault::Cut => {

@@ -127,17 +127,22 @@ impl Place {
         }
     }
 
+    /// Where a directory is, and where it is carried to.
+    pub(crate) fn paths(&self) -> Option<[PathBuf; 2]> {
+        let Place::Directory { path, .. } = self else { return None };
+        Some([path.clone(), path.with_file_name("elsewhere")])
+    }
+
     /// Away with the directory, and back.
     pub(crate) fn carry(&self, away: bool) {
-        let Place::Directory { path, .. } = self else { panic!("no directory") };
-        let elsewhere = path.with_file_name("elsewhere");
+        let [path, elsewhere] = self.paths().expect("a directory");
         if away {
             return std::fs::rename(path, elsewhere).unwrap();
         }
         // Whoever opened the store meanwhile has made an empty one. Nobody may have led in it.
         if let Ok(leases) = std::fs::read_dir(path.join("leases")) {
             assert_eq!(leases.count(), 0, "somebody led in a directory of his own");
-            std::fs::remove_dir_all(path).unwrap();
+            std::fs::remove_dir_all(&path).unwrap();
         }
         std::fs::rename(elsewhere, path).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Processes, as /proc shows them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,6 +18,17 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 /// Whether it runs, or could: a dead one that nobody has reaped yet does not.
 pub(crate) fn is_there(pid: u32) -> bool {
     stat(&Path::new("/proc").join(pid.to_string())).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// Whether it is dead or has its SIGKILL: from then on it does nothing more, though dying takes a busy machine its time.
+pub(crate) fn is_killed(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| {
+        let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    });
+    let kill = 1 << (Signal::KILL.as_raw() - 1);
+    pending.into_iter().any(|set| set & kill != 0) || !is_there(pid)
 }
 
 pub(crate) fn is_stopped(pid: u32) -> bool {
@@ -47,9 +58,18 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 
 /// Whether it has a descriptor of a process: a guard, once it would see its leader die.
 pub(crate) fn watches_a_process(pid: u32) -> bool {
-    let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let links = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
-    links.into_iter().any(|link| link.to_string_lossy().contains("[pidfd]"))
+    open(pid).any(|file| file.to_string_lossy().contains("[pidfd]"))
+}
+
+/// Whether it has this directory open, or something in it.
+pub(crate) fn has_open(pid: u32, directory: &Path) -> bool {
+    open(pid).any(|file| file.starts_with(directory))
+}
+
+/// What it has open.
+fn open(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| std::fs::read_link(file.path()).ok())
 }
 
 /// Everything below it, parents before their children.

@@ -22,7 +22,15 @@ enum State {
     #[default]
     Whole,
     Cut,
+    /// Requests pass, answers wait.
+    Held,
     Gone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Requests,
+    Answers,
 }
 
 impl Cable {
@@ -32,10 +40,14 @@ impl Cable {
     }
 
     /// Returns when something may pass; `false` when nothing ever will.
-    fn passes(&self) -> bool {
+    fn passes(&self, what: What) -> bool {
+        let waits = |state: &mut State| match state {
+            State::Cut => true,
+            State::Held => what == What::Answers,
+            State::Whole | State::Gone => false,
+        };
         let state = self.state.lock().unwrap();
-        let state = self.changed.wait_while(state, |state| *state == State::Cut).unwrap();
-        *state == State::Whole
+        *self.changed.wait_while(state, waits).unwrap() != State::Gone
     }
 }
 
@@ -65,6 +77,11 @@ impl Proxy {
         self.cable.set(State::Cut);
     }
 
+    /// Lets requests pass, but no answer, until it is mended.
+    pub(crate) fn hold_answers(&self) {
+        self.cable.set(State::Held);
+    }
+
     pub(crate) fn mend(&self) {
         self.cable.set(State::Whole);
     }
@@ -79,26 +96,26 @@ impl Drop for Proxy {
 }
 
 fn serve(client: TcpStream, server: u16, cable: &Cable) {
-    if !cable.passes() {
+    if !cable.passes(What::Requests) {
         return;
     }
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) else { return };
     // Small messages both ways: waiting for more to send would be a fault nobody asked for.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     std::thread::scope(|scope| {
-        scope.spawn(|| pump(&client, &server, cable));
-        scope.spawn(|| pump(&server, &client, cable));
+        scope.spawn(|| pump(&client, &server, cable, What::Requests));
+        scope.spawn(|| pump(&server, &client, cable, What::Answers));
     });
 }
 
-fn pump(mut from: &TcpStream, mut to: &TcpStream, cable: &Cable) {
+fn pump(mut from: &TcpStream, mut to: &TcpStream, cable: &Cable, what: What) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if !cable.passes() || to.write_all(&buffer[..read]).is_err() {
+        if !cable.passes(what) || to.write_all(&buffer[..read]).is_err() {
             break;
         }
     }
     // The end is news too.
-    cable.passes();
+    cable.passes(what);
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, judge};
 use super::place::{Kind, Place};
-use super::processes::{self, below, children, is_there};
+use super::processes::{self, below, children, is_killed, is_there};
 use super::register::{Books, Register};
 use super::room::{Actor, Room};
 use super::time::{look, now, pause, runtime};
@@ -161,12 +161,21 @@ impl Stage {
         self.history.last_of(token).unwrap_or_else(|| self.fail(&format!("no term {token}")))
     }
 
-    /// Waits until these processes are gone, and says when that was seen.
-    pub(crate) fn gone(&mut self, pids: &[u32]) -> Moment {
+    /// Waits until these processes are gone.
+    pub(crate) fn gone(&mut self, pids: &[u32]) {
+        self.until(pids, |pid| !is_there(pid));
+    }
+
+    /// Waits until these processes have their SIGKILL, and says when that was seen.
+    pub(crate) fn killed(&mut self, pids: &[u32]) -> Moment {
+        self.until(pids, is_killed)
+    }
+
+    fn until(&mut self, pids: &[u32], is_so: impl Fn(u32) -> bool) -> Moment {
         let end = now() + PATIENCE;
         loop {
             let at = now();
-            if !pids.iter().any(|pid| is_there(*pid)) {
+            if pids.iter().all(|pid| is_so(*pid)) {
                 return at;
             }
             if at > end {
