@@ -79,6 +79,8 @@ pub(super) struct Crew {
     /// When another guard is tried, if none could be started.
     guard_at: Option<Moment>,
     leaving: Option<JoinHandle<()>>,
+    /// By Ctrl-C.
+    interrupted: bool,
     /// When we end, whatever is not given back yet: the work has ended, and the store does not answer.
     farewell_at: Option<Moment>,
 }
@@ -114,6 +116,7 @@ impl Crew {
             namesake_at: None,
             guard_at: None,
             leaving: None,
+            interrupted: false,
             farewell_at: None,
         };
         crew.namesake_at = Some(crew.clock.now() + LOOK_FOR_NAMESAKE);
@@ -182,11 +185,17 @@ impl Crew {
                         if let Some((keeper, _)) = &self.keeper {
                             keeper.signal_all(caught.number);
                         }
-                    } else if self.leaving.is_none() {
-                        self.leaving = Some(tokio::spawn(async move { fleet.leave().await }));
-                    } else if !self.kill_all() {
-                        // Told twice with nothing left to end: what is not given back yet is left to its time.
-                        break Ok(Exit::Done);
+                    } else {
+                        // Whoever types Ctrl-C again has waited long enough. Other signals come twice from some who send
+                        // them once, such as timeout(1).
+                        let again = self.interrupted && caught.interrupts();
+                        self.interrupted |= caught.interrupts();
+                        if self.leaving.is_none() {
+                            self.leaving = Some(tokio::spawn(async move { fleet.leave().await }));
+                        } else if again && !self.kill_all() {
+                            // With nothing left to end: what is not given back yet is left to its time.
+                            break Ok(Exit::Done);
+                        }
                     }
                 }
                 () = until(&self.clock, wake_at) => {
@@ -454,6 +463,10 @@ impl Crew {
         };
         let well = matches!(report, Report::Gone { ended: Ended::Code(0), .. });
         self.book.ended(outcome(well), took);
+        if self.leaving.is_some() {
+            // Nothing begins again.
+            return;
+        }
         let at = match self.task.every {
             Some(every) => {
                 let at = self.next_slot(every, &self.jobs[&number].shard);

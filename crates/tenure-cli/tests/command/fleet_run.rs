@@ -433,6 +433,22 @@ fn a_second_ctrl_c_kills_at_once() {
     nothing_left(&world);
 }
 
+/// As timeout(1) sends it.
+#[test]
+fn a_sigterm_that_comes_twice_leaves_the_work_its_time() {
+    let world = World::new();
+    let script = work(&world, "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done");
+    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || world.marked().len() == 2);
+    a.signal(Signal::TERM);
+    pause(Duration::from_millis(300));
+    a.signal(Signal::TERM);
+    assert_eq!(a.code(), Some(0));
+    nothing_left(&world);
+    assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.said());
+    assert_eq!(count(&a, "signal 9") + count(&a, "killed"), 0, "{}", a.said());
+}
+
 #[test]
 fn a_command_that_does_not_stop_is_killed_in_time_and_told_of() {
     let world = World::new();
