@@ -217,10 +217,11 @@ impl Crew<'_> {
     /// if there was one: the guard has done what is done at its end.
     async fn overdue(&self, leadership: &Leadership) {
         if leadership.valid_for().is_zero() {
-            self.lines.lost(&leadership.lost().await);
-        } else {
-            self.lines.trouble("the guard heard of no renewal in time, and ended the command");
+            return self.lines.lost(&leadership.lost().await);
         }
+        self.lines.trouble("the guard heard of no renewal in time, and ended the command");
+        leadership.resign();
+        leadership.lost().await;
     }
 
     /// Passes on every deadline, signal and order, until nothing of the command is left.
