@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::store::{Scope, Store};
-use tenure::{Clock, Moment};
+use tenure::{Clock, Ended, Lease, Moment};
 use tokio::runtime::Runtime;
 
 use crate::member::{Deed, FLEET, News, PART, Part};
@@ -105,12 +105,22 @@ impl Stage {
         member
     }
 
-    /// The names of all leases of the fleet that somebody holds.
-    pub(crate) fn held(&self) -> BTreeSet<String> {
+    fn leases(&self) -> Vec<Lease> {
         let scope = Scope::Prefix(format!("{FLEET}:"));
         let leases = self.runtime.block_on(self.store.observe(&scope)).unwrap();
-        let leases = leases.into_iter().map(Result::unwrap);
-        leases.filter(|lease| lease.holder.is_some()).map(|lease| lease.name.to_string()).collect()
+        leases.into_iter().map(Result::unwrap).collect()
+    }
+
+    /// The names of all leases of the fleet that somebody holds.
+    pub(crate) fn held(&self) -> BTreeSet<String> {
+        let held = self.leases().into_iter().filter(|lease| lease.holder.is_some());
+        held.map(|lease| lease.name.to_string()).collect()
+    }
+
+    /// How the last terms of those have ended that nobody holds.
+    pub(crate) fn ended(&self) -> Vec<Ended> {
+        let free = self.leases().into_iter().filter(|lease| lease.holder.is_none());
+        free.map(|lease| lease.lineage.unwrap().before).collect()
     }
 
     /// What runs of this trial, apart from the member and its guard: number and command line.
