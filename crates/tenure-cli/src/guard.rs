@@ -4,10 +4,10 @@
 //! leader ──► guard ──► command, and whatever that starts
 //! ```
 //!
-//! It ends the command when the leader is dead or out of time, sees that nothing of it is left, and gives the lease back:
-//! so another leads in milliseconds instead of a TTL, and never beside a command that runs on. It is the leader's own
-//! program, started again, so that both are of one version; what it must know comes over a line of their own, never by
-//! argument or environment.
+//! It ends the command when the leader is dead or out of time, and sees that nothing of it is left: so nobody leads beside a
+//! command that runs on. The lease of a dead leader it gives back: so another leads in milliseconds instead of a TTL. It is
+//! the leader's own program, started again, so that both are of one version; what it must know comes over a line of their
+//! own, never by argument or environment.
 //!
 //! Without a command (work on a schedule between two runs, polls over HTTP) it only waits for the leader's death.
 

@@ -65,7 +65,7 @@ struct Ward {
     fuse: Fuse,
     /// `None` when nothing of it is left.
     running: Option<Running>,
-    /// And that the lease has, was said.
+    /// It was said that its lease runs out.
     has_run_out: bool,
 }
 

@@ -125,8 +125,11 @@ mod tests {
     fn the_membership_goes_first_and_the_shards_by_the_thousand() {
         let membership = hold(0);
         let shards: Vec<Hold> = (1..=2_500).map(hold).collect();
-        let (membership_too, shards_too) = (vec![membership.clone()], shards.clone());
-        let free = Free { membership: membership_too, shards: shards_too, only_asks: false };
+        let free = Free {
+            membership: vec![membership.clone()],
+            shards: shards.clone(),
+            ..Free::default()
+        };
         let batches: Vec<Vec<Hold>> = free.batches().collect();
         assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1_000, 1_000, 500]);
         assert_eq!(batches[0], [membership]);

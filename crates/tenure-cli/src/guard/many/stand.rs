@@ -199,20 +199,15 @@ impl Watch {
 
     fn returned(&mut self, returned: Returned) {
         let Returned { given, kept, only_asked } = returned;
-        match kept {
-            None if only_asked => {}
-            None => self.given += given,
-            Some(kept) if !only_asked => {
-                self.given += given;
-                self.could_not(kept.holds.len(), &kept.why);
-            }
-            Some(kept) => {
-                if stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok() {
-                    let what = "the member's process was frozen in the middle of a change";
-                    self.say(&format!("{what}, and is killed"));
-                    self.leader.kill();
-                }
-            }
+        if !only_asked {
+            self.given += given;
+        }
+        let Some(kept) = kept else { return };
+        if !only_asked {
+            self.could_not(kept.holds.len(), &kept.why);
+        } else if stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok() {
+            self.say("the member's process was frozen in the middle of a change, and is killed");
+            self.leader.kill();
         }
     }
 
