@@ -65,7 +65,7 @@ impl Bench {
         let client = redis::Client::open(url.as_str()).unwrap();
         let probe = async || client.get_multiplexed_async_connection().await.is_ok();
         let server = Server::start(Scratch::new(), program, arguments, probe).await.unwrap();
-        let store = tenure::open(&format!("{url}?quarantine=0s")).await.unwrap();
+        let store = tenure::open(&format!("{url}?startup_wait=0s")).await.unwrap();
         println!("{}, {BATCHES} calls of {BATCH}", store.examine().await.unwrap().what);
         let admin = client.get_multiplexed_async_connection().await.unwrap();
         let clock = Clock::boot();

@@ -35,7 +35,7 @@ fn main() {
         let client = redis::Client::open(url.as_str()).unwrap();
         let probe = async || client.get_multiplexed_async_connection().await.is_ok();
         let _server = Server::start(Scratch::new(), program, arguments, probe).await.unwrap();
-        let store = tenure::open(&format!("{url}?quarantine=0s")).await.unwrap();
+        let store = tenure::open(&format!("{url}?startup_wait=0s")).await.unwrap();
         let report = store.examine().await.unwrap();
         println!("{}, round trip {:?}", report.what, report.round_trip);
         let mut admin = client.get_multiplexed_async_connection().await.unwrap();

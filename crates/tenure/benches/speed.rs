@@ -160,7 +160,7 @@ async fn redis() -> Option<(Server, String)> {
     let program = servers::find("redis-7", "redis-server")?;
     let port = servers::free_port();
     let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
-    let url = format!("redis://127.0.0.1:{port}/0?quarantine=0s");
+    let url = format!("redis://127.0.0.1:{port}/0?startup_wait=0s");
     let probe = async || match tenure::open(&url).await {
         Ok(store) => store.examine().await.is_ok(),
         Err(_) => false,

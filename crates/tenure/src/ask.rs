@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::election::Ask;
 use crate::error::{Error, Result};
-use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Nonce, Note, Release, Token};
+use crate::lease::{
+    Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, Token,
+};
 use crate::store::{Scope, Store};
 
 /// How often an asker looks by itself.
@@ -159,7 +161,7 @@ impl Wish {
 
 async fn leader_of(store: &dyn Store, name: &Name) -> Result<Option<Leader>> {
     let lease = store.observe(&Scope::name(name)).await?.pop().transpose()?;
-    Ok(lease.and_then(|lease| lease.holder.map(|holder| (holder.id, lease.token))))
+    Ok(lease.and_then(|lease| Some((lease.leader()?.to_owned(), lease.token))))
 }
 
 async fn is_held(store: &dyn Store, hold: &Hold) -> Result<bool> {
@@ -174,6 +176,7 @@ async fn take(store: &dyn Store, name: &Name, wish: &Wish, wait: Duration) -> Re
     let wish = serde_json::to_string(wish)
         .map_err(|error| Error::invalid("the ask cannot be written").caused_by(error))?;
     claim.note = Note::new(&wish)?;
+    claim.wait = ClaimedWait::Never;
     let answer = store.acquire(&[claim]).await?.pop().transpose()?;
     Ok(match answer {
         Some(Answer::Held(grant)) => Some(grant.hold),

@@ -24,7 +24,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Lineage, Name, Nonce, Release, Token,
+    Answer, CandidateId, Checkpoint, ClaimedWait, Grant, Hold, Lease, Lineage, Name, Nonce,
+    Release, StartupWait, Token, WaitReason,
 };
 use crate::rng::Rng;
 use crate::store::Change;
@@ -69,12 +70,16 @@ pub struct Machine {
     held_off: Moment,
     /// The first of the failures since the last answer, and how many there were.
     failing: Option<(Moment, u32)>,
-    leader: Option<Arc<str>>,
+    /// The id of the holder when this candidate last observed the lease or was notified.
+    holder: Option<Arc<str>>,
+    /// Whether that holder leads: it is not in its start-up wait.
+    holder_leads: bool,
     /// The latest term that the store told of, however it did.
     heard: Option<Token>,
     warned_same_id: bool,
-    /// Nobody works by this lease, so nobody can be at work who was forgotten.
-    trusting: bool,
+    /// The lease grants no right, so no earlier holder can be at work: there is no start-up wait.
+    grants_no_right: bool,
+    warned_other_ttl: bool,
     last_step: Moment,
 }
 
@@ -122,6 +127,8 @@ struct Term {
     checkpoint: Option<Checkpoint>,
     deadline: Moment,
     lead_from: Moment,
+    /// Set until the store has recorded a start-up wait that this candidate's own observations require.
+    unrecorded_wait: Option<WaitReason>,
     part: Part,
     renewal: Option<(Request, Moment)>,
     renew_at: Moment,
@@ -130,8 +137,8 @@ struct Term {
 /// What the holder does with its lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
-    /// Holds back: the one before may still be at work.
-    Patient,
+    /// In its start-up wait: an earlier leader may still be at work.
+    Starting,
     Leading,
     /// The work was told to stop; the lease is renewed until it has.
     Stopping,
@@ -164,10 +171,12 @@ impl Machine {
             successor: None,
             held_off: Moment::NEVER,
             failing: None,
-            leader: None,
+            holder: None,
+            holder_leads: false,
             heard: None,
             warned_same_id: false,
-            trusting: false,
+            grants_no_right: false,
+            warned_other_ttl: false,
             last_step: now,
         }
     }
@@ -182,9 +191,9 @@ impl Machine {
         self.wanted = false;
     }
 
-    /// Takes a record that begins anew as it is: for a lease that gives no right to do anything.
-    pub fn begin_trusting(&mut self) {
-        self.trusting = true;
+    /// Leads as soon as the lease is granted: for a lease that grants no right (presence, membership).
+    pub fn begin_without_right(&mut self) {
+        self.grants_no_right = true;
     }
 
     /// Takes one event at `now` and adds what is to be done to `out`.
@@ -237,7 +246,7 @@ impl Machine {
                 Phase::Waiting
             }
             State::Holding(term) => match term.part {
-                Part::Patient => Phase::Acquiring,
+                Part::Starting => Phase::Starting,
                 Part::Leading => Phase::Leading,
                 Part::Stopping => Phase::Resigning,
             },
@@ -246,9 +255,9 @@ impl Machine {
         }
     }
 
-    /// The id of whoever led when we last heard of it.
+    /// The id of the leader when this candidate last observed the lease or was notified.
     pub fn leader(&self) -> Option<&str> {
-        self.leader.as_deref()
+        self.holder.as_deref().filter(|_| self.holder_leads)
     }
 
     /// Whether it was told not to campaign.
@@ -292,12 +301,12 @@ impl Machine {
             None => term.renew_at,
         };
         let clock = match term.part {
-            Part::Patient => term.lead_from.min(term.deadline),
+            Part::Starting => term.lead_from.min(term.deadline),
             Part::Leading => self.stop_at(term),
             Part::Stopping => term.deadline,
         };
-        // A patient term past the moment it may lead from waits for a renewal that makes room for it.
-        if term.part == Part::Patient && term.lead_from <= self.last_step {
+        // A term past its start-up wait whose deadline is too close waits for a renewal.
+        if term.part == Part::Starting && term.lead_from <= self.last_step {
             return request.min(term.deadline);
         }
         request.min(clock)
@@ -326,7 +335,7 @@ impl Machine {
                 self.lose(now, why, deadline, out);
             }
             // Never led, or told to stop before: there is nothing to tell, and the lease may be somebody else's.
-            Part::Patient if now >= term.deadline => self.give_back(now, out),
+            Part::Starting if now >= term.deadline => self.give_back(now, out),
             Part::Stopping if now >= term.deadline => {
                 self.state = State::Ending { give_back: Some(Box::new(term.hold.clone())) };
             }
@@ -369,34 +378,22 @@ impl Machine {
             let request = self.request();
             let nonce = *self.nonce.get_or_insert_with(|| Nonce::from_bits(self.rng.next_u128()));
             self.state = State::Acquiring { request, sent: now, again: None };
-            out.push(Action::Acquire(request, nonce));
+            let wait = match self.grants_no_right {
+                true => ClaimedWait::Never,
+                false => ClaimedWait::AsRequired,
+            };
+            out.push(Action::Acquire(request, nonce, wait));
         }
     }
 
     /// Leads when it may, renews when it is due.
     fn keep(&mut self, now: Moment, out: &mut Vec<Action>) {
+        self.lead_if_due(now, out);
         let try_for = self.timing.try_for();
         let request = self.requests + 1;
         let State::Holding(term) = &mut self.state else {
             return;
         };
-        if term.part == Part::Patient
-            && now >= term.lead_from
-            && now < self.timing.stop_at(term.deadline)
-        {
-            term.part = Part::Leading;
-            let lead = Lead {
-                hold: term.hold.clone(),
-                checkpoint: term.checkpoint.take(),
-                deadline: term.deadline,
-            };
-            if self.leader.as_deref() != Some(self.candidate.as_str()) {
-                // Shared: a member of a fleet leads a hundred thousand of them.
-                self.leader = Some(self.candidate.shared());
-                out.push(Action::LeaderChanged(Some(self.candidate.to_string())));
-            }
-            out.push(Action::Lead(Box::new(lead)));
-        }
         match term.renewal {
             Some((_, sent)) if now >= sent + try_for => {
                 term.renewal = None;
@@ -404,11 +401,38 @@ impl Machine {
             }
             None if now >= term.renew_at => {
                 term.renewal = Some((request, now));
-                out.push(Action::Renew(request, term.hold.clone()));
                 self.requests = request;
+                out.push(match term.unrecorded_wait.filter(|_| term.part == Part::Starting) {
+                    None => Action::Renew(request, term.hold.clone()),
+                    // The same claim again, which the store answers alike and extends: it records the wait.
+                    Some(reason) => {
+                        let wait = StartupWait { left: term.lead_from.since(now), reason };
+                        Action::Acquire(request, term.hold.nonce, ClaimedWait::AtLeast(wait))
+                    }
+                });
             }
             _ => {}
         }
+    }
+
+    /// The start-up wait is over, or there was none, and the lease lasts long enough to begin.
+    fn lead_if_due(&mut self, now: Moment, out: &mut Vec<Action>) {
+        let State::Holding(term) = &mut self.state else {
+            return;
+        };
+        let due = now >= term.lead_from && now < self.timing.stop_at(term.deadline);
+        if term.part != Part::Starting || !due {
+            return;
+        }
+        term.part = Part::Leading;
+        let lead = Lead {
+            hold: term.hold.clone(),
+            checkpoint: term.checkpoint.take(),
+            deadline: term.deadline,
+        };
+        // Shared: a member of a fleet leads a hundred thousand of them.
+        self.set_holder(Some(self.candidate.shared()), true, out);
+        out.push(Action::Lead(Box::new(lead)));
     }
 
     fn request(&mut self) -> Request {
@@ -426,7 +450,7 @@ impl Machine {
         out: &mut Vec<Action>,
     ) {
         let State::Acquiring { request: ours, sent, again } = self.state else {
-            return;
+            return self.wait_recorded(now, request, answer, out);
         };
         if request != ours {
             return;
@@ -452,6 +476,8 @@ impl Machine {
     fn granted(&mut self, trip: Trip, grant: Grant, out: &mut Vec<Action>) {
         self.doubt(trip, Some(grant.lineage));
         let lead_from = match self.memory.lead_from(trip, &grant, &self.timing) {
+            // The token is checked, and then there is nothing to wait for.
+            Ok(_) if self.grants_no_right => trip.back,
             Ok(from) => from,
             Err(greatest) => {
                 out.push(Action::Warn(format!(
@@ -463,31 +489,57 @@ impl Machine {
                 return self.release(trip.back, grant.hold, out);
             }
         };
-        if lead_from > trip.back {
-            let why = match grant.quarantine.is_zero() {
-                true => "a leader before may still be at work",
-                false => {
-                    "the store is young or has lost a record, so somebody may still be at work"
-                }
+        let waits = lead_from.since(trip.back);
+        let required = grant.wait.map_or(Duration::ZERO, |wait| wait.left);
+        // What this candidate itself requires beyond the store is known to the store only if it is told.
+        let unrecorded_wait = (waits > required).then_some(WaitReason::Observed);
+        if !waits.is_zero() {
+            let reason = match (unrecorded_wait, grant.wait) {
+                (Some(reason), _) => reason,
+                (None, wait) => wait.map_or(WaitReason::Observed, |wait| wait.reason),
             };
-            out.push(Action::Warn(format!(
-                "'{}' was granted, but {why}: holding it without leading for {:?}",
-                self.name,
-                lead_from.since(trip.back)
-            )));
+            let wait = StartupWait { left: waits, reason };
+            out.push(Action::Starting(grant.hold.token, wait));
+            self.set_holder(Some(self.candidate.shared()), false, out);
         }
         self.state = State::Holding(Box::new(Term {
             hold: grant.hold,
             checkpoint: grant.checkpoint,
             deadline: self.timing.deadline(trip.sent),
             lead_from,
-            part: Part::Patient,
+            unrecorded_wait,
+            part: Part::Starting,
             renewal: None,
-            renew_at: self.timing.renew_at(trip.sent),
+            renew_at: match unrecorded_wait {
+                Some(_) => trip.back,
+                None => self.timing.renew_at(trip.sent),
+            },
         }));
         if !self.campaigns() {
             self.give_back(trip.back, out);
         }
+    }
+
+    /// The answer to the repeated claim of a term in its start-up wait: a renewal that also recorded the wait.
+    fn wait_recorded(
+        &mut self,
+        now: Moment,
+        request: Request,
+        answer: Result<Answer<Grant>>,
+        out: &mut Vec<Action>,
+    ) {
+        if let State::Holding(term) = &mut self.state
+            && let Some((ours, _)) = term.renewal
+            && request == ours
+            && let Ok(Answer::Held(_)) = &answer
+        {
+            term.unrecorded_wait = None;
+        }
+        let answer = answer.map(|answer| match answer {
+            Answer::Held(_) => Answer::Held(()),
+            Answer::Taken(lease) => Answer::Taken(lease),
+        });
+        self.renewed(now, request, answer, out);
     }
 
     fn renewed(
@@ -511,7 +563,7 @@ impl Machine {
             Ok(Answer::Held(())) => {
                 term.deadline = self.timing.deadline(sent);
                 term.renew_at = self.timing.renew_at(sent);
-                if term.part != Part::Patient {
+                if term.part != Part::Starting {
                     out.push(Action::Extend(term.deadline));
                 }
                 self.answered(out);
@@ -538,7 +590,7 @@ impl Machine {
                 out.push(Action::Extend(Moment::NEVER));
                 self.state = State::Ending { give_back: None };
             }
-            Part::Patient => self.state = State::Waiting { look_at: trip.back },
+            Part::Starting => self.state = State::Waiting { look_at: trip.back },
         }
         self.saw(trip, lease, out);
     }
@@ -570,12 +622,13 @@ impl Machine {
             Ok(lease) => {
                 self.answered(out);
                 // It wants nothing, so it is in no hurry: neither when the lease is free nor when it runs out.
-                self.state = State::Waiting {
-                    look_at: together(now + self.timing.retry, self.timing.retry),
-                };
+                let trip = Trip { sent, back: now };
+                let mut look_at = together(now + self.timing.retry, self.timing.retry);
                 if let Some(lease) = lease {
-                    self.saw(Trip { sent, back: now }, &lease, out);
+                    look_at = look_at.min(leads_at(trip, &lease));
+                    self.saw(trip, &lease, out);
                 }
+                self.state = State::Waiting { look_at };
                 self.look_again(again);
             }
         }
@@ -616,7 +669,7 @@ impl Machine {
         // A look just before the expiry would be one for nothing.
         let soon_after = at_the_latest + self.timing.ttl / 10;
         let look_at = if expiry <= soon_after { expiry } else { at_the_latest };
-        self.state = State::Waiting { look_at };
+        self.state = State::Waiting { look_at: look_at.min(leads_at(trip, lease)) };
     }
 
     fn rank_delay(&self) -> Duration {
@@ -664,7 +717,7 @@ impl Machine {
         let (token, holder) = match change {
             Change::Granted { token, holder: Some(holder), .. } => (token, holder),
             // It knows of nobody who has it.
-            Change::Freed { .. } => return self.leader.is_none(),
+            Change::Freed { .. } => return self.holder.is_none(),
             _ => return false,
         };
         if Some(*token) > self.heard {
@@ -674,10 +727,7 @@ impl Machine {
             {
                 *look_at = (*look_at).min(now + AFTER_HEARING);
             }
-            if self.leader.as_deref() != Some(holder.as_str()) {
-                self.leader = Some(holder.shared());
-                out.push(Action::LeaderChanged(Some(holder.to_string())));
-            }
+            self.set_holder(Some(holder.shared()), true, out);
         }
         true
     }
@@ -710,7 +760,7 @@ impl Machine {
 
     fn doubt(&mut self, trip: Trip, lineage: Option<Lineage>) {
         if let Some(lineage) = lineage
-            && !self.trusting
+            && !self.grants_no_right
         {
             self.memory.doubt(trip, lineage.origin, self.heard, &self.timing);
         }
@@ -718,10 +768,33 @@ impl Machine {
 
     fn learn(&mut self, lease: &Lease, out: &mut Vec<Action>) {
         self.heard = self.heard.max(lease.token);
-        let leader = lease.holder.as_ref().map(|holder| holder.id.clone());
-        if leader.as_deref() != self.leader.as_deref() {
-            self.leader = leader.as_deref().map(Arc::from);
-            out.push(Action::LeaderChanged(leader));
+        let holder = lease.holder.as_ref().map(|holder| Arc::from(holder.id.as_str()));
+        self.set_holder(holder, lease.wait.is_none(), out);
+        self.warn_other_ttl(lease, out);
+    }
+
+    fn set_holder(&mut self, holder: Option<Arc<str>>, leads: bool, out: &mut Vec<Action>) {
+        let leads = leads && holder.is_some();
+        if (&holder, leads) != (&self.holder, self.holder_leads) {
+            out.push(Action::HolderChanged(holder.as_deref().map(str::to_owned), leads));
+            (self.holder, self.holder_leads) = (holder, leads);
+        }
+    }
+
+    /// A candidate that waits for a lease which the store has lost counts its own TTL, so all should use the same.
+    fn warn_other_ttl(&mut self, lease: &Lease, out: &mut Vec<Action>) {
+        let Some(holder) = lease.holder.as_ref().filter(|holder| holder.nonce.is_some()) else {
+            return;
+        };
+        // A store may keep whole milliseconds.
+        let differs = lease.ttl.abs_diff(self.timing.ttl) >= Duration::from_millis(1);
+        if differs && !self.grants_no_right && !self.warned_other_ttl {
+            self.warned_other_ttl = true;
+            out.push(Action::Warn(format!(
+                "candidate '{}' holds '{}' with a TTL of {:?}, this one uses {:?}: give all candidates the same TTL, \
+                 or two may lead after a store restart that loses the lease",
+                holder.id, self.name, lease.ttl, self.timing.ttl
+            )));
         }
     }
 
@@ -785,9 +858,8 @@ impl Machine {
 
     /// Whoever leads next, we do not know it yet.
     fn not_me(&mut self, out: &mut Vec<Action>) {
-        if self.leader.as_deref() == Some(self.candidate.as_str()) {
-            self.leader = None;
-            out.push(Action::LeaderChanged(None));
+        if self.holder.as_deref() == Some(self.candidate.as_str()) {
+            self.set_holder(None, false, out);
         }
     }
 
@@ -805,7 +877,7 @@ impl Machine {
                 self.held_off = now + HOLD_BACK;
                 out.push(Action::End(Ending { why, deadline }));
             }
-            State::Holding(term) if term.part == Part::Patient => {
+            State::Holding(term) if term.part == Part::Starting => {
                 self.held_off = now + HOLD_BACK;
                 self.give_back(now, out);
             }
@@ -899,6 +971,14 @@ impl Machine {
         // One that wants nothing knows what it has just given back.
         let look_at = if self.campaigns() { now } else { together(now + retry, retry) };
         self.state = if self.shutdown { State::Stopped } else { State::Waiting { look_at } };
+    }
+}
+
+/// When the holder of `lease` ends its start-up wait, so that the lease is worth another look; never, if it has none.
+fn leads_at(trip: Trip, lease: &Lease) -> Moment {
+    match lease.wait {
+        Some(wait) => trip.back + wait.left + AFTER_EXPIRY,
+        None => Moment::from_nanos(u64::MAX),
     }
 }
 

@@ -27,7 +27,10 @@ use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
 use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase};
 use crate::error::{Error, Result};
-use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Nonce, Note, Release, Token};
+use crate::lease::{
+    Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, StartupWait,
+    Token,
+};
 use crate::store::{Change, Scope, Store};
 use crate::timing::Timing;
 
@@ -55,10 +58,13 @@ const COMMANDS: usize = 1_000;
 /// waits.
 pub(crate) trait Seat: Send + Sync {
     fn lead(&self, place: PlaceId, lead: Lead);
+    /// The lease was granted in this term, and is not led before the wait is over.
+    fn starting(&self, place: PlaceId, token: Token, wait: StartupWait);
     fn extend(&self, place: PlaceId, deadline: Moment);
     /// Returns whether there is no work that has to end first.
     fn end(&self, place: PlaceId, ending: Ending) -> bool;
-    fn leader_changed(&self, place: PlaceId, leader: Option<String>);
+    /// Another candidate holds the lease, or none; and whether the holder leads.
+    fn holder_changed(&self, place: PlaceId, holder: Option<String>, leads: bool);
     fn unreachable(&self, place: PlaceId, error: Error);
     /// The store answers again.
     fn back(&self, place: PlaceId);
@@ -152,7 +158,7 @@ impl Place {
         }
     }
 
-    fn claim(&self, nonce: Nonce) -> Claim {
+    fn claim(&self, nonce: Nonce, wait: ClaimedWait) -> Claim {
         let machine = &self.machine;
         Claim {
             name: machine.name().clone(),
@@ -161,6 +167,7 @@ impl Place {
             ttl: machine.timing().ttl,
             note: self.note.clone(),
             ends_with_process: self.ends_with_process,
+            wait,
         }
     }
 }
@@ -425,18 +432,19 @@ impl Driver {
     /// Returns whether a term ended that has no work.
     fn act(seat: &dyn Seat, batch: &mut Batch, id: PlaceId, place: &Place, action: Action) -> bool {
         match action {
-            Action::Acquire(request, nonce) => {
-                batch.acquire.push((id, request, place.claim(nonce)))
+            Action::Acquire(request, nonce, wait) => {
+                batch.acquire.push((id, request, place.claim(nonce, wait)));
             }
             Action::Renew(request, hold) => batch.renew.push((id, request, hold)),
             Action::Release(request, release) => batch.release.push((id, request, release)),
             Action::Observe(request) => {
                 batch.observe.push((id, request, place.machine.name().clone()));
             }
+            Action::Starting(token, wait) => seat.starting(id, token, wait),
             Action::Lead(lead) => seat.lead(id, *lead),
             Action::Extend(deadline) => seat.extend(id, deadline),
             Action::End(ending) => return seat.end(id, ending),
-            Action::LeaderChanged(leader) => seat.leader_changed(id, leader),
+            Action::HolderChanged(holder, leads) => seat.holder_changed(id, holder, leads),
             Action::Unreachable(error) => seat.unreachable(id, error),
             Action::Back => seat.back(id),
             Action::Released(token) => seat.released(id, token),

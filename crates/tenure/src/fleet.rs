@@ -172,12 +172,6 @@ impl Fleet {
         self.shared.is_member()
     }
 
-    /// Whether this member has the lease on itself and does not count as a member yet: the store is young or has lost a
-    /// record, so another with the same id may still be there.
-    pub fn is_held_back(&self) -> bool {
-        self.shared.held_back.load(Ordering::Relaxed)
-    }
-
     /// The token of the lease on itself and how long that is certain, while it is held.
     pub fn membership(&self) -> Option<(Token, Duration)> {
         self.shared.membership()

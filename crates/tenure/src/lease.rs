@@ -352,12 +352,111 @@ pub struct Claim {
     /// The work ends with this process, so its death may free the lease before it expires,
     /// where the store can see a process die (see the file store).
     pub ends_with_process: bool,
+    /// How long the holder will wait before it leads.
+    pub wait: ClaimedWait,
+}
+
+/// How long the holder of a claimed lease waits before it leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimedWait {
+    /// As long as the store requires.
+    #[default]
+    AsRequired,
+    /// At least this long, because the claimer remembers a leader that the store may have lost. The store records it, so
+    /// that no reader names a leader meanwhile.
+    AtLeast(StartupWait),
+    /// Not at all: the lease grants no right (presence, membership, a request), so no earlier holder can be at work.
+    Never,
+}
+
+/// A start-up wait: a candidate holds the lease and does not lead yet, because the store may have lost an earlier lease
+/// that is still in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartupWait {
+    /// How long the holder still waits.
+    pub left: Duration,
+    /// Why it waits.
+    pub reason: WaitReason,
+}
+
+/// Why the holder of a lease does not lead yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// The store started a short time ago and is not durable, so it may have lost a lease.
+    Restarted,
+    /// The store started a short time ago, and the last term was not released: its holder may have renewed a lease of which
+    /// the store kept an older state.
+    Unreleased,
+    /// The store was a replica until a short time ago and may lack what its primary granted.
+    Promoted,
+    /// The lease was deleted before it expired, so its holder may still be at work.
+    Deleted,
+    /// The candidate itself observed a leader whose lease the store has lost, or a store clock that was set forward.
+    Observed,
+}
+
+impl WaitReason {
+    const ALL: [WaitReason; 5] = [
+        WaitReason::Restarted,
+        WaitReason::Unreleased,
+        WaitReason::Promoted,
+        WaitReason::Deleted,
+        WaitReason::Observed,
+    ];
+
+    /// The word used in records and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitReason::Restarted => "restarted",
+            WaitReason::Unreleased => "unreleased",
+            WaitReason::Promoted => "promoted",
+            WaitReason::Deleted => "deleted",
+            WaitReason::Observed => "observed",
+        }
+    }
+
+    /// Reads what [`WaitReason::as_str`] wrote.
+    pub fn parse(word: &str) -> Option<WaitReason> {
+        WaitReason::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+}
+
+impl fmt::Display for WaitReason {
+    /// One clause for people: what happened, and what may follow from it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitReason::Restarted => {
+                "the store started recently without a durable log and may have lost a lease that is still in use"
+            }
+            WaitReason::Unreleased => {
+                "the store started recently and the last leader did not release its lease, so it may still be at work"
+            }
+            WaitReason::Promoted => {
+                "the store was a replica until recently and may have lost a lease that is still in use"
+            }
+            WaitReason::Deleted => {
+                "the lease was deleted before it expired, so its last holder may still be at work"
+            }
+            WaitReason::Observed => {
+                "the store lost the lease of an earlier leader, or its clock was set, so that leader may still be at work"
+            }
+        })
+    }
 }
 
 impl Claim {
-    /// A claim without a note whose term does not end with the process.
+    /// A claim without a note whose term does not end with the process, and that waits as the store requires.
     pub fn new(name: Name, candidate: CandidateId, nonce: Nonce, ttl: Duration) -> Self {
-        Claim { name, candidate, nonce, ttl, note: Note::default(), ends_with_process: false }
+        Claim {
+            name,
+            candidate,
+            nonce,
+            ttl,
+            note: Note::default(),
+            ends_with_process: false,
+            wait: ClaimedWait::AsRequired,
+        }
     }
 
     /// The proof that this claim was granted in the term `token`: for stores.
@@ -449,8 +548,8 @@ pub struct Grant {
     pub checkpoint: Option<Checkpoint>,
     /// The store's clock when it granted; `None` where it has none.
     pub store_time: Option<StoreTime>,
-    /// How long a newcomer should hold without leading, because the store may just have lost what it knew.
-    pub quarantine: Duration,
+    /// How long the holder must not lead yet, because the store may have lost an earlier lease.
+    pub wait: Option<StartupWait>,
 }
 
 /// What a store says to a claim, a renewal or a save.
@@ -511,6 +610,16 @@ pub struct Lease {
     pub checkpoint: Option<Checkpoint>,
     /// The store's clock when it answered; `None` where it has none.
     pub store_time: Option<StoreTime>,
+    /// The holder's start-up wait: until it is over, the holder does not lead.
+    pub wait: Option<StartupWait>,
+}
+
+impl Lease {
+    /// The id of the holder, unless it is still in its start-up wait: the leader of an election.
+    pub fn leader(&self) -> Option<&str> {
+        let holder = self.holder.as_ref().filter(|_| self.wait.is_none())?;
+        Some(&holder.id)
+    }
 }
 
 #[cfg(test)]

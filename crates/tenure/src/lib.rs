@@ -120,7 +120,7 @@ pub use fence::{Fence, StaleToken};
 pub use fleet::Fleet;
 pub use health::HealthGate;
 pub use lease::{
-    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
-    Nonce, Note, OWN_PREFIX, Release, StoreTime, Token,
+    Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Holder, Lease,
+    Lineage, Name, Nonce, Note, OWN_PREFIX, Release, StartupWait, StoreTime, Token, WaitReason,
 };
 pub use store::{Store, open};

@@ -20,6 +20,7 @@ use crate::lease::{
 pub mod conformance;
 #[cfg(feature = "file")]
 pub mod file;
+mod leads_from;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -121,7 +121,8 @@ impl Memory {
             None => trip.back,
         };
         // Whoever was seen last may itself have been held back, so the store's own doubt counts for everybody.
-        self.not_before = self.not_before.max(from).max(trip.back + grant.quarantine);
+        let required = grant.wait.map_or(Duration::ZERO, |wait| wait.left);
+        self.not_before = self.not_before.max(from).max(trip.back + required);
         Ok(self.not_before.max(trip.back))
     }
 }
@@ -148,9 +149,14 @@ impl Seen {
 
     /// When this term is certainly over, seen from an answer that shows a later one.
     fn over_at(&self, credible: bool, before: Ended, trip: Trip, timing: &Timing) -> Moment {
-        if !credible {
-            // It may have been renewed until just before the store forgot it.
-            return trip.back + lengthened(self.ttl, timing.drift_ppm);
+        // The term before the later one is never earlier than the one that was seen, unless the store has lost that one.
+        let lost = before.token().is_some_and(|before| before < self.token);
+        if lost || !credible {
+            // It may have been renewed until just before the store lost it. Of a later term that was not seen the TTL is
+            // not known: it is taken to be our own.
+            let unseen = before.token() != Some(self.token);
+            let ttl = if unseen { self.ttl.max(timing.ttl) } else { self.ttl };
+            return trip.back + lengthened(ttl, timing.drift_ppm);
         }
         match before {
             Ended::Released(token) | Ended::Died(token) if token == self.token => Moment::NEVER,
@@ -163,7 +169,9 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{CandidateId, Hold, Holder, Lineage, Name, Nonce, Note};
+    use crate::lease::{
+        CandidateId, Hold, Holder, Lineage, Name, Nonce, Note, StartupWait, WaitReason,
+    };
     use crate::store::{Grade, Limits};
     use crate::timing::Options;
 
@@ -198,6 +206,7 @@ mod tests {
             lineage: Some(Lineage { origin: token(origin), before }),
             checkpoint: None,
             store_time: Some(StoreTime(store_ms * 1_000)),
+            wait: None,
         }
     }
 
@@ -212,8 +221,13 @@ mod tests {
             lineage: Lineage { origin: token(origin), before },
             checkpoint: None,
             store_time: Some(StoreTime(store_ms * 1_000)),
-            quarantine: Duration::ZERO,
+            wait: None,
         }
+    }
+
+    fn wait(seconds: u64) -> Option<StartupWait> {
+        let left = Duration::from_secs(seconds);
+        Some(StartupWait { left, reason: WaitReason::Restarted })
     }
 
     /// A waiter sees term 5 at 0 ms with 4 s left; what it is granted at `ms` may be led from …
@@ -251,11 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn a_term_that_is_missing_in_the_record_is_waited_for_like_a_lost_one() {
+        // The store went back to a state in which term 4 was the last.
+        assert_eq!(after_sight(500, grant(6, 1, Ended::Released(token(4)), 500)), 502 + 4_004);
+        assert_eq!(after_sight(500, grant(6, 1, Ended::Expired(token(4)), 500)), 502 + 4_004);
+    }
+
+    #[test]
     fn a_store_whose_time_ran_ahead_is_not_believed() {
         assert_eq!(after_sight(500, grant(6, 1, Ended::Expired(token(5)), 60_500)), 502 + 4_004);
         // What the holder's margin makes up for is let through, but not before the promised time less that margin.
         assert_eq!(after_sight(3_700, grant(6, 1, Ended::Expired(token(5)), 4_001)), 3_702);
         assert_eq!(after_sight(3_300, grant(6, 1, Ended::Expired(token(5)), 3_300)), 3_602);
+    }
+
+    #[test]
+    fn a_later_term_that_was_not_seen_counts_with_the_own_ttl() {
+        let mut memory = Memory::default();
+        let short = Lease { ttl: TTL / 4, ..lease(5, 1, Ended::Nothing, 0, 1_000) };
+        memory.saw(trip(0), &short, &timing());
+        // Term 6 came and went while the clock was set forward.
+        let grant = grant(7, 1, Ended::Expired(token(6)), 60_500);
+        assert_eq!(memory.lead_from(trip(500), &grant, &timing()), Ok(at(502 + 4_004)));
     }
 
     #[test]
@@ -279,12 +310,12 @@ mod tests {
     #[test]
     fn the_stores_own_doubt_counts_for_newcomers_and_waiters_alike() {
         let mut young = grant(6, 6, Ended::Nothing, 0);
-        young.quarantine = Duration::from_secs(12);
+        young.wait = wait(12);
         let from = Memory::default().lead_from(trip(0), &young, &timing());
         assert_eq!(from, Ok(at(12_002)));
         // It saw only the one before, who was held back too and released without having led.
         let mut released = grant(6, 1, Ended::Released(token(5)), 500);
-        released.quarantine = Duration::from_secs(9);
+        released.wait = wait(9);
         assert_eq!(after_sight(500, released), 502 + 9_000);
     }
 

@@ -36,7 +36,7 @@ impl Bench {
 
     fn asked(&self) -> (Request, Nonce) {
         match self.actions.last() {
-            Some(Action::Acquire(request, nonce)) => (*request, *nonce),
+            Some(Action::Acquire(request, nonce, _)) => (*request, *nonce),
             _ => panic!("expected a claim, not {:?}", self.actions),
         }
     }
@@ -73,7 +73,7 @@ fn grant(token: u64, nonce: Nonce) -> Grant {
         lineage: Lineage { origin: token, before: Ended::Nothing },
         checkpoint: None,
         store_time: None,
-        quarantine: Duration::ZERO,
+        wait: None,
     }
 }
 
@@ -91,6 +91,7 @@ fn taken(token: u64, left_ms: u64) -> Box<Lease> {
         lineage: Some(Lineage { origin: token, before: Ended::Nothing }),
         checkpoint: None,
         store_time: Some(StoreTime(1)),
+        wait: None,
     })
 }
 
@@ -389,7 +390,7 @@ fn one_that_only_looks_on_hears_who_has_it_and_does_not_read_it() {
     bench.at(2, Event::Observed(request, Ok(None)));
     let wakes = bench.wakes_at();
     bench.at(10, Event::Changed(granted(9, "b")));
-    assert_eq!(bench.actions, [Action::LeaderChanged(Some("b".to_owned()))]);
+    assert_eq!(bench.actions, [Action::HolderChanged(Some("b".to_owned()), true)]);
     assert_eq!(bench.wakes_at(), wakes, "it looks when it would have");
     bench.at(11, Event::Changed(granted(8, "c")));
     assert_eq!(bench.actions, [], "what comes late is older");
@@ -403,4 +404,107 @@ fn one_that_only_looks_on_hears_who_has_it_and_does_not_read_it() {
     assert_eq!(bench.wakes_at(), wakes + 30);
     bench.at(12, Event::Wanted(true));
     bench.asked();
+}
+
+fn wait(millis: u64) -> StartupWait {
+    StartupWait { left: Duration::from_millis(millis), reason: WaitReason::Restarted }
+}
+
+#[test]
+fn a_wait_that_the_store_requires_is_reported_and_not_recorded_again() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, nonce) = bench.asked();
+    let grant = Grant { wait: Some(wait(2_000)), ..grant(1, nonce) };
+    let actions = bench.at(10, Event::Acquired(request, Ok(Answer::Held(grant))));
+    assert!(
+        matches!(
+            actions,
+            [Action::Starting(_, starting), Action::HolderChanged(Some(_), false)]
+                if *starting == wait(2_000)
+        ),
+        "{actions:?}"
+    );
+    assert_eq!(bench.machine.phase(), Phase::Starting);
+    assert_eq!(bench.machine.leader(), None);
+    bench.at(1_334, Event::Woke);
+    let request = bench.renewal();
+    assert_eq!(bench.at(1_335, Event::Renewed(request, Ok(Answer::Held(())))), []);
+    let actions = bench.at(2_010, Event::Woke);
+    assert_eq!(lead_of(actions).deadline, START + Duration::from_millis(1_334 + 3_596));
+    assert_eq!(bench.machine.leader(), Some("me"));
+}
+
+#[test]
+fn a_wait_that_only_the_candidate_knows_of_is_recorded_by_its_claim_at_once() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, _) = bench.asked();
+    bench.at(1, Event::Acquired(request, Ok(Answer::Taken(taken(5, 4_000)))));
+    bench.at(1_000, Event::Changed(Change::Look));
+    let at = bench.wakes_at();
+    bench.at(at + 1, Event::Woke);
+    let (request, nonce) = bench.asked();
+    // The record of term 5 is gone: a new one begins with term 6.
+    let granted = at + 2;
+    let actions = bench.at(granted, Event::Acquired(request, Ok(Answer::Held(grant(6, nonce)))));
+    let Some(&Action::Acquire(request, again, ClaimedWait::AtLeast(recorded))) = actions.last()
+    else {
+        panic!("expected the claim again, not {actions:?}");
+    };
+    assert_eq!((again, recorded.reason), (nonce, WaitReason::Observed));
+    assert_eq!(recorded.left, Duration::from_millis(4_004));
+    assert_eq!(bench.machine.phase(), Phase::Starting);
+    let repeated = Grant { wait: Some(recorded), ..grant(6, nonce) };
+    assert_eq!(bench.at(granted + 1, Event::Acquired(request, Ok(Answer::Held(repeated)))), []);
+    // From now on it renews like every holder.
+    bench.at(granted + 1_400, Event::Woke);
+    bench.renewal();
+}
+
+#[test]
+fn a_holder_that_starts_is_not_named_as_the_leader_and_looked_at_when_it_leads() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    let (request, _) = bench.asked();
+    let starting = Lease { wait: Some(wait(1_500)), ..*taken(5, 4_000) };
+    let answer = Ok(Answer::Taken(Box::new(starting)));
+    let actions = bench.at(1, Event::Acquired(request, answer));
+    assert_eq!(actions, [Action::HolderChanged(Some("other".to_owned()), false)]);
+    assert_eq!(bench.machine.leader(), None);
+    assert_eq!(bench.wakes_at(), 1_502);
+    bench.at(1_502, Event::Woke);
+    let (request, _) = bench.asked();
+    let actions = bench.at(1_503, Event::Acquired(request, Ok(Answer::Taken(taken(5, 4_000)))));
+    assert_eq!(actions, [Action::HolderChanged(Some("other".to_owned()), true)]);
+    assert_eq!(bench.machine.leader(), Some("other"));
+}
+
+#[test]
+fn a_lease_that_grants_no_right_is_led_at_once() {
+    let mut bench = Bench::new(&Options::default());
+    bench.machine.begin_without_right();
+    let actions = bench.at(0, Event::Woke);
+    let [Action::Acquire(request, nonce, ClaimedWait::Never)] = actions else {
+        panic!("expected a claim without a wait, not {actions:?}");
+    };
+    let grant = Grant { wait: Some(wait(2_000)), ..grant(1, *nonce) };
+    let answer = Event::Acquired(*request, Ok(Answer::Held(grant)));
+    lead_of(bench.at(1, answer));
+}
+
+#[test]
+fn another_ttl_is_warned_about_once() {
+    let mut bench = Bench::new(&Options::default());
+    bench.at(0, Event::Woke);
+    for (number, warns) in [(0, true), (1, false)] {
+        let (request, _) = bench.asked();
+        let other = Lease { ttl: Duration::from_secs(9), ..*taken(5, 9_000) };
+        let answer = Ok(Answer::Taken(Box::new(other)));
+        let at = number * 4_100;
+        let actions = bench.at(at + 1, Event::Acquired(request, answer));
+        let warned = actions.iter().any(|action| matches!(action, Action::Warn(_)));
+        assert_eq!(warned, warns, "{actions:?}");
+        bench.at(at + 4_050, Event::Woke);
+    }
 }

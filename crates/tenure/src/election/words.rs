@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::error::{Error, Result};
-use crate::lease::{Answer, CandidateId, Checkpoint, Grant, Hold, Lease, Nonce, Release, Token};
+use crate::lease::{
+    Answer, CandidateId, Checkpoint, ClaimedWait, Grant, Hold, Lease, Nonce, Release, StartupWait,
+    Token,
+};
 use crate::store::Change;
 
 /// The number of a request; its answer carries it back. Answers to any but the last request are not looked at.
@@ -66,14 +69,16 @@ pub enum Ask {
 /// What a machine wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Claim the lease with this nonce.
-    Acquire(Request, Nonce),
+    /// Claim the lease with this nonce; the holder will wait like this before it leads.
+    Acquire(Request, Nonce, ClaimedWait),
     /// Renew it.
     Renew(Request, Hold),
     /// Release it: the work has ended.
     Release(Request, Release),
     /// Look at the lease without claiming it.
     Observe(Request),
+    /// The lease was granted in this term, and is not led before a start-up wait is over.
+    Starting(Token, StartupWait),
     /// A term begins: start the work.
     Lead(Box<Lead>),
     /// The term goes on; its new deadline.
@@ -82,8 +87,8 @@ pub enum Action {
     End(Ending),
     /// The store has taken back the lease of this term.
     Released(Token),
-    /// Somebody else leads now, or nobody that we know of.
-    LeaderChanged(Option<String>),
+    /// Another candidate holds the lease now, or none; and whether the holder leads: it is not in its start-up wait.
+    HolderChanged(Option<String>, bool),
     /// The store does not answer; why.
     Unreachable(Error),
     /// The store answers again.
@@ -139,8 +144,8 @@ pub enum Why {
 pub enum Phase {
     /// Somebody else leads, or nobody; this one waits for its turn.
     Waiting,
-    /// Holding the lease without leading yet, because somebody else may still be at work.
-    Acquiring,
+    /// Holding the lease without leading yet, because an earlier leader may still be at work.
+    Starting,
     /// Leading.
     Leading,
     /// The work is being stopped, or the lease is being given back.
@@ -154,7 +159,7 @@ impl Phase {
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Waiting => "waiting",
-            Phase::Acquiring => "acquiring",
+            Phase::Starting => "starting",
             Phase::Leading => "leading",
             Phase::Resigning => "resigning",
             Phase::Stopped => "stopped",

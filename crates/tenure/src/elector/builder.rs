@@ -198,6 +198,9 @@ impl Builder {
             // Fit only when it has been asked.
             machine.begin_unfit();
         }
+        if self.own {
+            machine.begin_without_right();
+        }
         let (commands, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::new(
             &name,

@@ -2,7 +2,7 @@
 
 use crate::election::Why;
 use crate::error::Error;
-use crate::lease::{Checkpoint, Token};
+use crate::lease::{Checkpoint, StartupWait, Token};
 
 /// Something happened in the election.
 ///
@@ -17,6 +17,14 @@ pub enum Event {
         token: Token,
         /// What the last leader left.
         checkpoint: Option<Checkpoint>,
+    },
+    /// This candidate holds the lease and does not lead yet: an earlier leader may still be at work, of which the store has
+    /// lost the lease. It leads when the wait is over, unless it loses the lease first.
+    Starting {
+        /// The number of the term.
+        token: Token,
+        /// How long it waits, and why.
+        wait: StartupWait,
     },
     /// This candidate does not lead any more.
     LostLeadership {

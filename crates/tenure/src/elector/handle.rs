@@ -21,7 +21,7 @@ use crate::clock::{Clock, Moment};
 use crate::election::{Ending, Lead, Phase, Why};
 use crate::error::{Error, Kind, Result};
 use crate::fork::Process;
-use crate::lease::{Answer, CandidateId, Checkpoint, Lease, Name, Token};
+use crate::lease::{Answer, CandidateId, Checkpoint, Lease, Name, StartupWait, Token, WaitReason};
 use crate::store::{Grade, Store};
 
 /// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
@@ -71,6 +71,8 @@ pub struct Status {
     pub current_leader: Option<String>,
     /// The token of the term it leads.
     pub token: Option<Token>,
+    /// This candidate's start-up wait, while its state is [`Phase::Starting`].
+    pub starting: Option<StartupWait>,
     /// When the current term began, whoever leads it: Unix milliseconds, for people to read.
     pub since: Option<u64>,
     /// How long that is certain; zero unless it leads.
@@ -116,8 +118,18 @@ struct State {
     renewals: Renewals,
     /// The term that is led, for listeners that come later.
     leading: Option<(Token, Option<Checkpoint>)>,
+    /// The term in its start-up wait: when the wait ends, and why it waits.
+    starting: Option<(Token, Moment, WaitReason)>,
     reachable: Option<bool>,
     last_error: Option<Error>,
+}
+
+impl State {
+    /// The term in its start-up wait at `now`, and what is left of it.
+    fn startup_wait(&self, now: Moment) -> Option<(Token, StartupWait)> {
+        let (token, until, reason) = self.starting?;
+        Some((token, StartupWait { left: until.since(now), reason }))
+    }
 }
 
 impl Shared {
@@ -142,6 +154,7 @@ impl Shared {
                 healthy: true,
                 renewals: Renewals::default(),
                 leading: None,
+                starting: None,
                 reachable: None,
                 last_error: None,
             }),
@@ -180,7 +193,10 @@ impl Shared {
         let became = leading.map(|(token, checkpoint)| Event::BecameLeader { token, checkpoint });
         let down = state.last_error.clone().filter(|_| state.reachable == Some(false));
         let down = down.map(Event::StoreUnreachable);
-        (known.into_iter().chain(became).chain(down).collect(), self.events.subscribe())
+        let starting = state.startup_wait(self.context.clock.now());
+        let starting = starting.map(|(token, wait)| Event::Starting { token, wait });
+        let events = known.into_iter().chain(starting).chain(became).chain(down).collect();
+        (events, self.events.subscribe())
     }
 
     fn current_term(&self) -> Option<Arc<Leading>> {
@@ -199,6 +215,16 @@ impl Seat for Shared {
             state.since = Some(now);
             state.leading = Some((token, checkpoint.clone()));
             Event::BecameLeader { token, checkpoint }
+        });
+    }
+
+    fn starting(&self, _: PlaceId, token: Token, wait: StartupWait) {
+        let StartupWait { left, reason } = wait;
+        tracing::warn!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
+        let until = self.context.clock.now() + left;
+        self.report(|state| {
+            state.starting = Some((token, until, reason));
+            Event::Starting { token, wait }
         });
     }
 
@@ -224,7 +250,11 @@ impl Seat for Shared {
         idle
     }
 
-    fn leader_changed(&self, _: PlaceId, leader: Option<String>) {
+    fn holder_changed(&self, _: PlaceId, holder: Option<String>, leads: bool) {
+        let leader = holder.filter(|_| leads);
+        if leader == self.state().leader {
+            return;
+        }
         self.report(|state| {
             state.transitions += u64::from(leader.is_some());
             state.since = state.since.filter(|_| leader.is_some());
@@ -259,7 +289,11 @@ impl Seat for Shared {
     }
 
     fn stands(&self, _: PlaceId, phase: Phase, drained: bool) {
-        self.state().drained = drained;
+        {
+            let mut state = self.state();
+            state.drained = drained;
+            state.starting = state.starting.filter(|_| phase == Phase::Starting);
+        }
         self.moved.send_replace(phase);
     }
 
@@ -276,7 +310,7 @@ impl Seat for Shared {
     }
 
     fn saw(&self, _: PlaceId, lease: &Lease) {
-        self.state().since = lease.since.filter(|_| lease.holder.is_some());
+        self.state().since = lease.since.filter(|_| lease.leader().is_some());
     }
 
     fn renewal(&self, _: PlaceId, took: Duration, answer: &Result<Answer>) {
@@ -367,6 +401,7 @@ impl Election {
             is_leader,
             state: *shared.moved.borrow(),
             current_leader: state.leader.clone(),
+            starting: state.startup_wait(shared.context.clock.now()).map(|(_, wait)| wait),
             token,
             since: state.since,
             valid_for,

@@ -31,7 +31,7 @@ use super::Shard;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Claim, Grant, Name, Nonce, OWN_PREFIX, Release,
+    Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Grant, Name, Nonce, OWN_PREFIX, Release,
 };
 use crate::store::{Scope, Store};
 
@@ -110,7 +110,8 @@ async fn take(
     let limits = store.limits();
     let ttl = TTL.clamp(limits.min_ttl, limits.max_ttl);
     let mut changes = store.watch(&Scope::name(name));
-    let claim = Claim::new(name.clone(), asker.clone(), Nonce::random(), ttl);
+    let mut claim = Claim::new(name.clone(), asker.clone(), Nonce::random(), ttl);
+    claim.wait = ClaimedWait::Never;
     loop {
         let sent = clock.now();
         match store.acquire(std::slice::from_ref(&claim)).await?.pop().transpose()? {

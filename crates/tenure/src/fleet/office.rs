@@ -166,7 +166,9 @@ impl Desk {
         match note {
             Note::Seated => self.steward.seated(now),
             Note::Unseated(reason) => self.steward.unseated(now, reason),
-            Note::Owner(shard, owner) => self.steward.owner(now, shard, owner.as_deref()),
+            Note::Owner(shard, owner, works) => {
+                self.steward.owner(now, shard, owner.as_deref(), works);
+            }
             Note::Moved(shard, phase) => {
                 self.steward.moved(now, shard, phase, &mut self.orders);
             }

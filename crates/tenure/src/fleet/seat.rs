@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::election::{Ending, Lead, Phase, Why};
 use crate::elector::{Context, Numbered, PlaceId, Renewals, Seat, Term};
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Answer, CandidateId, Hold, Name, Token};
+use crate::lease::{Answer, CandidateId, Hold, Name, StartupWait, Token};
 
 /// The place of the lease which the member holds on itself; shards are counted from one.
 pub(super) const MEMBERSHIP: PlaceId = 0;
@@ -25,7 +25,8 @@ const WARN_EVERY: Duration = Duration::from_secs(5);
 pub(super) enum Note {
     Seated,
     Unseated(Reason),
-    Owner(Number, Option<String>),
+    /// The holder of the shard's lease, and whether it works on the shard: it is not in its start-up wait.
+    Owner(Number, Option<String>, bool),
     Moved(Number, Phase),
     Answered(Number),
     Broken(Number),
@@ -49,8 +50,6 @@ pub(super) struct Shared {
     renewals: Mutex<Renewals>,
     pub(super) view: Mutex<View>,
     pub(super) healthy: AtomicBool,
-    /// It has the lease on itself, and does not count as a member yet.
-    pub(super) held_back: AtomicBool,
     pub(super) over: watch::Sender<bool>,
     /// `None` before the first answer of the store; then whether the last was one.
     pub(super) reachable: watch::Sender<Option<Result<()>>>,
@@ -102,7 +101,6 @@ impl Shared {
             renewals: Mutex::default(),
             view: Mutex::default(),
             healthy: AtomicBool::new(true),
-            held_back: AtomicBool::new(false),
             over: watch::channel(false).0,
             reachable: watch::channel(None).0,
         }
@@ -262,9 +260,18 @@ impl Seat for Shared {
         idle
     }
 
-    fn leader_changed(&self, place: PlaceId, leader: Option<String>) {
+    fn starting(&self, place: PlaceId, token: Token, wait: StartupWait) {
+        let slots = self.slots();
+        let shard = slots.get(&place).and_then(|slot| slot.shard.as_ref());
+        tracing::debug!(?shard, %token, left = ?wait.left, "starting: {}", wait.reason);
+        drop(slots);
+        let StartupWait { left, reason } = wait;
+        self.warn(place, &format!("starting in {left:?}: {reason}"));
+    }
+
+    fn holder_changed(&self, place: PlaceId, holder: Option<String>, leads: bool) {
         if place != MEMBERSHIP {
-            self.note(Note::Owner(place, leader));
+            self.note(Note::Owner(place, holder, leads));
         }
     }
 
@@ -350,9 +357,7 @@ impl Seat for Shared {
                 self.report(event);
             }
         }
-        if place == MEMBERSHIP {
-            self.held_back.store(phase == Phase::Acquiring, Ordering::Relaxed);
-        } else {
+        if place != MEMBERSHIP {
             self.note(Note::Moved(place, phase));
         }
     }

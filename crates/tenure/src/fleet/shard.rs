@@ -257,6 +257,7 @@ mod tests {
             lineage: None,
             checkpoint: None,
             store_time: None,
+            wait: None,
         }
     }
 

@@ -161,6 +161,8 @@ struct Entry {
     /// The source does not name it any more; `Some(true)`: it does again.
     gone: Option<bool>,
     owner: Option<Id>,
+    /// The owner is not in its start-up wait.
+    owner_works: bool,
     planned: Option<Id>,
     phase: Phase,
     /// Its machine was told to campaign.
@@ -296,6 +298,7 @@ impl Steward {
             paused,
             gone: None,
             owner: None,
+            owner_works: false,
             planned: None,
             phase: Phase::Waiting,
             wanted: false,
@@ -372,11 +375,12 @@ impl Steward {
         }
     }
 
-    /// Somebody else owns a shard now, or nobody that we know of.
-    pub fn owner(&mut self, now: Moment, number: Number, owner: Option<&str>) {
+    /// Another member holds the lease of a shard now, or none; `works` unless the holder is in its start-up wait.
+    pub fn owner(&mut self, now: Moment, number: Number, owner: Option<&str>, works: bool) {
         let owner = owner.map(|owner| self.ids.of(owner));
         let Some(entry) = self.entries.get_mut(&number) else { return };
         let before = std::mem::replace(&mut entry.owner, owner);
+        entry.owner_works = works;
         // As planned: it went to whom it should, or from somebody who should not have it. An adoption was in nobody's plan.
         let expected = match owner {
             Some(_) => owner == entry.planned && entry.adopted.is_none(),
@@ -590,7 +594,7 @@ impl Steward {
                 continue;
             }
             entry.queued = false;
-            let has = matches!(entry.phase, Phase::Leading | Phase::Acquiring);
+            let has = matches!(entry.phase, Phase::Leading | Phase::Starting);
             if !std::mem::take(&mut entry.wanted) && !has {
                 continue;
             }
@@ -653,8 +657,9 @@ impl Steward {
     /// Notes since when nobody that is there owns a shard.
     fn note_free(&mut self, now: Moment, number: Number) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
-        let owned = entry.owner.is_some_and(|owner| self.here.contains(&owner))
-            || entry.phase == Phase::Leading;
+        let works = entry.owner.filter(|_| entry.owner_works);
+        let owned =
+            works.is_some_and(|owner| self.here.contains(&owner)) || entry.phase == Phase::Leading;
         let free = entry.seen && !owned && !entry.paused && entry.gone.is_none();
         match (entry.free_since, free) {
             (None, true) => {
@@ -672,7 +677,7 @@ impl Steward {
 
 /// Whether there may be work, or a lease to give back.
 fn is_held(phase: Phase) -> bool {
-    matches!(phase, Phase::Acquiring | Phase::Leading | Phase::Resigning)
+    matches!(phase, Phase::Starting | Phase::Leading | Phase::Resigning)
 }
 
 /// How many whole TTLs that was.

@@ -81,7 +81,7 @@ pub async fn survey(
     for lease in readable(leases, &mut survey.unreadable) {
         let shard = hashed.get(&lease.name).cloned().or_else(|| Shard::of(fleet, &lease));
         let Some(shard) = shard else { continue };
-        let owner = lease.holder.map(|holder| holder.id);
+        let owner = lease.leader().map(str::to_owned);
         survey.shards.insert(shard, Owned { owner, token: lease.token, paused: false });
     }
     for shard in &survey.control.paused {

@@ -55,6 +55,7 @@ mod races;
 mod restart;
 mod revocation;
 mod scene;
+mod startup_wait;
 mod watching;
 
 use scene::Scene;
@@ -235,6 +236,10 @@ pub static PROPERTIES: &[Property] = &[
     property!(lineage::next_is_shown_until_somebody_comes),
     property!(lineage::term_keeps_its_beginning_over_renewals),
     property!(lineage::store_time_does_not_go_back),
+    property!(startup_wait::wait_of_a_holder_is_recorded_by_its_repeated_claim),
+    property!(startup_wait::wait_survives_release_and_expiry),
+    property!(startup_wait::wait_never_becomes_shorter_by_a_claim),
+    property!(startup_wait::wait_ends_with_a_revocation_now_and_for_a_lease_without_right),
     property!(looking::observe_by_names_leaves_out_the_unused),
     property!(looking::observe_by_prefix_shows_that_and_no_more),
     property!(looking::prefix_is_text_and_not_a_pattern),

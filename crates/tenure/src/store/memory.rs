@@ -11,12 +11,13 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::broadcast;
 
+use super::leads_from::LeadsFrom;
 use super::{Change, Check, Grade, Limits, Report, Revoke, Scope, Store, Verdict};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
-    Nonce, Note, Release, StoreTime, Token,
+    Nonce, Note, Release, StartupWait, StoreTime, Token,
 };
 
 /// How many changes a slow watcher may be behind before it is told to look for itself.
@@ -50,6 +51,7 @@ struct Record {
     before: Ended,
     next: Option<CandidateId>,
     checkpoint: Option<Checkpoint>,
+    leads_from: Option<LeadsFrom>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +88,7 @@ impl Ledger {
             // The reply to an earlier try was lost: the same answer again, extended.
             term.ttl = claim.ttl;
             term.until = now + claim.ttl;
+            record.claim_wait(claim, now);
             return Ok(Answer::Held(record.grant(claim, now)));
         }
         if !new {
@@ -94,6 +97,7 @@ impl Ledger {
             record.token = token;
         }
         record.next = None;
+        record.claim_wait(claim, now);
         record.term = Some(Term {
             candidate: claim.candidate.clone(),
             nonce: Some(claim.nonce),
@@ -166,7 +170,11 @@ impl Ledger {
         match record.term.as_mut() {
             // It stays in the way until its time has run out, under a token nobody has.
             Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
-            _ => record.end_expired(),
+            _ => {
+                record.end_expired();
+                // The operator vouches for it that no earlier holder is at work.
+                record.leads_from = record.leads_from.filter(|_| when == Revoke::InTime);
+            }
         }
         record.token = token;
         Ok(record.lease(name, now))
@@ -251,6 +259,7 @@ pub(crate) fn never_seen(name: &Name) -> Lease {
         lineage: None,
         checkpoint: None,
         store_time: None,
+        wait: None,
     }
 }
 
@@ -279,7 +288,17 @@ impl Record {
             before: Ended::Nothing,
             next: None,
             checkpoint: None,
+            leads_from: None,
         }
+    }
+
+    fn claim_wait(&mut self, claim: &Claim, now: Moment) {
+        let StoreTime(micros) = store_time(now);
+        self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, micros);
+    }
+
+    fn wait(&self, now: Moment) -> Option<StartupWait> {
+        LeadsFrom::wait(self.leads_from, store_time(now).0)
     }
 
     /// A new term begins: the one that stands there, if any, has run out.
@@ -312,6 +331,7 @@ impl Record {
             lineage: Some(self.lineage(now)),
             checkpoint: self.checkpoint.clone(),
             store_time: Some(store_time(now)),
+            wait: term.and_then(|_| self.wait(now)),
         }
     }
 
@@ -321,7 +341,7 @@ impl Record {
             lineage: self.lineage(now),
             checkpoint: self.checkpoint.clone(),
             store_time: Some(store_time(now)),
-            quarantine: Duration::ZERO,
+            wait: self.wait(now),
         }
     }
 }

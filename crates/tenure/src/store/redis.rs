@@ -18,24 +18,35 @@
 //! - A renewal and a release read of the companion what they compare, and the rest only to say why
 //!   not.
 //!
-//! # What Redis can forget, and what we do about it
-//! The companion says when its visible key was to expire. One that is gone before was deleted or
-//! evicted: the lease can be had, but its origin is new and whoever gets it is told to hold it
-//! without leading until the old time has run out ([`Grant::quarantine`]).
+//! # What Redis can lose, and the start-up wait
+//! The companion says when its visible key was to expire. If the visible key is gone before, it was
+//! deleted or evicted: the lease is granted with a new origin, and its holder does not lead until the
+//! old time has passed.
 //!
-//! `tenure:server` says since when the server has forgotten nothing: since this process of it
-//! began, or longer, if this one and those before it fsynced every write (`appendonly yes`,
-//! `appendfsync always`) and none is a promoted replica. If that is less than `quarantine` ago
-//! (three TTLs), something that was granted may be lost, and everybody holds back for the rest of
-//! it, on a brand-new server too. A record from before makes its origin anew when it is granted
-//! again, so that waiters hold back. `FLUSHALL` on a server that is up for longer is noticed by
+//! A server that restarted or was promoted may have lost a lease that is still in use. The script that
+//! grants asks the server about itself and decides how long the holder waits before it leads:
+//! - A *durable* server grants at once a name that has no record, or whose last term was released. It is
+//!   durable if it is a primary that was never promoted in this run, writes its append-only file with
+//!   `appendfsync always` and `no-appendfsync-on-rewrite no`, has not switched it on a moment ago, and
+//!   neither this run nor the one before was observed without that. If the last term was *not* released,
+//!   the holder waits until the server is as old as that term's TTL: its holder may have renewed while
+//!   durability was off.
+//! - On any other server the holder waits until the server is as old as the claimer's TTL, counted from
+//!   its start or, of a promoted replica, from the first grant after its promotion.
+//!
+//! The end of a wait is in the companion (`leads_from`) and survives release and re-grant.
+//! `tenure:server` keeps what was observed of the server: `run` (its run id), `replid` (its replication
+//! id: another one means a promotion), `since`, `durable` (in every observation of this run) and
+//! `follows_durable` (the run before was). `FLUSHALL` on a server that is up for longer is noticed by
 //! waiters and not by newcomers.
+//!
+//! A replica is refused at log-in, by every grant and by every renewal, also one that takes writes.
 //!
 //! # URL
 //! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS,
 //! `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`. Options: `password_file=PATH`, `ca=FILE`,
 //! `cert=FILE` with `key=FILE` (all read anew for every connection), `socket=PATH`,
-//! `quarantine=12s` (`0s`: none). There is no option that weakens TLS, and no way from `rediss://`
+//! `startup_wait=12s` (`0s`: none; `quarantine` is its earlier name). There is no option that weakens TLS, and no way from `rediss://`
 //! to plaintext.
 //!
 //! # Permissions
@@ -46,8 +57,8 @@
 //!   +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset
 //!   +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe
 //! ```
-//! Without `+info` a server that forgot is not noticed; without `+config|get` no server counts as
-//! one that fsyncs. Before 7.0 leave out `+pexpiretime`, and write `+config` and `+object` for the
+//! Without `+info` neither a restart nor a replica is noticed; without `+config|get` no server counts
+//! as durable. Before 7.0 leave out `+pexpiretime`, and write `+config` and `+object` for the
 //! two with a bar. For a database other than the first the channels are `&tenure:wake@N:*`.
 
 use std::sync::Arc;
@@ -66,7 +77,9 @@ use super::url::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
+use crate::lease::{
+    Answer, Checkpoint, Claim, ClaimedWait, Grant, Hold, Lease, Name, Release, StartupWait,
+};
 
 mod connection;
 mod ear;
@@ -74,10 +87,15 @@ mod examine;
 mod reply;
 mod script;
 mod server;
+mod server_info;
 mod settings;
 mod tls;
 mod trouble;
 mod watch;
+
+/// How often a server is asked about itself while leases are claimed and renewed: once a TTL, within these bounds.
+const REFRESH_MIN: Duration = Duration::from_secs(1);
+const REFRESH_MAX: Duration = Duration::from_secs(10);
 
 /// Leases in a Redis server.
 ///
@@ -110,16 +128,23 @@ impl RedisStore {
 
     fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
         let mut call = Call::new(&script::ACQUIRE);
-        let window = self.settings().quarantine.map(|window| millis(window).to_string());
+        let startup_wait = self.settings().startup_wait.map(|wait| millis(wait).to_string());
         call.key(INDEX_KEY).key(SERVER_KEY).argument(&self.prefix);
-        call.argument(window.unwrap_or_default());
-        call.argument(if link.durable { "1" } else { "0" });
+        call.argument(startup_wait.unwrap_or_default());
+        call.argument(if link.fsyncs_every_write() { "1" } else { "0" });
         for claim in claims {
             call.lease(&claim.name)
                 .argument(claim.candidate.as_str())
                 .shown(claim.nonce)
                 .shown(millis(claim.ttl))
                 .argument(claim.note.as_str());
+            match claim.wait {
+                ClaimedWait::AsRequired => call.argument(""),
+                ClaimedWait::Never => call.argument("never"),
+                ClaimedWait::AtLeast(StartupWait { left, reason }) => {
+                    call.shown(format_args!("{} {}", millis(left), reason.as_str()))
+                }
+            };
         }
         call
     }
@@ -185,8 +210,8 @@ fn observe_call(names: &[Name]) -> Call {
 impl Store for RedisStore {
     fn limits(&self) -> Limits {
         // What nobody has looked at yet is not promised.
-        let keeps = self.settings().keeps.load(Ordering::Relaxed);
-        Limits::new(if keeps { Grade::B } else { Grade::C })
+        let is_b = self.settings().grade_b.load(Ordering::Relaxed);
+        Limits::new(if is_b { Grade::B } else { Grade::C })
     }
 
     fn url(&self) -> String {
@@ -205,7 +230,9 @@ impl Store for RedisStore {
             self.check_ttl(claim.ttl)?;
         }
         let link = self.connector.link().await?;
-        in_batches(&link, claims, |claims| self.claim_call(&link, claims), Reply::claimed).await
+        let call = |claims: &[Claim]| self.claim_call(&link, claims);
+        let answers = in_batches(&link, claims, call, Reply::claimed);
+        self.with_refresh(&link, claims[0].ttl, answers).await
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
@@ -215,7 +242,8 @@ impl Store for RedisStore {
         self.check_ttl(ttl)?;
         let link = self.connector.link().await?;
         let read = |reply: &mut Reply, hold: &Hold| reply.kept(&hold.name);
-        in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
+        let answers = in_batches(&link, holds, |holds| renew_call(holds, ttl), read);
+        self.with_refresh(&link, ttl, answers).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
@@ -274,6 +302,19 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
+    /// Carries out a call, and beside it asks the server about itself if that was long ago: once a TTL, so after a few
+    /// renewals. Behind the call on the same connection, so it costs no round trip.
+    async fn with_refresh<T>(
+        &self,
+        link: &Link,
+        ttl: Duration,
+        call: impl Future<Output = T>,
+    ) -> T {
+        let age = ttl.clamp(REFRESH_MIN, REFRESH_MAX);
+        let (answers, ()) = tokio::join!(call, link.refresh(&self.clock, age));
+        answers
+    }
+
     /// Nothing is written for a TTL that cannot be kept; the election has checked it against
     /// [`Limits`] before.
     fn check_ttl(&self, ttl: Duration) -> Result<()> {

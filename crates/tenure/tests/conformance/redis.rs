@@ -108,8 +108,7 @@ impl Private {
 
     fn url(&self) -> String {
         let login = if self.limited { format!("tenure:{PASSWORD}@") } else { String::new() };
-        // The server has just begun, and the trials are not about that.
-        format!("redis://{login}127.0.0.1:{}?quarantine=0s", self.port)
+        format!("redis://{login}127.0.0.1:{}", self.port)
     }
 }
 
@@ -208,11 +207,10 @@ impl OnServer {
         self.run(&[b"DEL", key.as_bytes()]).await;
         let mut words: Vec<&[u8]> = vec![b"HSET", key.as_bytes()];
         let fields = [
-            ("v", "1"),
+            ("v", "2"),
             ("origin", "1"),
             ("token", token),
-            ("chain", ""),
-            ("quiet", "0"),
+            ("leads_from", ""),
             ("candidate", ""),
             ("nonce", ""),
             ("ttl", "0"),
@@ -257,7 +255,7 @@ impl Fixture for OnServer {
             2 => &[&[b"DEL", visible], &[b"LPUSH", visible, b"a", b"b"]],
             3 => &[&[b"HSET", key, b"token", b"9007199254740992"]],
             4 => &[&[b"HSET", key, b"token", b"12x"]],
-            5 => &[&[b"HSET", key, b"v", b"2"]],
+            5 => &[&[b"HSET", key, b"v", b"1"]],
             6 => &[&[b"HSET", key, b"note", &huge]],
             7 => &[&[b"HSET", key, b"candidate", b"\xff\xfe"]],
             8 => &[&[b"HDEL", key, b"until"]],

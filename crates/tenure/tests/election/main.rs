@@ -448,7 +448,7 @@ async fn a_waiter_that_saw_a_leader_does_not_trust_a_store_that_forgot() {
     drop(first);
     store.memory().ledger().forget(b.name());
     clock.advance(TTL + Duration::from_millis(20));
-    until("b holds it", || b.status().state == tenure::election::Phase::Acquiring).await;
+    until("b holds it", || b.status().state == tenure::election::Phase::Starting).await;
     assert!(!b.is_leader());
     for _ in 0..4 {
         // Its renewals go through before the clock goes on.

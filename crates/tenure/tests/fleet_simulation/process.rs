@@ -87,7 +87,7 @@ enum Command {
 enum Note {
     Seated,
     Unseated,
-    Owner(Number, Option<String>),
+    Owner(Number, Option<String>, bool),
     Moved(Number, Phase),
     Answered(Number),
     Broken(Number),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::store::{Revoke, Scope};
 use tenure::{Ended, Kind};
 
-use crate::redis_rig::{DURABLE, Rig, TTL, acquire, claim, granted, open, release, renew, taken};
+use crate::redis_rig::{DURABLE, Rig, TTL, acquire, claim, granted, release, renew, taken};
 
 pub(crate) async fn flushed_scripts_are_sent_again() {
     let rig = Rig::new(DURABLE);
@@ -36,9 +36,9 @@ pub(crate) async fn flushed_leases_are_lost_and_begin_anew() {
 /// The companion knows how long the holder may still believe.
 pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
     let rig = Rig::new(DURABLE);
-    let store = open(&format!("{}?quarantine=0s", rig.url())).await;
+    let store = rig.open().await;
     let first = granted(&*store, &claim("a", "me")).await;
-    assert_eq!(first.quarantine, Duration::ZERO);
+    assert_eq!(first.wait, None);
     rig.run::<()>("DEL a").await;
     let seen = store.observe(&Scope::name(&first.hold.name)).await.unwrap().remove(0).unwrap();
     assert_eq!((seen.holder, seen.lineage.unwrap().before), (None, Ended::Nothing));
@@ -46,8 +46,9 @@ pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
     assert_eq!(rig.run::<i64>("EXISTS a").await, 0, "a renewal does not bring it back");
 
     let waits = |grant: &tenure::Grant| {
-        let wait = grant.quarantine;
-        assert!(wait > TTL - Duration::from_secs(5) && wait <= TTL, "{wait:?}");
+        let wait = grant.wait.expect("the holder waits");
+        assert_eq!(wait.reason, tenure::WaitReason::Deleted);
+        assert!(wait.left > TTL - Duration::from_secs(5) && wait.left <= TTL, "{wait:?}");
         assert_eq!(grant.lineage.before, Ended::Nothing);
     };
     let newcomer = claim("a", "newcomer");
@@ -60,7 +61,8 @@ pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
     waits(&granted(&*store, &newcomer).await);
     release(&*store, &second.hold).await;
     let third = granted(&*store, &claim("a", "third")).await;
-    assert!(third.quarantine > TTL - Duration::from_secs(5), "{:?}", third.quarantine);
+    let wait = third.wait.expect("the holder waits");
+    assert!(wait.left > TTL - Duration::from_secs(5), "{wait:?}");
     assert_eq!(third.lineage.before, Ended::Released(second.hold.token));
 }
 
@@ -199,7 +201,7 @@ pub(crate) async fn a_hold_is_compared_in_every_part() {
     assert_eq!(rig.run::<String>("OBJECT ENCODING tenure:{a}").await, "hashtable");
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
     for (number, meddle) in [
-        "HSET KEY v 2",
+        "HSET KEY v 1",
         "HSET KEY until 0x10",
         "HSET KEY token 01",
         "HDEL KEY until",

@@ -1,4 +1,4 @@
-//! A small proxy between the store and its server that holds replies back or cuts them off.
+//! A small proxy between the store and its server that holds replies back, cuts them off, or leads to another server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::redis_rig::pause;
@@ -13,6 +14,8 @@ use crate::redis_rig::pause;
 pub(crate) struct Proxy {
     port: u16,
     faults: Arc<Faults>,
+    /// The server's port; `None` while the proxy refuses.
+    server: watch::Sender<Option<u16>>,
     accepting: JoinHandle<()>,
 }
 
@@ -30,12 +33,29 @@ impl Proxy {
         let faults = Arc::new(Faults::default());
         faults.bytes.store(usize::MAX, Ordering::SeqCst);
         let shared = Arc::clone(&faults);
+        let (server, mut leads_to) = watch::channel(Some(server));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, server, Arc::clone(&shared)));
+                let Some(server) = *leads_to.borrow_and_update() else { continue };
+                let (shared, mut changed) = (Arc::clone(&shared), leads_to.clone());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = serve(client, server, shared) => {}
+                        _ = changed.changed() => {}
+                    }
+                });
             }
         });
-        Proxy { port, faults, accepting }
+        Proxy { port, faults, server, accepting }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Closes every connection; the next ones lead to another server, or are refused.
+    pub(crate) fn lead_to(&self, server: Option<u16>) {
+        self.server.send_replace(server);
     }
 
     pub(crate) fn url(&self) -> String {

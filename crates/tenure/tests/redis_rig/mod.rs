@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Trial};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue};
@@ -21,13 +21,13 @@ use crate::servers::{self, Scratch, Server, free_port};
 pub(crate) const KIND: &str = "redis-7";
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-pub(crate) type Test = (&'static str, fn() -> BoxFuture<'static, ()>);
+pub(crate) type Test = (&'static str, fn() -> LocalBoxFuture<'static, ()>);
 
 /// A named trial of an async function.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         &[$((stringify!($name), || {
-            Box::pin($name()) as futures_util::future::BoxFuture<'static, ()>
+            Box::pin($name()) as futures_util::future::LocalBoxFuture<'static, ()>
         })),*]
     };
 }
@@ -47,7 +47,7 @@ pub(crate) fn main(tests: &[Test]) -> ExitCode {
                 .enable_all()
                 .build()?;
             runtime.block_on(async {
-                let limit = Duration::from_secs(120);
+                let limit = Duration::from_secs(120) + Duration::from_secs(10) * turns();
                 tokio::time::timeout(limit, test()).await.map_err(|_| "not done in time")
             })?;
             Ok(())
@@ -58,6 +58,12 @@ pub(crate) fn main(tests: &[Test]) -> ExitCode {
         }
     };
     libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
+}
+
+/// How often a reproduction of a defect is repeated: `TENURE_TURNS=50`.
+pub(crate) fn turns() -> u32 {
+    let turns = std::env::var("TENURE_TURNS").ok().and_then(|turns| turns.parse().ok());
+    turns.unwrap_or(2)
 }
 
 /// A server of our own.

@@ -70,22 +70,27 @@ impl World {
     /// Whether nobody can be misled by a store that forgets. Who knows of any term notices that the record begins anew, and
     /// takes whoever it does not know of for one with a lease as long as its own.
     fn all_will_notice(&self) -> bool {
-        let longest = self.plan.longest_ttl;
-        let alike = self.plan.nodes.iter().all(|node| node.timing.ttl == longest);
-        (alike && self.nodes.iter().all(|node| node.knows)) || self.all_have_seen()
+        (self.ttls_are_alike() && self.nodes.iter().all(|node| node.knows)) || self.all_have_seen()
     }
 
-    /// Whether every candidate but the holder remembers a holder of the record as it is now.
+    fn ttls_are_alike(&self) -> bool {
+        let longest = self.plan.longest_ttl;
+        self.plan.nodes.iter().all(|node| node.timing.ttl == longest)
+    }
+
+    /// Whether every candidate but the holder remembers a holder of the record as it is now; where TTLs differ, the
+    /// holder of the moment: how long the lease of another lasts, it does not know.
     fn all_have_seen(&self) -> bool {
         let Some(lease) = self.store.lease(self.now) else {
             return false;
         };
         let origin = lease.lineage.map(|lineage| lineage.origin);
         let holder = lease.holder.map(|holder| holder.id);
-        self.nodes
-            .iter()
-            .filter(|node| Some(node.id.as_str()) != holder.as_deref())
-            .all(|node| node.saw_origin.is_some() && node.saw_origin == origin)
+        self.nodes.iter().filter(|node| Some(node.id.as_str()) != holder.as_deref()).all(|node| {
+            let same_term = node.saw_token == lease.token;
+            let same_record = node.saw_origin.is_some() && node.saw_origin == origin;
+            same_record && (same_term || self.ttls_are_alike())
+        })
     }
 
     fn stop_cleanly(&mut self, node: NodeIndex, until: Time) {

@@ -27,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) process_nonce: Nonce,
     /// The origin of the record in which it last saw a live holder: what its memory rests on.
     pub(crate) saw_origin: Option<Token>,
+    /// The term of that holder.
+    pub(crate) saw_token: Option<Token>,
     /// It has seen a term of this name, or had one.
     pub(crate) knows: bool,
     /// Its last request, and when it left.
@@ -57,6 +59,7 @@ impl Node {
             timer: 0,
             process_nonce: Nonce::from_bits(0),
             saw_origin: None,
+            saw_token: None,
             knows: false,
             asked: None,
         }
@@ -71,6 +74,7 @@ impl Node {
         self.seen = Observations::default();
         self.process_nonce = Nonce::from_bits(seed);
         self.saw_origin = None;
+        self.saw_token = None;
         self.knows = false;
         self.stopping = false;
     }

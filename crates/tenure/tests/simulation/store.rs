@@ -7,7 +7,8 @@ use tenure::observation::Observations;
 use tenure::store::memory::{Ledger, Spoil};
 use tenure::store::{Change, Revoke, Scope};
 use tenure::{
-    Answer, Checkpoint, Claim, Ended, Grant, Hold, Lease, Moment, Name, Nonce, Release, Token,
+    Answer, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Lease, Moment, Name, Nonce,
+    Release, Token,
 };
 
 use super::clock::{Clock, Time};
@@ -163,6 +164,12 @@ impl SimStore {
             self.ledger.forget(&self.name);
         }
         let micros = self.micros(time);
+        let mut claim = claim.clone();
+        if self.judge == Judge::Observation {
+            // On a clock that stands still a recorded wait would never end.
+            claim.wait = ClaimedWait::AsRequired;
+        }
+        let claim = &claim;
         let mut answer = self.ledger.acquire(now, micros, claim);
         if self.judge == Judge::Observation
             && let Ok(Answer::Taken(lease)) = &mut answer

@@ -336,6 +336,7 @@ impl World {
             None => this.saw_origin = None,
             Some(lease) if lease.holder.is_some() => {
                 this.saw_origin = lease.lineage.map(|lineage| lineage.origin);
+                this.saw_token = lease.token;
             }
             Some(_) => {}
         }
@@ -374,7 +375,7 @@ impl World {
     }
 
     fn act(&mut self, node: NodeIndex, action: Action, lag: Time) -> Result<(), String> {
-        if let Action::Acquire(request, _) | Action::Renew(request, _) = action {
+        if let Action::Acquire(request, ..) | Action::Renew(request, _) = action {
             let local = self.nodes[node].plan.clock.at(self.now);
             self.nodes[node].asked = Some((request, local));
         }
@@ -386,12 +387,13 @@ impl World {
             self.see(Fact::Called { node, ttl })?;
         }
         match action {
-            Action::Acquire(request, nonce) => {
+            Action::Acquire(request, nonce, wait) => {
                 let this = &self.nodes[node];
                 let nonce =
                     if self.mutant == Mutant::NoncePerProcess { this.process_nonce } else { nonce };
                 let name = self.store.name.clone();
-                let claim = Claim::new(name, this.id.clone(), nonce, this.plan.timing.ttl);
+                let mut claim = Claim::new(name, this.id.clone(), nonce, this.plan.timing.ttl);
+                claim.wait = wait;
                 self.send(node, Call::Acquire(request, claim));
                 Ok(())
             }
@@ -423,7 +425,8 @@ impl World {
                 self.stop_work(node)
             }
             Action::Released(_)
-            | Action::LeaderChanged(_)
+            | Action::Starting(..)
+            | Action::HolderChanged(..)
             | Action::Unreachable(_)
             | Action::Back
             | Action::Warn(_) => Ok(()),

@@ -57,7 +57,7 @@ impl Desk {
     /// Its claim of these has been granted.
     fn leads(&mut self, numbers: impl IntoIterator<Item = Number>) {
         for number in numbers {
-            self.steward.owner(self.now, number, Some("a"));
+            self.steward.owner(self.now, number, Some("a"), true);
             self.steward.answered(self.now, number);
             self.moves(number, Phase::Leading);
         }
@@ -178,10 +178,10 @@ fn one_that_has_too_many_gives_them_to_whom_they_are_planned_for() {
 fn a_paused_shard_is_given_to_nobody_and_claimed_again_when_it_goes_on() {
     let mut desk = Desk::seated(&["b"], 2);
     desk.leads([1]);
-    desk.steward.owner(desk.now, 2, Some("b"));
+    desk.steward.owner(desk.now, 2, Some("b"), true);
     desk.list(&names(2), &["s00000"]);
     assert_eq!(leaves(&desk.waits(Duration::from_secs(1))), [(1, None, Reason::Paused)]);
-    desk.steward.owner(desk.now, 1, None);
+    desk.steward.owner(desk.now, 1, None, true);
     desk.moves(1, Phase::Waiting);
     assert_eq!(desk.waits(3 * TTL), []);
     assert_eq!(desk.steward.coverage(desk.now).unowned, 0, "nobody should own it");
@@ -199,7 +199,7 @@ fn a_drained_member_gives_away_all_it_has_and_takes_nothing() {
     assert_eq!(leaves(&orders), [(mine, Some("b"), Reason::Drain)]);
     desk.moves(mine, Phase::Resigning);
     assert_eq!(desk.waits(Duration::from_secs(1)), [], "its work is ending");
-    desk.steward.owner(desk.now, mine, None);
+    desk.steward.owner(desk.now, mine, None, true);
     desk.moves(mine, Phase::Waiting);
     assert_eq!(claims(&desk.waits(5 * TTL)), NONE, "not even what nobody else takes");
 }
@@ -238,7 +238,7 @@ fn a_shard_nobody_takes_is_adopted_after_a_ttl_and_kept_against_the_share() {
     let left = leaves(&orders);
     assert!(left.len() == 2 && left.iter().all(|(number, ..)| !adopted.contains(number)));
     for (number, ..) in &left {
-        desk.steward.owner(desk.now, *number, Some("b"));
+        desk.steward.owner(desk.now, *number, Some("b"), true);
         desk.moves(*number, Phase::Waiting);
     }
     assert_eq!(desk.waits(20 * TTL), [], "as it should be");
@@ -259,7 +259,7 @@ fn more_adopted_shards_than_its_share_are_offered_again_seldom() {
                 Order::Leave(number, next, _) => {
                     assert_eq!(next, Some(id("b")));
                     offered += 1;
-                    desk.steward.owner(desk.now, number, None);
+                    desk.steward.owner(desk.now, number, None, true);
                     desk.moves(number, Phase::Waiting);
                 }
                 order => panic!("{order:?}"),
@@ -268,7 +268,7 @@ fn more_adopted_shards_than_its_share_are_offered_again_seldom() {
     }
     assert!((2..=20).contains(&offered), "{offered} times in 400 TTLs");
     // Somebody takes it: then it is as good as any other.
-    desk.steward.owner(desk.now, other, Some("b"));
+    desk.steward.owner(desk.now, other, Some("b"), true);
     assert_eq!(desk.steward.entries[&other].adoptions, 0);
 }
 
@@ -277,10 +277,10 @@ fn a_shard_that_stays_free_makes_it_plan_again() {
     let mut desk = Desk::seated(&["b"], 2);
     let mine = if desk.steward.entries[&1].wanted { 1 } else { 2 };
     desk.leads([mine]);
-    desk.steward.owner(desk.now, 3 - mine, Some("b"));
+    desk.steward.owner(desk.now, 3 - mine, Some("b"), true);
     assert_eq!(desk.waits(TTL), []);
     assert_eq!(desk.steward.wake_at(), None, "all is as planned");
-    desk.steward.owner(desk.now, 3 - mine, None);
+    desk.steward.owner(desk.now, 3 - mine, None, true);
     assert!(desk.steward.wake_at().is_some_and(|at| at <= desk.now + TTL));
     assert_eq!(desk.steward.coverage(desk.now).free, 1);
     desk.waits(TTL - Duration::from_secs(1));

@@ -14,7 +14,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::lease::{CandidateId, Checkpoint, Ended, Name, Nonce, Note, Token};
+use crate::lease::{CandidateId, Checkpoint, Ended, Name, Nonce, Note, Token, WaitReason};
+use crate::store::leads_from::LeadsFrom;
 
 /// Nothing we write is longer, and nothing longer is read.
 pub(super) const RECORD_MAX: usize = 16 * 1024;
@@ -35,6 +36,8 @@ pub(super) struct Record {
     pub(super) term: Option<Term>,
     pub(super) next: Option<CandidateId>,
     pub(super) checkpoint: Option<Checkpoint>,
+    /// On the wall clock: the boot clock means nothing to another machine.
+    pub(super) leads_from: Option<LeadsFrom>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +87,17 @@ struct Head {
     term: Option<HeadTerm>,
     next: Option<String>,
     checkpoint: Option<String>,
+    /// Left out in a record without a start-up wait, which is nearly every one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leads_from: Option<HeadLeadsFrom>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadLeadsFrom {
+    at_us: u64,
+    length_us: u64,
+    reason: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -224,6 +238,11 @@ impl From<&Record> for Head {
             term: record.term.as_ref().map(HeadTerm::from),
             next: record.next.as_ref().map(ToString::to_string),
             checkpoint: record.checkpoint.as_ref().map(|c| to_hex(c.as_bytes())),
+            leads_from: record.leads_from.map(|from| HeadLeadsFrom {
+                at_us: from.at_micros,
+                length_us: from.length_micros,
+                reason: from.reason.as_str().to_owned(),
+            }),
         }
     }
 }
@@ -264,7 +283,15 @@ impl Head {
             term: self.term.map(HeadTerm::checked).transpose()?,
             next: self.next.as_deref().map(CandidateId::new).transpose()?,
             checkpoint,
+            leads_from: self.leads_from.map(HeadLeadsFrom::checked).transpose()?,
         })
+    }
+}
+
+impl HeadLeadsFrom {
+    fn checked(self) -> crate::Result<LeadsFrom> {
+        let reason = WaitReason::parse(&self.reason).ok_or_else(|| wrong("start-up wait"))?;
+        Ok(LeadsFrom { at_micros: self.at_us, length_micros: self.length_us, reason })
     }
 }
 

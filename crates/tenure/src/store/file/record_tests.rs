@@ -22,6 +22,11 @@ fn example(term: bool) -> Record {
         }),
         next: Some(CandidateId::new("b").unwrap()),
         checkpoint: Some(Checkpoint::new([0, 255, 10]).unwrap()),
+        leads_from: term.then_some(LeadsFrom {
+            at_micros: 1_750_000_004_000_000,
+            length_micros: 4_000_000,
+            reason: WaitReason::Observed,
+        }),
     }
 }
 

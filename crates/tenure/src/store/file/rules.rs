@@ -8,9 +8,10 @@ use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name, Release,
-    StoreTime, Token,
+    StartupWait, StoreTime, Token,
 };
 use crate::store::Revoke;
+use crate::store::leads_from::LeadsFrom;
 use crate::store::memory::{never_seen, older_save};
 
 /// How long a verb without a TTL waits for somebody else's lock.
@@ -107,6 +108,7 @@ impl Verb for Claim {
                     // The reply to an earlier try was lost: the same answer again, extended.
                     Some(term) => {
                         term.extend(self.ttl, at);
+                        record.claim_wait(self, at);
                         let grant = record.grant(self, at);
                         Step::Write(Box::new(record), Answer::Held(grant))
                     }
@@ -133,6 +135,7 @@ impl Verb for Claim {
         };
         term.extend(self.ttl, at);
         record.term = Some(term);
+        record.claim_wait(self, at);
         let grant = record.grant(self, at);
         Ok(Step::Write(Box::new(record), Answer::Held(grant)))
     }
@@ -257,6 +260,10 @@ impl Verb for Revocation {
                 Standing::Free
             }
         };
+        if self.when == Revoke::Now {
+            // The operator vouches for it that no earlier holder is at work.
+            record.leads_from = None;
+        }
         let lease = lease(Some(Judged { record: &record, standing }), &self.name, at);
         Ok(Step::Write(Box::new(record), lease))
     }
@@ -303,6 +310,7 @@ pub(super) fn lease(found: Option<Judged<'_>>, name: &Name, at: At<'_>) -> Lease
         lineage: Some(Lineage { origin: record.origin, before }),
         checkpoint: record.checkpoint.clone(),
         store_time: Some(store_time(at.now)),
+        wait: term.and_then(|_| record.wait(at)),
     }
 }
 
@@ -321,7 +329,16 @@ impl Record {
             term: None,
             next: None,
             checkpoint: None,
+            leads_from: None,
         }
+    }
+
+    fn claim_wait(&mut self, claim: &Claim, at: At<'_>) {
+        self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, at.minting_micros);
+    }
+
+    fn wait(&self, at: At<'_>) -> Option<StartupWait> {
+        LeadsFrom::wait(self.leads_from, at.minting_micros)
     }
 
     /// Clears away a term that is over.
@@ -338,7 +355,7 @@ impl Record {
             lineage: Lineage { origin: self.origin, before: self.before },
             checkpoint: self.checkpoint.clone(),
             store_time: Some(store_time(at.now)),
-            quarantine: Duration::ZERO,
+            wait: self.wait(at),
         }
     }
 }

@@ -1,119 +1,165 @@
 -- KEYS: the index, what is known of the server, then NAME and companion of each claim.
--- ARGV: channel prefix, quarantine in ms ('' is three TTLs), '1' if the server fsyncs every write;
---       then candidate, nonce, TTL in ms and note of each claim.
+-- ARGV: channel prefix, start-up wait in ms ('' is the claim's TTL, '0' is none), '1' if the server's
+--       configuration says that it fsyncs every write; then candidate, nonce, TTL in ms, note and wait of
+--       each claim. A wait is '' (as required), 'never' (the lease grants no right) or 'MS REASON' (at
+--       least).
 -- Answers {clock, item...}; an item is a lease, or corrupt, or of a grant a line each of held, token,
--- origin, before and quarantine, and beside it the checkpoint.
+-- origin, before and start-up wait, and beside it the checkpoint.
 
-local PREFIX, WINDOW, DURABLE = ARGV[1], ARGV[2], ARGV[3] == '1'
+local PREFIX, WINDOW, FSYNCS = ARGV[1], ARGV[2], ARGV[3] == '1'
 
--- A replica that was made the primary may lack what the old one had acknowledged, whatever it fsyncs
--- itself.
-local function was_promoted()
-  local info = redis.pcall('INFO', 'replication')
-  return type(info) ~= 'string' or not string.find(info, 'master_replid2:0000000000', 1, true)
+local replication = info('replication')
+local refusal = refuse_replica(replication)
+if refusal then return refusal end
+
+-- Whether the append-only file is written. One that was switched on a moment ago begins with a
+-- rewrite, and holds nothing before that is done.
+local function writes_log()
+  local persistence = info('persistence')
+  local rewrites = fact(persistence, 'aof_rewrite_in_progress') == '1'
+    or fact(persistence, 'aof_rewrite_scheduled') == '1'
+  local first = rewrites and fact(persistence, 'aof_last_rewrite_time_sec') == '-1'
+  return fact(persistence, 'aof_enabled') == '1' and not first
+    and fact(persistence, 'aof_last_bgrewrite_status') == 'ok'
 end
 
--- What a process of this server, the same or another, has left word of. Whatever else lies there is
--- nothing to rely on.
-local function word()
-  for _, field in ipairs({ 'life', 'durable', 'chain', 'whole' }) do
+-- What tenure:server says: the run and the replication id that were observed last, since when the
+-- server has lost nothing, whether every observation of this run found it durable, and whether the run
+-- before it was durable. Anything else that is stored there is not relied on.
+local function observed_before()
+  local fields = { 'run', 'replid', 'since', 'durable', 'follows_durable' }
+  for _, field in ipairs(fields) do
     local length = redis.pcall('HSTRLEN', KEYS[2], field)
     if type(length) ~= 'number' or length == 0 or length > 40 then return {} end
   end
-  local left = redis.call('HMGET', KEYS[2], 'life', 'durable', 'chain', 'whole')
-  local whole = number(left[4])
-  if not whole or string.find(left[3], '[^0-9a-f]') then return {} end
-  return { life = left[1], durable = left[2], chain = left[3], whole = whole }
+  local raw = redis.call('HMGET', KEYS[2], unpack(fields))
+  local since = number(raw[3])
+  if not since or since > now then return {} end
+  return { run = raw[1], replid = raw[2], since = since, durable = raw[4], follows = raw[5] }
 end
 
--- What this server remembers without a gap: `chain` names the server process with which that memory
--- began, and `whole` is when. A process that follows another goes on with its memory only if both
--- fsynced every write, which the first has left word of; else it may have lost what was granted.
--- Asked for once, and only when something is granted.
-local facts
-local function memory()
-  if facts then return facts end
-  facts = { chain = '', whole = 0 }
-  local info = redis.pcall('INFO', 'server')
-  local life = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
-  local age = life and tonumber(string.match(info, 'uptime_in_seconds:(%d+)') or '')
-  if not age then return facts end -- we may not ask
-  local durable = DURABLE and not was_promoted()
-  local last = word()
-  if last.whole and (last.life == life or (durable and last.durable == '1')) then
-    facts.chain, facts.whole = last.chain, last.whole
+-- The server: `since` is the latest moment at which it may have lost a lease (its start, or its
+-- promotion), `durable` says whether it and the run before it fsynced every write. Asked for once, and
+-- only when a lease is granted.
+--
+-- The replication id of a primary changes when it is promoted. It also changes an hour after its last
+-- replica left, which is taken for a promotion: that costs one wait.
+local known
+local function server()
+  if known then return known end
+  known = { since = 0, durable = true }
+  local process = info('server')
+  local run, age = fact(process, 'run_id'), tonumber(fact(process, 'uptime_in_seconds'))
+  if run == '' or not age then return known end -- this user may not ask
+  local replid = fact(replication, 'master_replid')
+  local promoted = not string.find(fact(replication, 'master_replid2'), '^0+$')
+  local durable = FSYNCS and not promoted and writes_log()
+  local last = observed_before()
+  local since, follows
+  if last.run == run and last.replid == replid then
+    since, follows, durable = last.since, last.follows, durable and last.durable == '1'
+  elseif promoted or last.run == run then
+    since, follows, durable, promoted = now, '0', false, true
   else
-    -- Not the age of a replica that was promoted: what it knew before was another's.
-    local promoted = last.life and was_promoted()
-    facts.chain, facts.whole = string.sub(life, 1, 40), promoted and now or now - age * 1000
+    -- Both ends of an uptime are whole seconds.
+    since, follows = math.min(now, now - age * 1000 + 1000), last.durable or '1'
   end
-  durable = durable and '1' or '0'
-  if last.life ~= life or last.durable ~= durable then
-    redis.pcall('HSET', KEYS[2], 'life', life, 'durable', durable, 'chain', facts.chain,
-      'whole', text(facts.whole))
+  local is_durable = durable and '1' or '0'
+  if last.run ~= run or last.replid ~= replid or last.durable ~= is_durable then
+    redis.pcall('HSET', KEYS[2], 'run', run, 'replid', replid, 'since', text(since),
+      'durable', is_durable, 'follows_durable', follows)
   end
-  return facts
+  known = { since = since, durable = durable and follows == '1', promoted = promoted }
+  return known
 end
 
--- How long a newcomer holds without leading: a server whose memory is young may have lost what was
--- granted before, and a visible key deleted before its time leaves a holder who does not know it.
-local function quarantine(quiet, ttl)
-  local window = WINDOW == '' and 3 * ttl or tonumber(WINDOW)
-  return text(math.max(quiet - now, memory().whole + window - now, 0))
+-- The later of two ends of a wait.
+local function later(wait, at, reason)
+  if at <= math.max(wait.at, now) then return wait end
+  return { at = at, length = at - now, reason = reason }
 end
 
-local function held(record, before, quiet, ttl)
-  local lines = {
-    'held', text(record.token), text(record.origin), before, quarantine(quiet, ttl)
-  }
+-- The end of the wait that a claim asks for.
+local function asked_wait(wait, asked)
+  local length, reason = string.match(asked, '^(%d+) (%l+)$')
+  return length and later(wait, now + tonumber(length), reason) or wait
+end
+
+-- The start-up wait of a term that is granted now, after `last`. A durable server has lost nothing,
+-- but the holder of a term that was not released may have renewed while durability was off.
+local function required_wait(last, ttl)
+  local kept = math.min(last.wait.at - now, last.wait.length)
+  local wait = later(NO_WAIT, now + kept, last.wait.reason)
+  if last.term and now < last.ends then
+    -- The visible key was deleted before its time, and its holder does not know it.
+    wait = later(wait, now + math.min(last.ends - now, last.ttl), 'deleted')
+  end
+  if WINDOW == '0' then return wait end
+  local server, longest = server(), ttl
+  if last.term then longest = math.max(ttl, last.ttl) end
+  if not server.durable then
+    local window = WINDOW == '' and longest or tonumber(WINDOW)
+    return later(wait, server.since + window, server.promoted and 'promoted' or 'restarted')
+  elseif last.term then
+    return later(wait, server.since + last.ttl, 'unreleased')
+  end
+  return wait
+end
+
+local function recorded(wait)
+  return wait.at > now and text(wait.at) .. ' ' .. text(wait.length) .. ' ' .. wait.reason or ''
+end
+
+local function held(record, before, wait)
+  local lines = { 'held', text(record.token), text(record.origin), before, startup_wait(wait) }
   return { table.concat(lines, '\n'), record.checkpoint }, true
 end
 
-local function grant(found, candidate, nonce, ttl, note)
-  local chain = memory().chain
-  local last = found.record
-    or { token = 0, quiet = 0, checkpoint = false, chain = chain, before = '' }
+local function grant(found, candidate, nonce, ttl, note, asked)
+  local last = found.record or { token = 0, wait = NO_WAIT, checkpoint = false, before = '' }
   local token = mint(last.token)
   if not token then return corrupt(OUT_OF_TOKENS) end
-  local origin, before, quiet = last.origin or token, ending(last), last.quiet
-  local vanished = last.term and now < last.ends
-  if vanished then quiet = math.max(quiet, last.ends) end
-  -- Where the chain is broken the record begins anew, so that waiters see it and hold back.
-  if vanished or last.chain ~= chain then origin, before = token, '' end
+  local origin, before = last.origin or token, ending(last)
+  -- Where a term has vanished the record begins anew, so that waiters see it and wait.
+  if last.term and now < last.ends then origin, before = token, '' end
+  local wait = asked == 'never' and NO_WAIT or asked_wait(required_wait(last, ttl), asked)
   local ends = ends_after(ttl)
   -- What a renewal reads and writes comes first: the server searches a small hash from its front.
   redis.call('HSET', found.key,
-    'v', '1', 'candidate', candidate, 'nonce', nonce, 'token', text(token), 'until', text(ends),
-    'ttl', text(ttl), 'origin', text(origin), 'chain', chain, 'quiet', text(quiet),
+    'v', FORMAT, 'candidate', candidate, 'nonce', nonce, 'token', text(token), 'until', text(ends),
+    'ttl', text(ttl), 'origin', text(origin), 'leads_from', recorded(wait),
     'since', text(now), 'saved', '', 'before', before, 'next', '', 'note', note)
   redis.call('SET', found.name, candidate, 'PXAT', text(ends))
   keep(found.key, last.checkpoint, ends)
-  -- A hint: that nobody may be told is no reason not to grant.
-  redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token) .. ' ' .. candidate)
-  return held({ token = token, origin = origin, checkpoint = last.checkpoint }, before, quiet, ttl)
+  -- A hint: that nobody may be told is no reason not to grant. It names no holder that does not lead.
+  local holder = wait.at > now and '' or ' ' .. candidate
+  redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token) .. holder)
+  return held({ token = token, origin = origin, checkpoint = last.checkpoint }, before, wait)
 end
 
-local function claim(name, key, candidate, nonce, ttl, note)
+local function claim(name, key, candidate, nonce, ttl, note, asked)
   local found, why = look(name, key)
   if not found then return corrupt(why) end
   local record = found.record
   if found.live and record.candidate == candidate and record.nonce == nonce then
-    -- The reply to an earlier try was lost: the same answer again, extended.
-    local ends = ends_after(ttl)
-    redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends))
+    -- The reply to an earlier try was lost, or the holder asks for a longer wait: the same answer
+    -- again, extended.
+    local ends, wait = ends_after(ttl), asked_wait(record.wait, asked)
+    redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends), 'leads_from', recorded(wait))
     redis.call('PEXPIREAT', name, text(ends))
     keep(key, record.checkpoint, ends)
-    return held(record, record.before, record.quiet, ttl)
+    return held(record, record.before, wait)
   end
   if found.live or (found.visible and not found.ours) then return lease('taken', found) end
-  return grant(found, candidate, nonce, ttl, note)
+  return grant(found, candidate, nonce, ttl, note, asked)
 end
 
 local answers, held_names = { text(now_micros) }, {}
 for i = 1, #KEYS / 2 - 1 do
-  local a = 4 * i
+  local a = 5 * i - 1
   local name, ttl = KEYS[2 * i + 1], tonumber(ARGV[a + 2])
-  local answer, is_held = claim(name, KEYS[2 * i + 2], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3])
+  local answer, is_held =
+    claim(name, KEYS[2 * i + 2], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], ARGV[a + 4])
   if is_held then held_names[#held_names + 1] = name end
   answers[i + 1] = answer
 end

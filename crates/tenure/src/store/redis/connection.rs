@@ -18,9 +18,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::AbortHandle;
 
+use super::server_info::ServerInfo;
 use super::settings::{Place, Settings};
 use super::trouble::Trouble;
 use super::{examine, tls};
+use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind, Result};
 use crate::store::Grade;
 
@@ -45,8 +47,10 @@ pub(super) struct Link {
     driver: AbortHandle,
     suspect: AtomicBool,
     password: Option<String>,
-    /// The server fsyncs every write before it answers, as far as we may know.
-    pub(super) durable: bool,
+    /// The configuration says that every write is on disk before it is acknowledged, as far as this user may read it.
+    fsyncs_every_write: AtomicBool,
+    /// When the server was last asked about itself.
+    examined_at: Mutex<Moment>,
 }
 
 impl std::fmt::Debug for Link {
@@ -142,18 +146,17 @@ impl Connector {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_LIMIT));
         let made = MultiplexedConnection::new_with_config(&bare, stream, config).await;
         let (connection, driver) = made.map_err(|error| settings.trouble(&error, None).error)?;
-        let mut link = Link {
+        let link = Link {
             settings: Arc::clone(settings),
             connection,
             driver: tokio::spawn(driver).abort_handle(),
             suspect: AtomicBool::new(false),
             password: self.password().await?,
-            durable: false,
+            fsyncs_every_write: AtomicBool::new(false),
+            examined_at: Mutex::default(),
         };
         link.greet().await?;
-        link.durable = link.is_durable().await;
-        let grade = examine::grade(&link).await;
-        settings.keeps.store(grade == Grade::B, Ordering::Relaxed);
+        link.examine_server().await?;
         Ok(link)
     }
 
@@ -289,16 +292,48 @@ impl Link {
         Ok(())
     }
 
-    async fn is_durable(&self) -> bool {
-        let mut ask = redis::cmd("CONFIG");
-        let Ok(answer) = self.send(ask.arg("GET").arg("append*")).await else {
-            return false;
-        };
-        let Ok(pairs) = redis::from_redis_value::<Vec<String>>(answer) else {
-            return false;
-        };
-        let is = |key: &str, value: &str| pairs.chunks(2).any(|pair| pair == [key, value]);
-        is("appendonly", "yes") && is("appendfsync", "always")
+    /// Asks the server about itself.
+    ///
+    /// # Errors
+    /// It is a replica. Denied if no primary was ever found there; Unavailable during what may be a failover.
+    async fn examine_server(&self) -> Result<()> {
+        let (settings, info) = (&self.settings, ServerInfo::read(self).await);
+        if let Some(primary) = info.primary() {
+            let message = format!(
+                "{settings} is a replica of {primary}, and leases written to a replica are lost: \
+                 name its primary instead"
+            );
+            return Err(match settings.found_primary.load(Ordering::Relaxed) {
+                true => Error::unavailable(message),
+                false => Error::denied(message),
+            });
+        }
+        settings.found_primary.store(true, Ordering::Relaxed);
+        self.fsyncs_every_write.store(info.fsyncs_every_write(), Ordering::Relaxed);
+        let is_b = examine::grade(&info) == Grade::B;
+        settings.grade_b.store(is_b, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Asks the server about itself again, unless that was done less than `age` ago: an operator can switch durability
+    /// off, or make it a replica, at run time.
+    pub(super) async fn refresh(&self, clock: &Clock, age: Duration) {
+        {
+            let mut examined_at = self.examined_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = clock.now();
+            if now.since(*examined_at) < age {
+                return;
+            }
+            *examined_at = now;
+        }
+        if let Err(error) = self.examine_server().await {
+            tracing::debug!(%error, "the connection is given up");
+            self.suspect.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn fsyncs_every_write(&self) -> bool {
+        self.fsyncs_every_write.load(Ordering::Relaxed)
     }
 }
 

@@ -1,11 +1,9 @@
 //! What kind of Redis this is and what it promises: for `tenure doctor`.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::Value;
-
 use super::connection::Link;
+use super::server_info::ServerInfo;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::store::{Check, Grade, Report, Verdict};
@@ -16,61 +14,33 @@ const PINGS: usize = 10;
 const ALLOW_INFO: &str = "we may not ask: allow it with ACL SETUSER NAME +info";
 const ALLOW_CONFIG: &str = "we may not ask: allow it with ACL SETUSER NAME +config|get";
 
-type Facts = HashMap<String, String>;
+/// What covers a server that is not durable.
+const START_UP_WAIT: &str =
+    "After a restart candidates hold leases for up to one TTL before they lead";
 
 pub(super) async fn examine(link: &Link, clock: &Clock) -> Result<Report> {
     let round_trip = round_trip(link, clock).await?;
     let drift = drift(link, clock).await?;
-    let info = info(link).await;
-    let promises = promises(link, &info).await;
-    let grade = grade_of(&promises);
+    let info = ServerInfo::read(link).await;
     let mut checks = vec![version(&info)];
-    checks.extend(promises);
+    checks.extend(promises(&info));
     checks.extend([youth(&info), drift]);
-    Ok(Report { what: what(&info), grade, round_trip, checks })
+    Ok(Report { what: what(&info), grade: grade(&info), round_trip, checks })
 }
 
 /// What the server promises as it is set up now.
-pub(super) async fn grade(link: &Link) -> Grade {
-    let info = info(link).await;
-    grade_of(&promises(link, &info).await)
-}
-
-/// All sections; the servers differ in which they give when several are named.
-async fn info(link: &Link) -> Facts {
-    link.send(&redis::cmd("INFO")).await.ok().map(facts).unwrap_or_default()
-}
-
-/// What the grade rests on.
-async fn promises(link: &Link, info: &Facts) -> [Check; 3] {
-    let mut ask = redis::cmd("CONFIG");
-    let config = link.send(ask.arg("GET").arg("appendfsync")).await.ok();
-    let fsync = config.and_then(|value| redis::from_redis_value::<Vec<String>>(value).ok());
-    let fsync = fsync.and_then(|pair| pair.get(1).cloned());
-    [role(info), durability(info, fsync.as_deref()), eviction(info)]
-}
-
-fn grade_of(promises: &[Check]) -> Grade {
-    let kept = promises.iter().all(|check| check.verdict == Verdict::Good);
+pub(super) fn grade(info: &ServerInfo) -> Grade {
+    let kept = promises(info).iter().all(|check| check.verdict == Verdict::Good);
     if kept { Grade::B } else { Grade::C }
 }
 
-fn facts(info: Value) -> Facts {
-    let text = match info {
-        Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Value::VerbatimString { text, .. } => text,
-        _ => String::new(),
-    };
-    let pairs = text.lines().filter_map(|line| line.split_once(':'));
-    pairs.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
+/// What the grade rests on.
+fn promises(info: &ServerInfo) -> [Check; 3] {
+    [role(info), durability(info), eviction(info)]
 }
 
-fn fact<'a>(info: &'a Facts, key: &str) -> Option<&'a str> {
-    info.get(key).map(String::as_str)
-}
-
-fn what(info: &Facts) -> String {
-    match (fact(info, "valkey_version"), fact(info, "redis_version")) {
+fn what(info: &ServerInfo) -> String {
+    match (info.fact("valkey_version"), info.fact("redis_version")) {
         (Some(version), _) => format!("Valkey {version}"),
         (None, Some(version)) => format!("Redis {version}"),
         (None, None) => "Redis".to_owned(),
@@ -81,13 +51,13 @@ fn check(what: &'static str, verdict: Verdict, found: impl Into<String>) -> Chec
     Check { what, verdict, found: found.into() }
 }
 
-fn version(info: &Facts) -> Check {
-    let Some(version) = fact(info, "redis_version") else {
+fn version(info: &ServerInfo) -> Check {
+    let Some(version) = info.fact("redis_version") else {
         return check("version", Verdict::Weak, ALLOW_INFO);
     };
     let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
     let is = what(info);
-    match (major, fact(info, "redis_mode")) {
+    match (major, info.fact("redis_mode")) {
         (_, Some("cluster")) => check(
             "version",
             Verdict::Bad,
@@ -103,9 +73,9 @@ fn version(info: &Facts) -> Check {
     }
 }
 
-fn role(info: &Facts) -> Check {
-    let replicas = fact(info, "connected_slaves").unwrap_or("0");
-    match fact(info, "role") {
+fn role(info: &ServerInfo) -> Check {
+    let replicas = info.fact("connected_slaves").unwrap_or("0");
+    match info.fact("role") {
         None => check("role", Verdict::Weak, ALLOW_INFO),
         Some("master") if replicas == "0" => {
             check("role", Verdict::Good, "a primary without replicas")
@@ -125,28 +95,43 @@ fn role(info: &Facts) -> Check {
     }
 }
 
-fn durability(info: &Facts, fsync: Option<&str>) -> Check {
+fn durability(info: &ServerInfo) -> Check {
     let weak = |found: String| check("durability", Verdict::Weak, found);
-    match (fact(info, "aof_enabled"), fsync) {
-        (Some("1"), Some("always")) => {
+    let Some(enabled) = info.fact("aof_enabled") else {
+        return weak(ALLOW_INFO.to_owned());
+    };
+    let settings = (info.setting("appendfsync"), info.setting("no-appendfsync-on-rewrite"));
+    let (Some(fsync), Some(no_fsync_on_rewrite)) = settings else {
+        return weak(format!("appendfsync: {ALLOW_CONFIG}"));
+    };
+    match (enabled, fsync) {
+        ("1", "always") if no_fsync_on_rewrite != "no" => weak(format!(
+            "no-appendfsync-on-rewrite {no_fsync_on_rewrite}: writes are not fsynced while the \
+             append-only file is rewritten, so a crash of the machine loses them. {START_UP_WAIT}; \
+             'no-appendfsync-on-rewrite no' removes that"
+        )),
+        ("1", "always") if info.awaits_first_rewrite() => weak(
+            "appendonly was switched on a moment ago: nothing is on disk before its first rewrite is done".to_owned(),
+        ),
+        ("1", "always") if info.fact("aof_last_bgrewrite_status") != Some("ok") => weak(
+            "the last rewrite of the append-only file failed: see the server's log".to_owned(),
+        ),
+        ("1", "always") => {
             check("durability", Verdict::Good, "every write is on disk before it is acknowledged")
         }
-        (Some("1"), Some(other)) => weak(format!(
-            "appendonly with appendfsync {other}: a crash of the machine forgets the last writes. \
-             Waiters and the quarantine make up for it; 'appendfsync always' removes it"
+        ("1", other) => weak(format!(
+            "appendonly with appendfsync {other}: a crash of the machine loses the last writes. \
+             {START_UP_WAIT}; 'appendfsync always' removes that"
         )),
-        (Some(_), Some(_)) => weak(
-            "no appendonly file: a restart forgets leases. Waiters and the quarantine make up for \
-             it; 'appendonly yes' with 'appendfsync always' removes it"
-                .to_owned(),
-        ),
-        (None, _) => weak(ALLOW_INFO.to_owned()),
-        (_, None) => weak(format!("appendfsync: {ALLOW_CONFIG}")),
+        _ => weak(format!(
+            "no append-only file: a restart loses leases. {START_UP_WAIT}; 'appendonly yes' with \
+             'appendfsync always' removes that"
+        )),
     }
 }
 
-fn eviction(info: &Facts) -> Check {
-    match (fact(info, "maxmemory_policy"), fact(info, "maxmemory")) {
+fn eviction(info: &ServerInfo) -> Check {
+    match (info.fact("maxmemory_policy"), info.fact("maxmemory")) {
         (Some("noeviction"), _) => check("eviction", Verdict::Good, "noeviction"),
         (Some(policy), Some("0")) => {
             check("eviction", Verdict::Good, format!("{policy}, but there is no memory limit"))
@@ -160,8 +145,8 @@ fn eviction(info: &Facts) -> Check {
     }
 }
 
-fn youth(info: &Facts) -> Check {
-    match fact(info, "uptime_in_seconds") {
+fn youth(info: &ServerInfo) -> Check {
+    match info.fact("uptime_in_seconds") {
         Some(seconds) => check("uptime", Verdict::Good, format!("{seconds} s")),
         None => check(
             "uptime",

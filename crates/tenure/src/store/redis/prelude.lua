@@ -13,11 +13,12 @@ if redis.replicate_commands then redis.replicate_commands() end
 local TOKEN_END = 9007199254740992 -- 2^53
 local HOUR = 3600000
 local DAY = 24 * HOUR
+local FORMAT = '2'
 local FIELDS = {
-  'v', 'origin', 'token', 'chain', 'quiet', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
+  'v', 'origin', 'token', 'leads_from', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
   'before', 'next', 'note', 'checkpoint'
 }
-local LIMITS = { 8, 16, 16, 40, 16, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
+local LIMITS = { 8, 16, 16, 48, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
 
 -- The items of a batch say mostly the same in most of their fields: what was worked out for one
 -- does for all.
@@ -62,10 +63,6 @@ end
 
 local is_id = once(function(id)
   return id == '' or string.find(id, '^[%w%._:/%-]+$') ~= nil
-end)
-
-local is_hex = once(function(digits)
-  return not string.find(digits, '[^0-9a-f]')
 end)
 
 -- UTF-8 without control characters, as Note::new takes it.
@@ -172,16 +169,27 @@ local is_ending = once(function(before)
     or ((kind == 'released' or kind == 'expired') and is_token(number(which)))
 end)
 
+-- The end of a start-up wait, as a record keeps it: 'AT LENGTH REASON' in milliseconds on the
+-- server's clock, or ''. The length bounds what is left of it: a clock that was set must not make
+-- anybody wait longer.
+local NO_WAIT = { at = 0, length = 0, reason = '' }
+local leads_from = once(function(digits)
+  if digits == '' then return NO_WAIT end
+  local at, length, reason = string.match(digits, '^(%d+) (%d+) (%l+)$')
+  at, length = at and number(at), length and number(length)
+  return at and length and { at = at, length = length, reason = reason }
+end)
+
 -- The companion as a table; false and nil as above.
 local function companion(key)
   local raw, why = fields(key)
   if not raw then return raw, why end
-  if raw[1] ~= '1' then return nil, 'its companion key has a format this version does not know' end
+  if raw[1] ~= FORMAT then return nil, 'its companion key has a format this version does not know' end
   local record = {
-    origin = number(raw[2]), token = number(raw[3]), chain = raw[4], quiet = number(raw[5]),
-    candidate = raw[6], nonce = raw[7],
-    ttl = number(raw[8]), ends = number(raw[9]), since = number(raw[10]),
-    saved = raw[11], before = raw[12], next = raw[13], note = raw[14], checkpoint = raw[15]
+    origin = number(raw[2]), token = number(raw[3]), wait = leads_from(raw[4]),
+    candidate = raw[5], nonce = raw[6],
+    ttl = number(raw[7]), ends = number(raw[8]), since = number(raw[9]),
+    saved = raw[10], before = raw[11], next = raw[12], note = raw[13], checkpoint = raw[14]
   }
   local saved = record.saved == ''
     or (string.find(record.saved, '^%d+$') and not string.find(record.saved, '^0%d'))
@@ -190,10 +198,10 @@ local function companion(key)
   if not (is_token(record.origin) and is_token(record.token)) then
     return nil, 'its companion key holds no token below 2^53'
   end
-  if not (record.quiet and record.ttl and record.ends and record.since
+  if not (record.wait and record.ttl and record.ends and record.since
       and is_ending(record.before) and saved and nonce
       and is_id(record.candidate) and is_id(record.next)
-      and is_note(record.note) and is_hex(record.chain)) then
+      and is_note(record.note)) then
     return nil, 'its companion key is not as we write it'
   end
   record.term = record.candidate ~= ''
@@ -233,7 +241,7 @@ end
 local function held_until(name, key, candidate, nonce, token)
   if redis.pcall('GETRANGE', name, '0', '256') ~= candidate then return nil end
   local raw = read('HMGET', key, 'v', 'candidate', 'nonce', 'token', 'until')
-  if not raw or raw[1] ~= '1' or raw[2] ~= candidate or raw[3] ~= nonce or raw[4] ~= token then
+  if not raw or raw[1] ~= FORMAT or raw[2] ~= candidate or raw[3] ~= nonce or raw[4] ~= token then
     return nil
   end
   local ends = raw[5] and number(raw[5])
@@ -249,8 +257,14 @@ local function ending(record)
   return '' -- somebody deleted the visible key before its time
 end
 
+-- What is left of a start-up wait, as Rust reads it: 'MICROSECONDS REASON', or ''.
+local function startup_wait(wait)
+  local left = math.min(wait.at * 1000 - now_micros, wait.length * 1000)
+  return left > 0 and text(left) .. ' ' .. wait.reason or ''
+end
+
 -- A lease as Rust reads it: a line each of tag, kind, nonce, token, ttl, left, since, note, next,
--- origin, before and id, and beside it the checkpoint. A stranger's id may be anything, so it comes
+-- origin, before, start-up wait and id, and beside it the checkpoint. A stranger's id may be anything, so it comes
 -- last; of the others none can hold the end of a line.
 local function lease(tag, found)
   local record = found.record
@@ -258,7 +272,7 @@ local function lease(tag, found)
   if found.visible and not found.ours then
     local left = found.earliest == -1 and DAY or math.max(found.earliest - now, 0)
     left = text(left * 1000)
-    local lines = { tag, 'stranger', '', token, left, left, '', '', '', '', '', found.value }
+    local lines = { tag, 'stranger', '', token, left, left, '', '', '', '', '', '', found.value }
     return { table.concat(lines, '\n'), false }
   end
   if not record then return { tag .. '\nnone' } end
@@ -268,11 +282,11 @@ local function lease(tag, found)
     local left = math.min(record.ends * 1000 - now_micros, record.ttl * 1000)
     lines = {
       tag, 'held', record.nonce, token, text(record.ttl * 1000), text(left), text(record.since),
-      record.note, record.next, origin, record.before, record.candidate
+      record.note, record.next, origin, record.before, startup_wait(record.wait), record.candidate
     }
   else
     lines = {
-      tag, 'free', '', token, '0', '0', '', '', record.next, origin, ending(record), ''
+      tag, 'free', '', token, '0', '0', '', '', record.next, origin, ending(record), '', ''
     }
   end
   return { table.concat(lines, '\n'), record.checkpoint }
@@ -311,6 +325,25 @@ local function index(key, names, from, step)
   end
   -- For looking only, so a broken index stands in nobody's way.
   return redis.pcall('ZADD', key, unpack(members))
+end
+
+-- One section of INFO; '' where this user may not ask.
+local function info(section)
+  local reply = redis.pcall('INFO', section)
+  return type(reply) == 'string' and reply or ''
+end
+
+local function fact(section, name)
+  return string.match(section, '\n' .. name .. ':([^\r\n]*)') or ''
+end
+
+-- A replica holds a copy: what is written to it, where it takes writes at all, is lost with the next
+-- synchronisation, and its primary grants the same lease to another candidate. The error, or nil.
+local function refuse_replica(replication)
+  local role = fact(replication, 'role')
+  if role == '' or role == 'master' then return nil end
+  return redis.error_reply('READONLY this server is a replica of '
+    .. fact(replication, 'master_host') .. ':' .. fact(replication, 'master_port'))
 end
 
 local OUT_OF_TOKENS = 'its token has reached 2^53 - 1 and cannot grow'

@@ -1,6 +1,9 @@
 -- KEYS: the index, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and
 -- token of each. Answers {clock, item...}; an item is 1 for what is held, or a lease, or corrupt.
 
+local refusal = refuse_replica(info('replication'))
+if refusal then return refusal end
+
 local ttl = ARGV[1]
 local ends = ends_after(tonumber(ttl))
 local ends_text, forgotten = text(ends), forgotten_at(ends)

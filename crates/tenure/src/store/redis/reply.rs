@@ -8,7 +8,7 @@ use super::script::companion;
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Holder, Lease, Lineage, Name, Nonce,
-    Note, StoreTime, Token,
+    Note, StartupWait, StoreTime, Token, WaitReason,
 };
 use crate::store::memory::{never_seen, older_save};
 
@@ -68,7 +68,7 @@ impl Reply {
                 hold: claim.held_in(item.token()?),
                 lineage: Lineage { origin: item.token()?, before: item.ended()? },
                 store_time: clock,
-                quarantine: Duration::from_millis(item.number()?),
+                wait: item.wait()?,
                 checkpoint: item.checkpoint()?,
             })
         };
@@ -172,6 +172,7 @@ impl Item {
             note: Note::new(self.text()?)?,
             next: self.optional(CandidateId::new)?,
             lineage: self.lineage()?,
+            wait: self.wait()?,
             checkpoint: self.checkpoint()?,
             store_time: clock,
         };
@@ -233,6 +234,16 @@ impl Item {
             "expired" => Ok(Ended::Expired(token)),
             _ => Err(unreadable()),
         }
+    }
+
+    /// A start-up wait: microseconds and the reason, or nothing.
+    fn wait(&mut self) -> Result<Option<StartupWait>> {
+        self.optional(|text| {
+            let (left, reason) = text.split_once(' ').ok_or_else(unreadable)?;
+            let left = Duration::from_micros(left.parse().map_err(|_| unreadable())?);
+            let reason = WaitReason::parse(reason).ok_or_else(unreadable)?;
+            Ok(StartupWait { left, reason })
+        })
     }
 
     fn checkpoint(&mut self) -> Result<Option<Checkpoint>> {

@@ -18,6 +18,10 @@ local function revoke()
   else
     redis.call('HSET', KEYS[2], 'token', text(token))
   end
+  if ARGV[2] == 'now' then
+    -- The operator vouches for it that no earlier holder is at work.
+    redis.call('HSET', KEYS[2], 'leads_from', '')
+  end
   redis.pcall('PUBLISH', ARGV[1] .. KEYS[1], 'look')
   return lease('lease', look(KEYS[1], KEYS[2]))
 end

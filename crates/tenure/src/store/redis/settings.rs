@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::super::{shown, url::StoreUrl};
 use crate::error::{Error, Result};
 
-const OPTIONS: &[&str] = &["password_file", "ca", "cert", "key", "socket", "quarantine"];
+/// `quarantine` is the earlier name of `startup_wait`, and still accepted.
+const OPTIONS: &[&str] =
+    &["password_file", "ca", "cert", "key", "socket", "startup_wait", "quarantine"];
 const PORT: u16 = 6379;
 
 /// Said wherever something in the URL is wrong that may be a piece of a password: it is not
@@ -22,13 +24,15 @@ pub(super) struct Settings {
     pub(super) user: Option<String>,
     password: Option<Password>,
     pub(super) database: u32,
-    /// How long a server must be up before a newcomer trusts that it has lost nothing; `None`:
-    /// three TTLs.
-    pub(super) quarantine: Option<Duration>,
+    /// How long after the start of a server that is not durable a candidate holds a lease without leading; `None`: its
+    /// TTL. Zero: it leads at once, on every server.
+    pub(super) startup_wait: Option<Duration>,
     /// The URL as it may be shown.
     pub(super) url: String,
-    /// The last connection found a server that keeps what it grants. Not known is no.
-    pub(super) keeps: AtomicBool,
+    /// The server was of grade B when it was last asked. Not known is no.
+    pub(super) grade_b: AtomicBool,
+    /// A primary was found there.
+    pub(super) found_primary: AtomicBool,
 }
 
 pub(super) enum Place {
@@ -109,9 +113,10 @@ impl Settings {
             user,
             password,
             database: number(database)?,
-            quarantine: option("quarantine").map(duration).transpose()?,
+            startup_wait: startup_wait(option("startup_wait"), option("quarantine"))?,
             url: displayed(url, &options),
-            keeps: AtomicBool::new(false),
+            grade_b: AtomicBool::new(false),
+            found_primary: AtomicBool::new(false),
         })
     }
 
@@ -254,6 +259,15 @@ fn file(key: &str, value: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+fn startup_wait(named: Option<&str>, earlier: Option<&str>) -> Result<Option<Duration>> {
+    match (named, earlier) {
+        (Some(_), Some(_)) => Err(Error::invalid(
+            "the options startup_wait and quarantine (its earlier name) are both given: give startup_wait",
+        )),
+        (wait, earlier) => wait.or(earlier).map(duration).transpose(),
+    }
+}
+
 /// `12s`, `500ms`, `2m`.
 fn duration(text: &str) -> Result<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -269,7 +283,7 @@ fn duration(text: &str) -> Result<Duration> {
     match millis {
         Some(millis) if scale > 0 && millis <= 86_400_000 => Ok(Duration::from_millis(millis)),
         _ => Err(Error::invalid(
-            "the option quarantine takes a duration of at most a day: 12s, 500ms, 2m, 0s",
+            "the option startup_wait takes a duration of at most a day: 12s, 500ms, 2m, 0s",
         )),
     }
 }

@@ -140,9 +140,10 @@ impl Process {
     fn act(&mut self, now: Moment, id: Number, action: Action, out: &mut Vec<Effect>) -> bool {
         let Some(place) = self.places.get(&id) else { return false };
         match action {
-            Action::Acquire(request, nonce) => {
+            Action::Acquire(request, nonce, wait) => {
                 let (name, me) = (place.machine.name().clone(), self.me.clone());
-                let claim = Claim::new(name, me, nonce, self.timing.ttl);
+                let mut claim = Claim::new(name, me, nonce, self.timing.ttl);
+                claim.wait = wait;
                 self.batch.acquire.push((id, request, claim));
             }
             Action::Renew(request, hold) => self.batch.renew.push((id, request, hold)),
@@ -164,8 +165,8 @@ impl Process {
                 }
             }
             Action::End(ending) => return self.end(id, &ending, out),
-            Action::LeaderChanged(leader) if id != MEMBERSHIP => {
-                self.notes.push_back(Note::Owner(id, leader));
+            Action::HolderChanged(holder, leads) if id != MEMBERSHIP => {
+                self.notes.push_back(Note::Owner(id, holder, leads));
             }
             Action::Unreachable(error) if id != MEMBERSHIP && error.kind() != Kind::Unavailable => {
                 self.notes.push_back(Note::Broken(id));

@@ -66,7 +66,9 @@ impl Process {
             Note::Seated => self.steward.seated(now),
             Note::Unseated if self.mutant == Mutant::IgnoresUnseated => {}
             Note::Unseated => self.steward.unseated(now, Reason::Expired),
-            Note::Owner(number, owner) => self.steward.owner(now, number, owner.as_deref()),
+            Note::Owner(number, owner, works) => {
+                self.steward.owner(now, number, owner.as_deref(), works);
+            }
             Note::Moved(number, phase) => {
                 self.steward.moved(now, number, phase, &mut self.orders);
             }
