@@ -200,7 +200,9 @@ deps: ## a throw-away Redis on 127.0.0.1:6379 until Ctrl-C
 	fi
 	directory=$$(mktemp -d)
 	trap 'rm -rf "$$directory"' EXIT
-	"$$server" --bind 127.0.0.1 --port 6379 --save '' --appendonly no --dir "$$directory"
+	# Durable, as in compose.yaml: then the first leader need not wait for a lease that an earlier run may have lost.
+	"$$server" --bind 127.0.0.1 --port 6379 --save '' --dir "$$directory" \
+	    --appendonly yes --appendfsync always --no-appendfsync-on-rewrite no
 
 # Both take BINARY=FILE, one that was built before (so that `sudo make install` needs no cargo), and PROFILE, the profile
 # of Cargo to build with.

@@ -35,9 +35,7 @@ pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
         let store = tenure::open(&choice.url).await?;
         let report = examine(&*store).await?;
         let lease = match &doctor.name {
-            Some(name) => {
-                Some(lease::look(&*store, &choice.origin(), &report, name).await?.finding())
-            }
+            Some(name) => Some(lease::look(&*store, &choice.origin(), name).await?.finding()),
             None => None,
         };
         let well = is_well(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);

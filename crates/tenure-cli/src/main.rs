@@ -21,6 +21,7 @@ mod run;
 mod schedule;
 mod settings;
 mod signals;
+mod startup_wait;
 mod status;
 mod steer;
 mod target;

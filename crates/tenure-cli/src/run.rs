@@ -21,13 +21,13 @@ use tenure::{CandidateId, Clock, Election, Error, Event, Kind as ErrorKind, Name
 
 use crate::args::Args;
 use crate::choice::Choice;
-use crate::duration;
 use crate::exit::Exit;
 use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
 use crate::http::Door;
 use crate::lines::{Common as _, FAREWELL};
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
+use crate::{duration, startup_wait};
 
 use board::Board;
 pub(crate) use get::Get;
@@ -214,8 +214,9 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
         return Err(Error::unavailable(format!("gave up after --wait {wait}: {why}")));
     }
     let led = match (status.state, status.current_leader) {
-        (Phase::Acquiring, _) => {
-            "held it without leading, because somebody else may still be at work".to_owned()
+        (Phase::Starting, _) => {
+            let starts = status.starting.as_ref().map(startup_wait::left).unwrap_or_default();
+            format!("this candidate has the lease and starts in {starts}")
         }
         (_, Some(by)) => format!("{by} leads"),
         (_, None) => "nobody leads yet".to_owned(),
@@ -267,6 +268,7 @@ async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines
                     lines.released(&why);
                 }
             }
+            Event::Starting { wait, .. } => lines.starting(&wait),
             Event::LeaderChanged { to: Some(leader), .. } => lines.leads(&leader),
             Event::StoreUnreachable(error) => lines.unreachable(&error),
             Event::StoreBack => {

@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::exit::Exit;
 use crate::schedule::{Ledger, Run};
 use crate::target::{Target, target};
-use crate::{duration, output, reach, time};
+use crate::{duration, output, reach, startup_wait, time};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -64,7 +64,8 @@ fn one(args: &Args, name: &Name, row: &Row) -> Result<Exit> {
     } else if row.current_leader.is_some() {
         output::line(table(&[row]))?;
     } else {
-        output::line(format!("Nobody leads '{name}'."))?;
+        let starting = row.starting.as_ref().map(|starting| format!(" {starting}."));
+        output::line(format!("Nobody leads '{name}'.{}", starting.unwrap_or_default()))?;
     }
     if !args.json && !row.candidates.is_empty() {
         output::line(format!("\n{}", candidates(row)))?;
@@ -90,6 +91,16 @@ fn many(args: &Args, mut rows: Vec<Row>, url: &str) -> Result<Exit> {
 pub(crate) struct Row {
     name: String,
     pub(crate) current_leader: Option<String>,
+    /// `leading`; `starting`: the holder does not lead yet; `free`.
+    state: &'static str,
+    /// What is left of the holder's start-up wait, and why it waits.
+    starts_in_ms: Option<u64>,
+    start_reason: Option<&'static str>,
+    /// The same in one sentence.
+    #[serde(skip)]
+    starting: Option<String>,
+    #[serde(skip)]
+    holder: Option<String>,
     /// Of the current term, or of the last one if nobody leads.
     token: Option<u64>,
     pub(crate) expires_in_ms: Option<u64>,
@@ -106,7 +117,7 @@ pub(crate) struct Row {
 struct Candidate {
     candidate_id: String,
     url: Option<String>,
-    /// As far as it can be seen from outside: `leading` or `waiting`.
+    /// As far as it can be seen from outside: `leading`, `starting` or `waiting`.
     state: &'static str,
 }
 
@@ -115,6 +126,11 @@ impl Row {
         Row {
             name: name.to_string(),
             current_leader: None,
+            state: "free",
+            starts_in_ms: None,
+            start_reason: None,
+            starting: None,
+            holder: None,
             token: None,
             expires_in_ms: None,
             since: None,
@@ -130,8 +146,8 @@ impl Row {
         let candidates = ours.map(|(_, node)| Candidate {
             candidate_id: node.id.to_string(),
             url: Some(node.note.clone()).filter(|url| !url.is_empty()),
-            state: match self.current_leader.as_deref() == Some(node.id.as_str()) {
-                true => "leading",
+            state: match self.holder.as_deref() == Some(node.id.as_str()) {
+                true => self.state,
                 false => "waiting",
             },
         });
@@ -148,7 +164,16 @@ impl From<&Lease> for Row {
         let left_behind = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
         let ledger = Ledger::read(left_behind).ok().flatten();
         Row {
-            current_leader: lease.holder.as_ref().map(|holder| holder.id.clone()),
+            current_leader: lease.leader().map(str::to_owned),
+            state: match (held, &lease.wait) {
+                (false, _) => "free",
+                (true, None) => "leading",
+                (true, Some(_)) => "starting",
+            },
+            starts_in_ms: lease.wait.map(|wait| startup_wait::in_millis(wait.left)),
+            start_reason: lease.wait.map(|wait| wait.reason.as_str()),
+            starting: startup_wait::of(lease),
+            holder: lease.holder.as_ref().map(|holder| holder.id.clone()),
             token: lease.token.map(|token| token.get()),
             expires_in_ms: held.then_some(left),
             since: lease.since.filter(|_| held).map(time::rfc3339),
@@ -169,6 +194,15 @@ fn candidates(row: &Row) -> String {
     row.candidates.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// The leader of a row; of one that has none yet, when it will have one.
+fn leader(row: &Row) -> String {
+    match (&row.current_leader, row.starts_in_ms) {
+        (Some(leader), _) => output::printable(leader),
+        (None, Some(ms)) => format!("(starts in {})", duration::shown(Duration::from_millis(ms))),
+        (None, None) => "-".to_owned(),
+    }
+}
+
 /// The rows for people, each column as wide as its widest cell.
 fn table(rows: &[&Row]) -> String {
     let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "CANDIDATES", "SINCE"].map(str::to_owned);
@@ -177,7 +211,7 @@ fn table(rows: &[&Row]) -> String {
         let left = row.expires_in_ms.map(|ms| duration::shown(Duration::from_millis(ms)));
         [
             row.name.clone(),
-            row.current_leader.as_deref().map_or_else(none, output::printable),
+            leader(row),
             row.token.map_or_else(none, |token| token.to_string()),
             left.unwrap_or_else(none),
             row.candidates.len().to_string(),

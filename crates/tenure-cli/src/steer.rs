@@ -95,7 +95,7 @@ fn run(args: &Args, name: &Name, wish: &Wish, wait: Duration) -> Result<Exit> {
 
 async fn leader(store: &dyn Store, name: &Name) -> Result<Option<String>> {
     let lease = reach::observe(store, &Scope::name(name)).await?.pop().transpose()?;
-    Ok(lease.and_then(|lease| lease.holder).map(|holder| holder.id))
+    Ok(lease.and_then(|lease| lease.leader().map(str::to_owned)))
 }
 
 /// Who leads after somebody has let go. The next one needs a moment to come.

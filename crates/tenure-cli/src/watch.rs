@@ -17,7 +17,7 @@ use tenure::{Clock, Error, Kind, Lease, Moment, Result};
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::target::{Target, target};
-use crate::{interruption, output, reach, time};
+use crate::{duration, interruption, output, reach, time};
 use book::{Book, News};
 
 /// The longest we go without looking: a store that is gone gives no hint.
@@ -165,7 +165,8 @@ impl Watcher {
     /// When the first of them runs out, unless it is renewed: no store has to tell us of that.
     fn next_look(&self, leases: &[Lease]) -> Moment {
         let held = leases.iter().filter(|lease| lease.holder.is_some());
-        let wait = held.map(|lease| lease.left).min().unwrap_or(LOOK_EVERY);
+        let next = |lease: &Lease| lease.wait.map_or(lease.left, |wait| wait.left.min(lease.left));
+        let wait = held.map(next).min().unwrap_or(LOOK_EVERY);
         self.clock.now() + (wait + BREATH).min(LOOK_EVERY)
     }
 
@@ -192,7 +193,16 @@ struct Line<'a> {
 
 impl News {
     fn of(event: &'static str) -> News {
-        News { event, name: None, from: None, to: None, token: None, reason: None }
+        News {
+            event,
+            name: None,
+            from: None,
+            to: None,
+            token: None,
+            reason: None,
+            holder: None,
+            starts_in_ms: None,
+        }
     }
 
     fn store(from: &str, to: &str, reason: Option<String>) -> News {
@@ -208,6 +218,12 @@ fn sentence(news: &News) -> String {
         return format!("store {}{because}", to.unwrap_or_default());
     };
     let token = news.token.map(|token| format!(" (token {token})")).unwrap_or_default();
+    if let (Some(holder), Some(ms)) = (plain(&news.holder), news.starts_in_ms) {
+        let left = duration::shown(Duration::from_millis(ms));
+        return format!(
+            "{name}: nobody leads; '{holder}' has the lease and starts in {left}{token}{because}"
+        );
+    }
     match (news.event, plain(&news.from), to) {
         ("state", _, Some(to)) => format!("{name}: '{to}' leads{token}"),
         ("state", _, None) => format!("{name}: nobody leads"),

@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure::ask::Wish;
-use tenure::store::{Report, Scope, Store};
+use tenure::store::{Scope, Store};
 use tenure::{Clock, Ended, Error, Holder, Lease, Name, OWN_PREFIX, Result};
 
 use crate::settings::nearest;
-use crate::{duration, output, reach, time};
+use crate::{duration, output, reach, startup_wait, time};
 
 /// A lease between two leaders is taken long before that.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// What Redis shows for a key of somebody else's that never expires.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
-/// A server this young may be in the first time after a restart.
-const YOUNG: u64 = 60;
 
 /// What lies under a name.
 #[derive(Debug)]
@@ -29,8 +27,6 @@ pub(super) struct Seen {
     ask: Option<Lease>,
     /// The other names on this store; read only where the one asked for was never used.
     others: Vec<Name>,
-    /// Seconds since the server was started, where that is known.
-    uptime: Option<u64>,
     /// Whether other machines see this store.
     shared: bool,
     /// The store and where its URL came from.
@@ -43,6 +39,7 @@ pub(super) struct Seen {
 pub(super) struct Finding {
     pub(super) name: String,
     current_leader: Option<String>,
+    starts_in_ms: Option<u64>,
     token: Option<u64>,
     expires_in_ms: Option<u64>,
     pub(super) findings: Vec<String>,
@@ -52,12 +49,7 @@ pub(super) struct Finding {
 }
 
 /// Looks. A lease that is free is looked at twice: it may be on its way to the next.
-pub(super) async fn look(
-    store: &dyn Store,
-    origin: &str,
-    report: &Report,
-    name: &Name,
-) -> Result<Seen> {
+pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result<Seen> {
     let mut lease = one(store, name).await?;
     if matches!(&lease, Some(Ok(lease)) if lease.holder.is_none()) {
         Clock::boot().sleep(SECOND_LOOK).await;
@@ -69,13 +61,11 @@ pub(super) async fn look(
         Some(_) => Vec::new(),
         None => others(store).await?,
     };
-    let uptime = report.checks.iter().find(|check| check.what == "uptime");
     Ok(Seen {
         name: name.clone(),
         lease,
         ask: ask.filter(|ask| ask.holder.is_some()),
         others,
-        uptime: uptime.and_then(|check| check.found.split(' ').next()?.parse().ok()),
         shared: store.limits().shared,
         store: format!("{} {origin}", store.url()),
     })
@@ -105,20 +95,21 @@ impl Seen {
             Some(Err(error)) => is_stuck = self.unreadable(error, &mut said),
             Some(Ok(lease)) => match &lease.holder {
                 None => self.free(lease, &mut said),
+                Some(_) if lease.wait.is_some() => said.extend(starting(lease)),
                 Some(holder) if holder.nonce.is_some() => self.held(lease, holder, &mut said),
                 Some(holder) if lease.lineage.is_some() => self.revoked(lease, holder, &mut said),
                 Some(holder) => is_stuck = self.foreign(lease, holder, &mut said),
             },
         }
         said.extend(self.asked());
-        said.extend(self.young());
         let lease = self.lease.as_ref().and_then(|lease| lease.as_ref().ok());
         let holder = lease.and_then(|lease| lease.holder.as_ref());
         let runs_out = lease.filter(|lease| holder.is_some() && !never_expires(lease));
         let left = runs_out.map(|lease| lease.left.as_millis());
         Finding {
             name: self.name.to_string(),
-            current_leader: holder.map(|holder| holder.id.clone()),
+            current_leader: lease.and_then(Lease::leader).map(str::to_owned),
+            starts_in_ms: lease.and_then(|lease| Some(startup_wait::in_millis(lease.wait?.left))),
             token: lease.and_then(|lease| lease.token).map(|token| token.get()),
             expires_in_ms: left.map(|left| u64::try_from(left).unwrap_or(u64::MAX)),
             findings: said,
@@ -264,24 +255,17 @@ impl Seen {
         };
         Some(format!("Just now {what}; that waits for an answer for another {}.", left(ask)))
     }
+}
 
-    /// After a restart that may have lost something, newcomers hold back.
-    fn young(&self) -> Option<String> {
-        let uptime = self.uptime.filter(|uptime| *uptime < YOUNG)?;
-        let who = match &self.lease {
-            Some(Err(_)) => return None,
-            Some(Ok(lease)) => match &lease.holder {
-                Some(holder) if holder.nonce.is_none() => return None,
-                Some(_) => "this leader",
-                None => "a new leader",
-            },
-            None => "a new leader",
-        };
-        Some(format!(
-            "The server was started {uptime} s ago and may have forgotten leases: {who} may hold \
-             back for up to three TTLs before it begins (quarantine)."
-        ))
-    }
+/// The holder does not lead yet.
+fn starting(lease: &Lease) -> Option<String> {
+    let wait = lease.wait.as_ref()?;
+    Some(format!(
+        "Nobody leads '{}': {}{}.",
+        lease.name,
+        startup_wait::of(lease)?,
+        startup_wait::hint(wait.reason)
+    ))
 }
 
 /// Whether it is a key of somebody else's that stays until it is deleted.
@@ -299,7 +283,7 @@ fn left(lease: &Lease) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tenure::{Lineage, Nonce, Note, Token};
+    use tenure::{Lineage, Nonce, Note, StartupWait, Token, WaitReason};
 
     use super::*;
 
@@ -320,6 +304,7 @@ mod tests {
             lineage: before.map(|before| Lineage { origin: token(1), before }),
             checkpoint: None,
             store_time: None,
+            wait: None,
         }
     }
 
@@ -329,7 +314,6 @@ mod tests {
             lease,
             ask: None,
             others: Vec::new(),
-            uptime: None,
             shared: true,
             store: "redis://h (from --store)".to_owned(),
         }
@@ -365,10 +349,14 @@ mod tests {
         let foreign = seen(Some(Ok(lease(Some(None), None))));
         says(&foreign, false, &["not Tenure", "x\\u{1b}", "expires in 3s"]);
         let forever = Lease { left: NEVER, ..lease(Some(None), None) };
-        let forever = Seen { uptime: Some(5), ..seen(Some(Ok(forever))) };
+        let forever = seen(Some(Ok(forever)));
         says(&forever, true, &["no expiry", "redis-cli del a"]);
         assert_eq!(forever.finding().expires_in_ms, None);
-        assert!(!forever.finding().findings.concat().contains("quarantine"));
+        let wait = StartupWait { left: Duration::from_secs(2), reason: WaitReason::Restarted };
+        let starting = Lease { wait: Some(wait), ..lease(Some(ours), Some(Ended::Nothing)) };
+        let starting = seen(Some(Ok(starting)));
+        says(&starting, false, &["Nobody leads 'a'", "starts in 2s", "startup_wait=0s"]);
+        assert_eq!(starting.finding().current_leader, None);
         says(&seen(Some(Err(Error::corrupt("odd")))), true, &["odd", "never overwritten"]);
         let silent = Lease { left: Duration::from_secs(1), ..lease(Some(ours), None) };
         says(&seen(Some(Ok(silent))), false, &["has not renewed for 3s"]);
@@ -387,10 +375,10 @@ mod tests {
     }
 
     #[test]
-    fn an_ask_and_a_young_server_are_told() {
+    fn a_request_is_reported() {
         let note = Note::new(r#"{"ask":"drain","id":"b"}"#).unwrap();
         let ask = Lease { note, ..lease(Some(Some(Nonce::from_bits(2))), None) };
-        let seen = Seen { ask: Some(ask), uptime: Some(5), ..seen(None) };
-        says(&seen, false, &["'b' is asked to drain", "for another 3s", "started 5 s ago"]);
+        let seen = Seen { ask: Some(ask), ..seen(None) };
+        says(&seen, false, &["'b' is asked to drain", "for another 3s"]);
     }
 }

@@ -273,7 +273,6 @@ impl Crew {
         let found = self.fleet.members().iter().any(|member| member.id == *me);
         // A clean leave ends with the lease that it waits for.
         let waits = self.leaving.is_none() && !self.fleet.is_member();
-        let found = found && !self.fleet.is_held_back();
         if found && waits {
             self.lines.namesake();
         }

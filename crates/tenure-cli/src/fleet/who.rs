@@ -79,7 +79,7 @@ async fn find<'a>(outside: &Outside<'_>, shard: &'a Shard) -> Result<Found<'a>> 
         shard: shard.as_str(),
         expires_in_ms: held.map(left),
         token: lease.as_ref().and_then(|lease| lease.token).map(|token| token.get()),
-        owner: lease.and_then(|lease| lease.holder).map(|holder| holder.id),
+        owner: lease.and_then(|lease| lease.leader().map(str::to_owned)),
         paused,
         preferred: preferred.map(|at| takers[at].id.to_owned()),
         members: members.len(),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::answers::Answer;
 use super::work::{Book, LastRunBody};
-use crate::time;
+use crate::{startup_wait, time};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -15,6 +15,9 @@ pub(super) struct Body {
     candidate_id: String,
     current_leader: Option<String>,
     state: &'static str,
+    /// What is left of this candidate's start-up wait, and why it waits.
+    starts_in_ms: Option<u64>,
+    start_reason: Option<&'static str>,
     /// Of the term that we lead. Nobody else is told it: it is what effects are let through with.
     token: Option<u64>,
     /// Of the current term, whoever leads it.
@@ -41,6 +44,8 @@ impl Body {
             candidate_id: status.candidate_id.to_string(),
             current_leader: status.current_leader,
             state,
+            starts_in_ms: status.starting.map(|wait| startup_wait::in_millis(wait.left)),
+            start_reason: status.starting.map(|wait| wait.reason.as_str()),
             token: status.token.map(|token| token.get()),
             since: status.since.map(time::rfc3339),
             valid_for_ms,

@@ -5,6 +5,7 @@ use tenure::election::Why;
 use tenure::{CandidateId, Event, fleet};
 
 use super::news::News;
+use crate::startup_wait;
 
 /// What happened to the leading, or to the store.
 #[derive(Debug, Default, Serialize)]
@@ -13,6 +14,9 @@ struct Change {
     to: Option<String>,
     token: Option<u64>,
     reason: Option<String>,
+    /// How long until this candidate leads.
+    #[serde(skip_serializing_if = "Option::is_none", rename = "startsInMs")]
+    starts_in_ms: Option<u64>,
 }
 
 /// What happened to a member's shards.
@@ -46,6 +50,11 @@ pub(super) fn of_candidate(news: &News, name: &str, me: &CandidateId, event: &Ev
     let (event, change) = match event {
         Event::BecameLeader { token, .. } => {
             ("became", Change { to: me(), token: Some(token.get()), ..Change::default() })
+        }
+        Event::Starting { token, wait } => {
+            let (token, reason) = (Some(token.get()), Some(wait.reason.to_string()));
+            let starts_in_ms = Some(startup_wait::in_millis(wait.left));
+            ("starting", Change { token, reason, starts_in_ms, ..Change::default() })
         }
         Event::LostLeadership { token, why } => {
             let (token, reason) = (Some(token.get()), Some(reason(why)));

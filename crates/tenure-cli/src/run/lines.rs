@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::election::Why;
-use tenure::{CandidateId, Clock, Token};
+use tenure::{CandidateId, Clock, StartupWait, Token};
 
 use crate::lines::{Common, say};
 use crate::schedule::{Ahead, Run};
-use crate::time;
+use crate::{startup_wait, time};
 
 /// Says what happens, for one candidate.
 #[derive(Clone, Debug)]
@@ -67,8 +67,20 @@ impl Lines {
         say!(info, id, "changed", "👥 [{id}] Status: FOLLOWER - {leader} leads");
     }
 
-    pub(super) fn beat(&self, leading: bool) {
+    /// The lease is held, and not led yet.
+    pub(super) fn starting(&self, wait: &StartupWait) {
+        let (id, left) = (&self.id, startup_wait::left(wait));
+        let (reason, hint) = (wait.reason, startup_wait::hint(wait.reason));
+        say!(warn, id, "starting", "[{id}] Has the lease, starts in {left}: {reason}{hint}");
+    }
+
+    pub(super) fn beat(&self, leading: bool, starting: Option<&StartupWait>) {
         let (id, time) = (&self.id, time::of_day(Clock::boot().now()));
+        if let Some(wait) = starting {
+            let left = startup_wait::left(wait);
+            say!(info, id, "beat", "👥 [{id}] Status: STARTING - has the lease, starts in {left}");
+            return;
+        }
         match leading {
             true => say!(info, id, "beat", "👑 [{id}] Status: LEADER - Heartbeat at {time}"),
             false => say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - Heartbeat at {time}"),

@@ -143,7 +143,8 @@ async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
     let mut next = clock.now() + every;
     loop {
         clock.sleep_until(next).await;
-        lines.beat(election.is_leader());
+        let status = election.status();
+        lines.beat(status.is_leader, status.starting.as_ref());
         next = next.max(clock.now().before(every)) + every;
     }
 }

@@ -5,23 +5,33 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenure::{Ended, Lease, Name, Token};
 
+use crate::startup_wait;
+
 /// One line of `tenure watch --json`, but for the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct News {
-    /// `state` first, then `became` (a new holder), `lost` (freed), `changed` (the same holder in
-    /// another term), `store`.
+    /// `state` first, then `starting` (a new holder in its start-up wait), `became` (a new leader), `lost` (freed),
+    /// `changed` (the same leader in another term), `store`.
     pub(super) event: &'static str,
     pub(super) name: Option<String>,
     pub(super) from: Option<String>,
     pub(super) to: Option<String>,
     pub(super) token: Option<u64>,
     pub(super) reason: Option<String>,
+    /// The candidate that holds the lease and does not lead yet, and for how long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) holder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) starts_in_ms: Option<u64>,
 }
 
 /// Who leads, as last seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
     leader: Option<String>,
+    /// The holder that does not lead yet.
+    starting: Option<String>,
     token: Option<Token>,
 }
 
@@ -34,7 +44,7 @@ impl Book {
     pub(super) fn open(&mut self, leases: &[Lease]) -> Vec<News> {
         let state = |lease: &Lease| {
             let known = Known::of(lease);
-            let news = known.news("state", &lease.name, None, None);
+            let news = known.news("state", &lease.name, None, None).with_wait(lease);
             self.0.insert(lease.name.clone(), known);
             news
         };
@@ -43,7 +53,7 @@ impl Book {
 
     /// What has changed. Names not among `leases` are gone, unless not all of them could be read.
     pub(super) fn update(&mut self, leases: &[Lease], all_read: bool) -> Vec<News> {
-        let mut news: Vec<News> = leases.iter().filter_map(|lease| self.compare(lease)).collect();
+        let mut news: Vec<News> = leases.iter().flat_map(|lease| self.compare(lease)).collect();
         if all_read {
             for (name, known) in &mut self.0 {
                 let is_gone = !leases.iter().any(|lease| lease.name == *name);
@@ -56,9 +66,17 @@ impl Book {
         news
     }
 
-    fn compare(&mut self, lease: &Lease) -> Option<News> {
+    fn compare(&mut self, lease: &Lease) -> impl Iterator<Item = News> + use<> {
         let now = Known::of(lease);
         let before = self.0.insert(lease.name.clone(), now.clone()).unwrap_or_default();
+        let starts = now.starting.is_some()
+            && (&now.starting, now.token) != (&before.starting, before.token);
+        let starting =
+            starts.then(|| now.news("starting", &lease.name, None, None).with_wait(lease));
+        Self::leader_change(&before, &now, lease).into_iter().chain(starting)
+    }
+
+    fn leader_change(before: &Known, now: &Known, lease: &Lease) -> Option<News> {
         let ended = lease.lineage.and_then(|lineage| how(lineage.before)).map(str::to_owned);
         let from = before.leader.clone();
         let (event, reason) = match (&before.leader, &now.leader) {
@@ -76,8 +94,12 @@ impl Book {
 
 impl Known {
     fn of(lease: &Lease) -> Known {
-        let leader = lease.holder.as_ref().map(|holder| holder.id.clone());
-        Known { leader, token: lease.token }
+        let starting = lease.holder.as_ref().filter(|_| lease.wait.is_some());
+        Known {
+            leader: lease.leader().map(str::to_owned),
+            starting: starting.map(|holder| holder.id.clone()),
+            token: lease.token,
+        }
     }
 
     fn news(
@@ -88,7 +110,21 @@ impl Known {
         reason: Option<String>,
     ) -> News {
         let token = self.token.map(Token::get);
-        News { event, name: Some(name.to_string()), from, to: self.leader.clone(), token, reason }
+        let (name, to) = (Some(name.to_string()), self.leader.clone());
+        News { event, name, from, to, token, reason, holder: None, starts_in_ms: None }
+    }
+}
+
+impl News {
+    /// With the holder of a lease that does not lead yet.
+    fn with_wait(self, lease: &Lease) -> News {
+        let Some(wait) = &lease.wait else { return self };
+        News {
+            holder: lease.holder.as_ref().map(|holder| holder.id.clone()),
+            starts_in_ms: Some(startup_wait::in_millis(wait.left)),
+            reason: Some(wait.reason.to_string()),
+            ..self
+        }
     }
 }
 
@@ -110,7 +146,7 @@ fn how(ended: Ended) -> Option<&'static str> {
 mod tests {
     use std::time::Duration;
 
-    use tenure::{Holder, Lineage, Nonce, Note};
+    use tenure::{Holder, Lineage, Nonce, Note, StartupWait, WaitReason};
 
     use super::*;
 
@@ -132,6 +168,7 @@ mod tests {
             lineage: Some(Lineage { origin: token(1), before }),
             checkpoint: None,
             store_time: None,
+            wait: None,
         }
     }
 
@@ -162,6 +199,17 @@ mod tests {
             assert_eq!(told(&book.update(std::slice::from_ref(&lease), true)), Some(news));
             assert_eq!(told(&book.update(&[lease], true)), None, "once");
         }
+        let wait = StartupWait { left: Duration::from_secs(4), reason: WaitReason::Restarted };
+        let starting = Lease { wait: Some(wait), ..lease(Some("c"), 6, Ended::Nothing) };
+        let news = book.update(std::slice::from_ref(&starting), true);
+        let events: Vec<_> = news.iter().map(|news| (news.event, news.to.as_deref())).collect();
+        assert_eq!(events, [("lost", None), ("starting", None)], "it is not named as the leader");
+        assert_eq!((news[1].holder.as_deref(), news[1].starts_in_ms), (Some("c"), Some(4_000)));
+        assert_eq!(told(&book.update(&[starting], true)), None, "once");
+        let leads = lease(Some("c"), 6, Ended::Nothing);
+        assert_eq!(told(&book.update(&[leads], true)), Some(("became", "-", "c", "-")));
+        let back = lease(Some("b"), 7, Ended::Released(token(6)));
+        book.update(&[back], true);
         assert_eq!(told(&book.update(&[], false)), None, "it may be the one that was not read");
         let gone = Some(("lost", "b", "-", "the record is gone"));
         assert_eq!(told(&book.update(&[], true)), gone);

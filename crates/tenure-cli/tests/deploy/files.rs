@@ -31,7 +31,12 @@ fn compose_has_redis_and_three_workers() {
     let one = |service: &str, key: &str| compose.values(service, key).join(" ");
     assert_eq!(one("redis", "container_name"), "leader-election-redis");
     let command = one("redis", "command");
-    for word in ["\"--appendonly\", \"yes\"", "\"--appendfsync\", \"always\"", "noeviction"] {
+    for word in [
+        "\"--appendonly\", \"yes\"",
+        "\"--appendfsync\", \"always\"",
+        "\"--no-appendfsync-on-rewrite\", \"no\"",
+        "noeviction",
+    ] {
         assert!(command.contains(word), "{command}");
     }
     assert!(!one("redis", "healthcheck.test").is_empty());

@@ -66,7 +66,7 @@ impl Stage {
                 let started =
                     Server::start(Scratch::in_memory(), program, arguments, async || answers(port));
                 let server = runtime.block_on(started).unwrap();
-                (format!("redis://127.0.0.1:{port}/0?quarantine=0s"), Some(server))
+                (format!("redis://127.0.0.1:{port}/0"), Some(server))
             }
         };
         let store = runtime.block_on(tenure::open(&url)).unwrap();

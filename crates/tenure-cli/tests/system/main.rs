@@ -17,6 +17,7 @@ mod fleet_storm;
 mod misbehaviour;
 mod outages;
 mod secrets;
+mod startup_wait;
 mod storm;
 mod stuck;
 
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     trials.extend(stuck::trials());
     trials.extend(secrets::trials());
     trials.extend(fleet_sets::trials());
+    trials.extend(startup_wait::trials());
     trials.extend(at_rest::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

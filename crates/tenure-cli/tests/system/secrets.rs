@@ -83,7 +83,7 @@ fn discreet(what: &[&str], typed: bool) {
     let port = free_port();
     let server = guarded_server(port);
     let scratch = Scratch::new();
-    let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}?quarantine=0s");
+    let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}");
     let output = scratch.path().join("output");
     let mut leader = start(what, &url, typed, &output);
     // As soon as the command has come to its second part: what it began with is gone by then.
@@ -134,7 +134,8 @@ fn start(what: &[&str], url: &str, typed: bool, output: &std::path::Path) -> Chi
 fn guarded_server(port: u16) -> Server {
     let text = port.to_string();
     let words = ["--bind", "127.0.0.1", "--dir", ".", "--port", &text, "--save", ""];
-    let words = words.into_iter().chain(["--requirepass", PASSWORD]);
+    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+    let words = words.into_iter().chain(durable).chain(["--requirepass", PASSWORD]);
     let program = servers::find(SERVER, "redis-server").unwrap();
     let started = Server::start(Scratch::in_memory(), program, words, async || answers(port));
     runtime().block_on(started).unwrap()

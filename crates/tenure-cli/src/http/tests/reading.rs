@@ -26,6 +26,8 @@ fn the_status_is_spelled_as_in_the_manual() {
         "candidateId",
         "currentLeader",
         "state",
+        "startsInMs",
+        "startReason",
         "token",
         "since",
         "validForMs",
@@ -176,6 +178,9 @@ fn leases_are_read_seldom_whoever_asks_how_often() {
     let fields = [
         "name",
         "currentLeader",
+        "state",
+        "startsInMs",
+        "startReason",
         "token",
         "expiresInMs",
         "since",
