@@ -801,7 +801,9 @@ impl Machine {
     fn warn_same_id(&mut self, lease: &Lease, out: &mut Vec<Action>) {
         let Some(holder) = &lease.holder else { return };
         let ours = holder.nonce.is_some_and(|nonce| Some(nonce) == self.nonce);
-        if holder.id == self.candidate.as_str() && !ours && !self.warned_same_id {
+        // Presence left by an earlier run of this candidate is no second candidate.
+        let warns = !self.grants_no_right && !self.warned_same_id;
+        if holder.id == self.candidate.as_str() && !ours && warns {
             self.warned_same_id = true;
             out.push(Action::Warn(format!(
                 "'{}' is held by another candidate with the id '{}', or by an earlier run of this one: \

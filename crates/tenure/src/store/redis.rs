@@ -230,9 +230,8 @@ impl Store for RedisStore {
             self.check_ttl(claim.ttl)?;
         }
         let link = self.connector.link().await?;
-        let call = |claims: &[Claim]| self.claim_call(&link, claims);
-        let answers = in_batches(&link, claims, call, Reply::claimed);
-        self.with_refresh(&link, claims[0].ttl, answers).await
+        self.refresh(&link, claims[0].ttl);
+        in_batches(&link, claims, |claims| self.claim_call(&link, claims), Reply::claimed).await
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
@@ -242,8 +241,8 @@ impl Store for RedisStore {
         self.check_ttl(ttl)?;
         let link = self.connector.link().await?;
         let read = |reply: &mut Reply, hold: &Hold| reply.kept(&hold.name);
-        let answers = in_batches(&link, holds, |holds| renew_call(holds, ttl), read);
-        self.with_refresh(&link, ttl, answers).await
+        self.refresh(&link, ttl);
+        in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
@@ -302,17 +301,13 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Carries out a call, and beside it asks the server about itself if that was long ago: once a TTL, so after a few
-    /// renewals. Behind the call on the same connection, so it costs no round trip.
-    async fn with_refresh<T>(
-        &self,
-        link: &Link,
-        ttl: Duration,
-        call: impl Future<Output = T>,
-    ) -> T {
-        let age = ttl.clamp(REFRESH_MIN, REFRESH_MAX);
-        let (answers, ()) = tokio::join!(call, link.refresh(&self.clock, age));
-        answers
+    /// Asks the server about itself if that was long ago: once a TTL, so after a few renewals. In a task of its own: no
+    /// claim or renewal waits for the answer.
+    fn refresh(&self, link: &Arc<Link>, ttl: Duration) {
+        if link.is_due_for_examination(self.clock.now(), ttl.clamp(REFRESH_MIN, REFRESH_MAX)) {
+            let link = Arc::clone(link);
+            tokio::spawn(async move { link.examine_again().await });
+        }
     }
 
     /// Nothing is written for a TTL that cannot be kept; the election has checked it against

@@ -13,6 +13,7 @@
 //! | `SaveWithoutNumber` | a delayed save cannot undo a newer one | I4 |
 //! | `NoMemory` | a waiter trusts its memory more than a store that forgot | I1 |
 //! | `LateAnswers` | answers to abandoned requests are not looked at | I5, I1 |
+//! | `NoStartupWait` | the holder waits on a store that restarted and lost everything | I1 |
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
@@ -28,6 +29,7 @@ pub(crate) enum Mutant {
     SaveWithoutNumber,
     NoMemory,
     LateAnswers,
+    NoStartupWait,
 }
 
 impl Mutant {
@@ -43,13 +45,16 @@ impl Mutant {
         Mutant::SaveWithoutNumber,
         Mutant::NoMemory,
         Mutant::LateAnswers,
+        Mutant::NoStartupWait,
     ];
 
     pub(crate) fn caught_by(self) -> &'static [&'static str] {
         match self {
             Mutant::None => &[],
             Mutant::DeadlineFromReply | Mutant::LateAnswers => &["I5 ", "I1 "],
-            Mutant::CachedBool | Mutant::OwnTtl | Mutant::NoMemory => &["I1 "],
+            Mutant::CachedBool | Mutant::OwnTtl | Mutant::NoMemory | Mutant::NoStartupWait => {
+                &["I1 "]
+            }
             Mutant::NoncePerProcess => &["I8 "],
             Mutant::RenewalAfterRelease => &["I8 "],
             Mutant::ReleaseBeforeStop => &["I9 "],

@@ -46,6 +46,7 @@ impl World {
                 self.spoilt_until = until.max(self.now + 4 * ttl);
                 self.at(self.spoilt_until, Happening::Unspoil);
             }
+            14 | 15 if self.plan.restarts_empty => self.store.restart_empty(self.now),
             14 if self.plan.forgetful && self.all_will_notice() => self.store.forget(),
             15 if self.plan.forgetful && self.all_have_seen() => {
                 let by = Duration::from_nanos(self.rng.u64(1..ttl * 2));

@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) nodes: Vec<NodePlan>,
     /// The store may forget everything or have its clock set forward. Nobody restarts then: newcomers are not covered.
     pub(crate) forgetful: bool,
+    /// The store may restart and have lost everything. It knows that, so newcomers are covered: they wait for one TTL.
+    pub(crate) restarts_empty: bool,
     pub(crate) longest_ttl: Duration,
     pub(crate) calm_from: Time,
     pub(crate) end: Time,
@@ -55,6 +57,8 @@ impl Plan {
                 }
             })
             .collect();
+        let restarts_empty =
+            judge == Judge::StoreClock && !forgetful && !mixed && rng.u8(0..3) == 0;
         Plan {
             seed,
             judge,
@@ -62,9 +66,17 @@ impl Plan {
             longest_ttl: nodes.iter().map(|node| node.timing.ttl).max().expect("some nodes"),
             nodes,
             forgetful,
+            restarts_empty,
             calm_from: HOUR / 10 * 8,
             end: HOUR,
         }
+    }
+}
+
+impl Plan {
+    /// Whether records can vanish: then there is no expiry to compare with, and checkpoints are lost.
+    pub(crate) fn loses_records(&self) -> bool {
+        self.forgetful || self.restarts_empty
     }
 }
 

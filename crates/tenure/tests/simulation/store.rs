@@ -8,7 +8,7 @@ use tenure::store::memory::{Ledger, Spoil};
 use tenure::store::{Change, Revoke, Scope};
 use tenure::{
     Answer, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Lease, Moment, Name, Nonce,
-    Release, Token,
+    Release, StartupWait, Token, WaitReason,
 };
 
 use super::clock::{Clock, Time};
@@ -41,6 +41,8 @@ pub(crate) struct SimStore {
     clock: Clock,
     /// By how much its clock was set forward.
     step: Duration,
+    /// When it restarted and had lost everything, on its own clock.
+    restarted: Option<Moment>,
     spoilt: bool,
     /// Grows with every write; what observers see change.
     beat: u128,
@@ -57,6 +59,7 @@ impl SimStore {
             judge,
             clock,
             step: Duration::ZERO,
+            restarted: None,
             spoilt: false,
             beat: 0,
             mutant,
@@ -79,6 +82,26 @@ impl SimStore {
 
     pub(crate) fn forget(&mut self) {
         self.ledger.forget(&self.name);
+    }
+
+    /// It restarts and has lost everything: until it is as old as a claimer's TTL, holders wait.
+    pub(crate) fn restart_empty(&mut self, time: Time) {
+        self.ledger.forget(&self.name);
+        self.spoilt = false;
+        self.restarted = Some(self.now(time));
+    }
+
+    /// The start-up wait of a grant at `now`.
+    fn startup_wait(&self, now: Moment, claim: &Claim) -> ClaimedWait {
+        let restarted = self.restarted.filter(|_| self.mutant != Mutant::NoStartupWait);
+        let left = restarted.map(|at| (at + claim.ttl).since(now)).filter(|left| !left.is_zero());
+        match (left, claim.wait) {
+            (None, wait) => wait,
+            (Some(left), ClaimedWait::AtLeast(wait)) if wait.left >= left => claim.wait,
+            (Some(left), _) => {
+                ClaimedWait::AtLeast(StartupWait { left, reason: WaitReason::Restarted })
+            }
+        }
     }
 
     pub(crate) fn set_clock_forward(&mut self, by: Duration) {
@@ -165,10 +188,11 @@ impl SimStore {
         }
         let micros = self.micros(time);
         let mut claim = claim.clone();
-        if self.judge == Judge::Observation {
+        claim.wait = match self.judge {
+            Judge::StoreClock => self.startup_wait(now, &claim),
             // On a clock that stands still a recorded wait would never end.
-            claim.wait = ClaimedWait::AsRequired;
-        }
+            Judge::Observation => ClaimedWait::AsRequired,
+        };
         let claim = &claim;
         let mut answer = self.ledger.acquire(now, micros, claim);
         if self.judge == Judge::Observation

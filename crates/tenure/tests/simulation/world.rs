@@ -454,7 +454,7 @@ impl World {
         });
         self.counter = self.counter.max(found);
         self.see(Fact::Led { node, token: lead.hold.token, until })?;
-        if !self.plan.forgetful && lead.checkpoint.is_some() {
+        if !self.plan.loses_records() && lead.checkpoint.is_some() {
             self.see(Fact::Found { value: found })?;
         }
         self.believes(until, &lead.hold.token)?;
@@ -477,7 +477,7 @@ impl World {
 
     fn believes(&mut self, until: Time, token: &Token) -> Result<(), String> {
         // A store that forgets has no expiry to compare with.
-        if self.plan.forgetful {
+        if self.plan.loses_records() {
             return Ok(());
         }
         let expiry = self.store.expiry(self.now, *token);

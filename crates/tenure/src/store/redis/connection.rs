@@ -22,7 +22,7 @@ use super::server_info::ServerInfo;
 use super::settings::{Place, Settings};
 use super::trouble::Trouble;
 use super::{examine, tls};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::{Error, Kind, Result};
 use crate::store::Grade;
 
@@ -315,17 +315,18 @@ impl Link {
         Ok(())
     }
 
-    /// Asks the server about itself again, unless that was done less than `age` ago: an operator can switch durability
-    /// off, or make it a replica, at run time.
-    pub(super) async fn refresh(&self, clock: &Clock, age: Duration) {
-        {
-            let mut examined_at = self.examined_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = clock.now();
-            if now.since(*examined_at) < age {
-                return;
-            }
+    /// Whether the server was last asked about itself `age` ago, or earlier. If so, it counts as asked now.
+    pub(super) fn is_due_for_examination(&self, now: Moment, age: Duration) -> bool {
+        let mut examined_at = self.examined_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = now.since(*examined_at) >= age;
+        if is_due {
             *examined_at = now;
         }
+        is_due
+    }
+
+    /// Asks the server about itself again: an operator can switch durability off, or make it a replica, at run time.
+    pub(super) async fn examine_again(&self) {
         if let Err(error) = self.examine_server().await {
             tracing::debug!(%error, "the connection is given up");
             self.suspect.store(true, Ordering::Relaxed);
