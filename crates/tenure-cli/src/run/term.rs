@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
 use crate::lines::Common as _;
+use crate::permit::HeldTerm as _;
 use crate::signals::Signals;
 
 use super::board::Board;
@@ -173,10 +174,10 @@ impl Crew<'_> {
         watch: &mut Attention,
     ) -> Run {
         // A hook, or a freeze, may have used the term up. A guard would refuse; without one nobody else asks.
-        if leadership.valid_for() <= self.stop_within {
-            return Run::Stopped;
-        }
-        let mut ward = match Ward::start(recipe, leadership, self.store) {
+        let started =
+            leadership.permit(self.stop_within, |permit| Ward::start(recipe, permit, self.store));
+        let Some(started) = started else { return Run::Stopped };
+        let mut ward = match started {
             Ok(ward) => ward,
             // Without a guard it is the command itself that cannot be started.
             Err(error) if !recipe.guarded => {

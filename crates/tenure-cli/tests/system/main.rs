@@ -17,6 +17,7 @@ mod fleet_storm;
 mod misbehaviour;
 mod outages;
 mod secrets;
+mod slots;
 mod storm;
 mod stuck;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());
     trials.extend(fleet::trials());
+    trials.extend(slots::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(faults::trials());
