@@ -15,6 +15,7 @@ mod lines;
 mod logs;
 mod output;
 mod pages;
+mod permit;
 mod reach;
 mod revoke;
 mod run;

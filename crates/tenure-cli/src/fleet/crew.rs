@@ -388,11 +388,12 @@ impl Crew {
             }
             Kind::Get { client, url } => {
                 let get = with_shard(url, job.shard.as_str()).map(|url| client.at(&url));
-                let (token, polled) = (job.work.token(), self.polled.0.clone());
+                // The task holds the term too: a shard is released only when its poll has ended.
+                let (work, polled) = (job.work.clone(), self.polled.0.clone());
                 let poll = tokio::spawn(async move {
                     let (well, detail) = match get {
                         Some(Ok(get)) => {
-                            let (outcome, detail) = get.poll(token).await;
+                            let (outcome, detail) = get.poll(&work).await;
                             (outcome == Outcome::Ok, detail.unwrap_or_default())
                         }
                         _ => (false, "its name cannot be part of a URL".to_owned()),

@@ -6,7 +6,11 @@ use reqwest::{Client, Url};
 use tenure::{Error, Result};
 
 use crate::output;
+use crate::permit::{HeldTerm, while_valid};
 use crate::schedule::Outcome;
+
+/// The detail of a poll that was not sent, or whose answer was not awaited any more.
+const GIVEN_UP: &str = "given up at the deadline of the lease";
 
 /// What is polled, and how long an answer may take.
 #[derive(Clone, Debug)]
@@ -52,14 +56,19 @@ impl Get {
 
     /// Asks once. An answer of 2xx is success; its body is read to the end and thrown away.
     ///
+    /// The request is handed to its connection only while `term` is valid: the clock is read after every wait for a name
+    /// server, a connection or a TLS handshake. The connection's own task then writes it without another wait.
+    ///
     /// # Cancellation
     /// Dropping this closes the connection; what has been sent may still have its effect.
-    pub(crate) async fn poll(&self, token: tenure::Token) -> (Outcome, Option<String>) {
+    pub(crate) async fn poll(&self, term: &impl HeldTerm) -> (Outcome, Option<String>) {
         let asked = self.client.get(self.url.clone()).timeout(self.timeout);
         // Whoever is polled can refuse what comes from an older term.
-        let mut answer = match asked.header("Tenure-Token", token.get()).send().await {
-            Ok(answer) => answer,
-            Err(error) => return (Outcome::Failed, Some(why(&error))),
+        let asked = asked.header("Tenure-Token", term.hold().token.get());
+        let mut answer = match while_valid(term, asked.send()).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => return (Outcome::Failed, Some(why(&error))),
+            None => return (Outcome::Stopped, Some(GIVEN_UP.to_owned())),
         };
         loop {
             match answer.chunk().await {
@@ -88,4 +97,63 @@ fn why(error: &reqwest::Error) -> String {
         cause = next;
     }
     format!("{what}: {cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permit::tests::{LENGTH, TestTerm};
+    use std::net::{Ipv4Addr, TcpListener};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener as AsyncListener, TcpStream};
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn get(port: u16) -> Get {
+        Get::new(&format!("http://127.0.0.1:{port}/"), TIMEOUT).unwrap()
+    }
+
+    fn port(listener: &TcpListener) -> u16 {
+        listener.local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn a_term_that_is_over_sends_nothing_and_does_not_even_connect() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let term = TestTerm::new();
+        term.clock.advance(LENGTH);
+        let (outcome, detail) = get(port(&listener)).poll(&term).await;
+        assert_eq!((outcome, detail.as_deref()), (Outcome::Stopped, Some(GIVEN_UP)));
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "there was a connection");
+    }
+
+    /// A server whose queue is full makes the client wait for its connection. The term ends during that wait, and then the
+    /// server accepts.
+    #[tokio::test]
+    async fn a_term_that_ends_while_the_connection_is_made_sends_nothing() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // Linux: a second call sets another length of the queue, which takes one connection more than that.
+        rustix::net::listen(&listener, 0).unwrap();
+        let (term, get) = (TestTerm::new(), get(port(&listener)));
+        let first = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let clock = term.clock.clone();
+        // A task of its own, so that nothing but the connection wakes the client.
+        let server = tokio::spawn(async move {
+            // The client waits by now: the kernel repeats its request for a connection after a second.
+            tenure::Clock::boot().sleep(Duration::from_millis(300)).await;
+            clock.advance(LENGTH);
+            listener.set_nonblocking(true).unwrap();
+            let listener = AsyncListener::from_std(listener).unwrap();
+            let _first = listener.accept().await.unwrap();
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            received
+        });
+        let (outcome, detail) = get.poll(&term).await;
+        assert_eq!((outcome, detail.as_deref()), (Outcome::Stopped, Some(GIVEN_UP)));
+        assert_eq!(String::from_utf8_lossy(&server.await.unwrap()), "", "a request was sent");
+        drop(first);
+    }
 }

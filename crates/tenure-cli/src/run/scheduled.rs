@@ -10,6 +10,7 @@ use super::ward::{Recipe, Ward};
 use crate::exit::Exit;
 use crate::guard::Ended;
 use crate::lines::Common as _;
+use crate::permit::HeldTerm as _;
 use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Step};
 use crate::signals::Signals;
 
@@ -125,7 +126,9 @@ impl Crew<'_> {
 
     /// Somebody who sees it if we die while no command runs, and gives the lease back. Without one the TTL applies.
     fn guard_rest(&self, table: &Timetable, leadership: &Leadership) -> Option<RestGuard> {
-        let posted = Ward::start(table.rest_guard.as_ref()?, leadership, self.store);
+        let recipe = table.rest_guard.as_ref()?;
+        let posted =
+            leadership.permit(Duration::ZERO, |permit| Ward::start(recipe, permit, self.store))?;
         posted
             .inspect_err(|error| self.lines.trouble(&format!("cannot start the guard: {error}")))
             .ok()
@@ -164,8 +167,10 @@ impl Crew<'_> {
         self.board.show(Some(planner.ledger()));
         let report = match &table.task {
             Task::Mock => {
-                self.lines.poll(planner.ledger().count);
-                Report { outcome: Outcome::Ok, detail: None, exit: Exit::Done, over: false }
+                let count = planner.ledger().count;
+                let polled = leadership.permit(Duration::ZERO, |_permit| self.lines.poll(count));
+                let outcome = if polled.is_some() { Outcome::Ok } else { Outcome::Stopped };
+                Report { outcome, detail: None, exit: Exit::Done, over: false }
             }
             Task::Get(get) => self.poll(get, leadership, signals, watch, planner).await,
             Task::Command(recipe) => match self.one_run(recipe, leadership, signals, watch).await {
@@ -205,7 +210,7 @@ impl Crew<'_> {
                 watch.ending = true;
                 return stopped(true);
             }
-            answer = get.poll(leadership.token()) => answer,
+            answer = get.poll(leadership) => answer,
         };
         self.lines.polled(planner.ledger().count, outcome == Outcome::Ok, detail.as_deref());
         Report { outcome, detail, exit: Exit::Done, over: false }

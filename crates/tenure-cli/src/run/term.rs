@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
 use crate::lines::Common as _;
+use crate::permit::{HeldTerm as _, while_valid};
 use crate::signals::Signals;
 
 use super::board::Board;
@@ -71,7 +72,7 @@ impl Crew<'_> {
     pub(super) async fn term(&self, leadership: Leadership, signals: &mut Signals) -> After {
         self.lines.became(leadership.token());
         if let Some(on_lead) = &self.on_lead {
-            self.hook("--on-lead", on_lead, &leadership).await;
+            self.on_lead(on_lead, &leadership).await;
         }
         let after = match &self.job {
             Job::Command(recipe) => self.command(recipe, &leadership, signals).await,
@@ -79,8 +80,10 @@ impl Crew<'_> {
             Job::Serve => self.serve(&leadership, signals).await,
         };
         // The work has ended. Of a leader that is killed or frozen its guard does this.
-        if let Some(on_lose) = &self.on_lose {
-            self.hook("--on-lose", on_lose, &leadership).await;
+        if let Some(on_lose) = &self.on_lose
+            && !hook(on_lose, &leadership).run().await
+        {
+            self.lines.trouble("the hook --on-lose has failed, or was ended after 2 s");
         }
         // Nobody may rely on an answer of ours any more when the lease is given back.
         if let (Job::Serve, Some(instance)) = (&self.job, &self.instance) {
@@ -105,11 +108,32 @@ impl Crew<'_> {
         after
     }
 
-    async fn hook(&self, flag: &str, hook: &str, leadership: &Leadership) {
-        let hold = leadership.hold();
-        let hook = Hook::new(hook, &hold.name, &hold.candidate, Some(hold.token));
-        if !hook.run().await {
-            self.lines.trouble(&format!("the hook {flag} has failed, or was ended after 2 s"));
+    /// Runs the hook `--on-lead`, which is part of the work: it starts only in a valid term, and is killed before the
+    /// deadline.
+    async fn on_lead(&self, line: &str, leadership: &Leadership) {
+        let ran = tokio::select! {
+            biased;
+            () = self.time_to_kill(leadership) => None,
+            ran = while_valid(leadership, hook(line, leadership).run()) => ran,
+        };
+        let problem = match ran {
+            Some(true) => return,
+            Some(false) => "has failed, or was ended after 2 s",
+            None => "was not run to its end: the deadline of the lease came first",
+        };
+        self.lines.trouble(&format!("the hook --on-lead {problem}"));
+    }
+
+    /// Returns when whatever runs in this term has to be killed: shortly before the deadline, which every renewal moves.
+    async fn time_to_kill(&self, leadership: &Leadership) {
+        let clock = Clock::boot();
+        loop {
+            let deadline = leadership.deadline();
+            tokio::select! {
+                biased;
+                _ = leadership.extended(deadline) => {}
+                () = clock.sleep_until(deadline.before(reserve(self.stop_within))) => return,
+            }
         }
     }
 
@@ -173,10 +197,10 @@ impl Crew<'_> {
         watch: &mut Attention,
     ) -> Run {
         // A hook, or a freeze, may have used the term up. A guard would refuse; without one nobody else asks.
-        if leadership.valid_for() <= self.stop_within {
-            return Run::Stopped;
-        }
-        let mut ward = match Ward::start(recipe, leadership, self.store) {
+        let started =
+            leadership.permit(self.stop_within, |permit| Ward::start(recipe, permit, self.store));
+        let Some(started) = started else { return Run::Stopped };
+        let mut ward = match started {
             Ok(ward) => ward,
             // Without a guard it is the command itself that cannot be started.
             Err(error) if !recipe.guarded => {
@@ -299,6 +323,12 @@ fn kill_at(why: &Why, now: Moment, deadline: Moment, stop_within: Duration) -> M
         }
         _ => now + stop_within.max(UNHURRIED),
     }
+}
+
+/// A hook of this term.
+fn hook(line: &str, leadership: &Leadership) -> Hook {
+    let hold = leadership.hold();
+    Hook::new(line, &hold.name, &hold.candidate, Some(hold.token))
 }
 
 async fn until(moment: Option<Moment>) {

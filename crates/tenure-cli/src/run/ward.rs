@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use tenure::{Clock, Leadership, Store};
+use tenure::{Clock, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -16,6 +16,7 @@ use crate::environment;
 use crate::guard::{
     self, Fuse, Line, Log, Order, Orders, Outcome, Report, Setup, Spared, Tree, end_orphans, line,
 };
+use crate::permit::Permit;
 
 /// How the command is started in each term.
 #[derive(Clone)]
@@ -50,12 +51,12 @@ pub(super) enum Ward {
 impl Ward {
     pub(super) fn start(
         recipe: &Recipe,
-        leadership: &Leadership,
+        permit: Permit<'_>,
         store: &dyn Store,
     ) -> io::Result<Ward> {
         match recipe.guarded {
-            true => guarded(recipe, leadership, store),
-            false => bare(recipe, leadership),
+            true => guarded(recipe, &permit, store),
+            false => bare(recipe, &permit),
         }
     }
 
@@ -121,7 +122,7 @@ impl Ward {
     }
 }
 
-fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::Result<Ward> {
+fn guarded(recipe: &Recipe, permit: &Permit<'_>, store: &dyn Store) -> io::Result<Ward> {
     let (line, theirs) = line()?;
     let mut command = Command::new(guard::OURSELVES);
     command.arg0("tenure").arg(guard::GUARD).args(&recipe.command);
@@ -130,8 +131,8 @@ fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::R
     let guard = tokio::process::Command::from(command).spawn()?;
     let spared = Spared::new(pid_of(guard.id())?);
     let stop_within_ms = u64::try_from(recipe.stop_within.as_millis()).unwrap_or(u64::MAX);
-    let deadline = leadership.deadline();
-    let mut setup = Setup::new(&recipe.store_url, leadership.hold(), deadline, stop_within_ms);
+    let deadline = permit.deadline();
+    let mut setup = Setup::new(&recipe.store_url, permit.hold(), deadline, stop_within_ms);
     setup.on_lose.clone_from(&recipe.on_lose);
     setup.log = recipe.log;
     let stdin = io::stdin();
@@ -141,11 +142,11 @@ fn guarded(recipe: &Recipe, leadership: &Leadership, store: &dyn Store) -> io::R
     Ok(Ward::Guarded { line, guard, spared })
 }
 
-fn bare(recipe: &Recipe, leadership: &Leadership) -> io::Result<Ward> {
+fn bare(recipe: &Recipe, permit: &Permit<'_>) -> io::Result<Ward> {
     let [program, args @ ..] = &*recipe.command else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
-    let hold = leadership.hold();
+    let hold = permit.hold();
     let mut command = Command::new(program);
     command.args(args).process_group(0);
     environment::of(&mut command, &hold.name, &hold.candidate, Some(hold.token));
@@ -154,7 +155,7 @@ fn bare(recipe: &Recipe, leadership: &Leadership) -> io::Result<Ward> {
     // Reaped by its tree, and by nobody who clears up around it.
     let spared = Spared::new(main);
     let (orders, inbox) = mpsc::unbounded_channel();
-    let mut fuse = Fuse::new(leadership.deadline(), recipe.stop_within);
+    let mut fuse = Fuse::new(permit.deadline(), recipe.stop_within);
     let task = tokio::spawn(async move {
         let mut tree = Tree::among_others(main);
         let mut inbox = Inbox(inbox);

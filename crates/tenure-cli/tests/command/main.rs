@@ -10,6 +10,7 @@ mod doctor;
 mod fleet;
 mod fleet_run;
 mod guard;
+mod hooks;
 mod instance;
 mod node;
 mod pages;

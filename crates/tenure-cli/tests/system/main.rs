@@ -17,6 +17,8 @@ mod fleet_storm;
 mod misbehaviour;
 mod outages;
 mod secrets;
+mod slot_storm;
+mod slots;
 mod startup_wait;
 mod storm;
 mod stuck;
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());
     trials.extend(fleet::trials());
+    trials.extend(slot_storm::trials());
+    trials.extend(slots::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(faults::trials());

@@ -46,9 +46,14 @@ impl Pen {
 
     /// The effect. One write: the kernel appends it whole or not at all.
     pub(crate) fn stamp(&mut self) {
-        let mut line = String::with_capacity(64);
         // Nothing that takes time may stand between the clock and the write.
-        line.push_str(&super::time::now().as_nanos().to_string());
+        self.stamp_at(super::time::now());
+    }
+
+    /// An effect that happened at a moment that was noted before.
+    pub(crate) fn stamp_at(&mut self, at: Moment) {
+        let mut line = String::with_capacity(64);
+        line.push_str(&at.as_nanos().to_string());
         line.push_str(&self.rest);
         self.file.write_all(line.as_bytes()).unwrap();
     }

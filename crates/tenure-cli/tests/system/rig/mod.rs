@@ -10,12 +10,16 @@ pub(crate) mod freezer;
 pub(crate) mod history;
 pub(crate) mod judge;
 pub(crate) mod place;
+mod poll_server;
 pub(crate) mod processes;
 mod proxy;
 mod register;
+pub(crate) mod resume;
 pub(crate) mod room;
+pub(crate) mod scheduled;
 #[path = "../../../../tenure/tests/conformance/servers.rs"]
 pub(crate) mod servers;
+pub(crate) mod slots;
 pub(crate) mod stage;
 pub(crate) mod time;
 mod undertaker;
@@ -30,6 +34,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     let rest: Vec<String> = arguments.collect();
     match (part.as_str(), rest.as_slice()) {
         ("shard", [each, place, shard]) => Some(worker::play_shard(each, place.as_ref(), shard)),
+        ("slot", [url, name, place]) => Some(worker::play_slot(url, name, place.as_ref())),
         ("worker", [mode, place]) => Some(worker::play(mode, place.as_ref())),
         ("undertaker", [mark, place]) => Some(undertaker::play(mark, place.as_ref())),
         _ => None,

@@ -13,6 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::history::Pen;
 use super::judge::Workers;
 use super::register::Line;
+use super::slots::{Observer, Started};
+use super::time::now;
 
 /// The file in a trial's directory that effects are appended to.
 pub(crate) const HISTORY: &str = "history";
@@ -102,6 +104,25 @@ pub(crate) fn play_shard(each: &str, directory: &Path, shard: &str) -> ExitCode 
     let worker = Worker::new(directory);
     let pen = Pen::new(&history_of(directory, shard), worker.token, &worker.candidate);
     worker.work_with(pen, Duration::from_millis(each.parse().expect("milliseconds")));
+    ExitCode::SUCCESS
+}
+
+/// How long one run of a schedule takes.
+const RUN: Duration = Duration::from_millis(60);
+
+/// Inside a process that a schedule runs: an effect at once, then the slot is written down, then some more work.
+pub(crate) fn play_slot(url: &str, name: &str, directory: &Path) -> ExitCode {
+    let worker = Worker::new(directory);
+    let (mut pen, at) = (worker.pen(), now());
+    pen.stamp_at(at);
+    if let Some(slot) = Observer::open(url, name).running_slot(worker.token) {
+        let (token, candidate) = (worker.token, worker.candidate.clone());
+        Started { at, slot, token, candidate }.append(directory);
+    }
+    while now() < at + RUN {
+        pen.stamp();
+        super::time::pause(SELDOM);
+    }
     ExitCode::SUCCESS
 }
 

@@ -1,0 +1,28 @@
+//! Hooks and the deadline of the lease.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::node::Node;
+use crate::support::{World, eventually, pause};
+
+/// The hook may take 2 s, the lease ends after half a second without a renewal: the hook would write "late" beside the
+/// next leader.
+#[test]
+fn on_lead_is_killed_before_the_deadline() {
+    let world = World::new();
+    let leases = world.path().join("leases");
+    let marks = world.marks();
+    let hook = format!("echo began >> {0}; sleep 1.9; echo late >> {0}", marks.display());
+    let mut command = world.command(&["run", "job", "--node-id", "a"]);
+    command.args(["--lease-duration", "500ms", "--on-lead", &hook, "--", "sleep", "60"]);
+    command.env("TENURE_LOCK_DIR", &leases);
+    let a = Node::start(&mut command, world.path(), "a");
+    eventually("the hook runs", || world.marked() == ["began"]);
+    // No renewal succeeds any more.
+    fs::rename(&leases, world.path().join("elsewhere")).unwrap();
+    pause(Duration::from_millis(2_200));
+    assert_eq!(world.marked(), ["began"], "the hook went on after the deadline");
+    a.says("the hook --on-lead was not run to its end: the deadline of the lease came first");
+    assert_eq!(a.end(), Some(0));
+}

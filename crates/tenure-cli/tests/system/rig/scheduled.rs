@@ -1,0 +1,199 @@
+//! Three candidates run one schedule, and what is seen of them from outside.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::history::{History, Line};
+use super::judge::{Verdict, Workers, judge};
+use super::place::{Kind, Place};
+use super::poll_server::PollServer;
+use super::processes::is_stopped;
+use super::room::{Actor, Room};
+use super::slots::{Observer, Saved, SlotVerdict, Started, check_slots};
+use super::stage::PATIENCE;
+use super::time::{look, runtime};
+use super::worker::HISTORY;
+
+const IDS: [&str; 3] = ["a", "b", "c"];
+pub(crate) const NAME: &str = "system:schedule";
+
+/// What is run, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A command, `--every` so many milliseconds.
+    Every(u64),
+    /// A command, by `--cron`, each second.
+    Cron,
+    /// `--get`, `--every` so many milliseconds.
+    Get(u64),
+}
+
+impl Work {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Work::Every(_) => "every",
+            Work::Cron => "cron",
+            Work::Get(_) => "get",
+        }
+    }
+
+    /// The time between two slots, in milliseconds.
+    pub(crate) fn period_ms(self) -> u64 {
+        match self {
+            Work::Every(ms) | Work::Get(ms) => ms,
+            Work::Cron => 1_000,
+        }
+    }
+}
+
+// Fields are dropped in this order: what uses the place and the directory ends before them.
+pub(crate) struct Scheduled {
+    pub(crate) candidates: Vec<Actor>,
+    pub(crate) observer: Observer,
+    polled: Option<PollServer>,
+    pub(crate) place: Place,
+    history: History,
+    arguments: Vec<String>,
+    ttl: Duration,
+    room: Room,
+}
+
+impl Scheduled {
+    /// All of them started; `more` are further arguments of `tenure run`.
+    pub(crate) fn new(kind: Kind, ttl: Duration, work: Work, more: &[&str]) -> Scheduled {
+        let room = Room::new();
+        let place = Place::open(kind, room.path(), IDS.len());
+        let history = History::create(&room.path().join(HISTORY));
+        let url = place.url();
+        let polled =
+            matches!(work, Work::Get(_)).then(|| PollServer::start(room.path(), &url, NAME));
+        let mut arguments: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
+        arguments.extend(match work {
+            Work::Cron => ["--cron".to_owned(), "* * * * * *".to_owned()],
+            Work::Every(ms) | Work::Get(ms) => ["--every".to_owned(), format!("{ms}ms")],
+        });
+        match &polled {
+            Some(polled) => arguments.extend(["--get".to_owned(), polled.url()]),
+            None => {
+                let program = std::env::current_exe().unwrap().display().to_string();
+                let directory = room.path().display().to_string();
+                let command = ["--", &program, "slot", &url, NAME, &directory];
+                arguments.extend(command.map(str::to_owned));
+            }
+        }
+        let observer = Observer::open(&url, NAME);
+        let candidates = Vec::new();
+        let mut stage =
+            Scheduled { candidates, observer, polled, place, history, arguments, ttl, room };
+        (0..IDS.len()).for_each(|who| {
+            let started = stage.start(who);
+            stage.candidates.push(started);
+        });
+        stage
+    }
+
+    fn start(&self, who: usize) -> Actor {
+        let mut command = self.room.command();
+        command.args(["--store", &self.place.url_for(who), "run", NAME, "--node-id", IDS[who]]);
+        command.args(["--lease-duration", &format!("{}ms", self.ttl.as_millis())]);
+        command.args(&self.arguments);
+        self.room.start(IDS[who], command)
+    }
+
+    /// Waits until a killed candidate has ended, and starts it again.
+    pub(crate) fn restart(&mut self, who: usize) {
+        let ended = look(PATIENCE, || self.candidates[who].ended());
+        assert!(ended.is_some(), "candidate {} does not end", IDS[who]);
+        self.candidates[who] = self.start(who);
+    }
+
+    /// Sends SIGSTOP and waits until the process has stopped.
+    pub(crate) fn freeze(&mut self, who: usize) {
+        self.candidates[who].signal(Signal::STOP);
+        let pid = self.candidates[who].pid();
+        look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.room.path()
+    }
+
+    /// What a candidate has logged.
+    pub(crate) fn log_of(&self, who: usize) -> String {
+        std::fs::read_to_string(self.room.log_of(IDS[who])).unwrap_or_default()
+    }
+
+    /// Which candidate this is.
+    pub(crate) fn who(&self, id: &str) -> usize {
+        IDS.iter().position(|each| *each == id).expect("one of the three")
+    }
+
+    /// Waits until the store shows what `wanted` accepts.
+    pub(crate) fn until<T>(&self, what: &str, mut wanted: impl FnMut(Saved) -> Option<T>) -> T {
+        let found = look(self.ttl + PATIENCE, || self.observer.observe().and_then(&mut wanted));
+        found.unwrap_or_else(|| self.fail(&format!("not within its time: {what}")))
+    }
+
+    /// Waits for a leader that has finished a run of its own: which candidate, and what the store shows.
+    pub(crate) fn at_work(&self) -> (usize, Saved) {
+        let saved = self.until("a leader has finished a run", |saved| {
+            let mine = saved.holder.as_ref() == Some(&saved.by);
+            (mine && !saved.running).then_some(saved)
+        });
+        (self.who(&saved.by), saved)
+    }
+
+    /// Every effect so far.
+    pub(crate) fn effects(&mut self) -> Vec<Line> {
+        self.history.lines().to_vec()
+    }
+
+    /// Ends all candidates, and checks everything they have done.
+    pub(crate) fn close(&mut self) -> (Verdict, SlotVerdict) {
+        for candidate in &mut self.candidates {
+            candidate.signal(Signal::CONT);
+            candidate.signal(Signal::TERM);
+        }
+        for (who, id) in IDS.iter().enumerate() {
+            let ended = look(PATIENCE, || self.candidates[who].ended());
+            ended.unwrap_or_else(|| self.fail(&format!("candidate {id} does not end")));
+        }
+        self.room.empties().unwrap_or_else(|why| self.fail(&why));
+        let verdict = judge(&self.effects(), &[], Workers::One);
+        (verdict, check_slots(&Started::read(self.directory())))
+    }
+
+    /// As [`Scheduled::close`]; fails if two terms overlap or a slot was started twice.
+    pub(crate) fn finish(mut self) -> (Verdict, SlotVerdict) {
+        let (verdict, slots) = self.close();
+        if !verdict.is_clean() || !slots.is_clean() {
+            self.fail(&format!("{verdict}\n{slots}"));
+        }
+        (verdict, slots)
+    }
+
+    /// Ends the trial, and keeps what happened.
+    pub(crate) fn fail(&self, why: &str) -> ! {
+        self.room.fail(why)
+    }
+}
+
+impl Drop for Scheduled {
+    fn drop(&mut self) {
+        self.room.clear(&mut self.candidates);
+    }
+}
+
+/// Now in Unix milliseconds: slots are named by the wall clock.
+pub(crate) fn unix_ms() -> u64 {
+    tenure::Clock::boot().minting_micros() / 1_000
+}
+
+/// Waits for the time that is `before_ms` before the next slot of a period.
+pub(crate) fn pause_until_before_slot(period_ms: u64, before_ms: u64) {
+    let into = (unix_ms() + before_ms) % period_ms;
+    let wait = Duration::from_millis(period_ms - into);
+    runtime().block_on(tenure::Clock::boot().sleep(wait));
+}

@@ -1,0 +1,206 @@
+//! I14: no slot of a schedule starts twice, and no two terms work at once, under random faults.
+//!
+//! Leaders are killed, frozen, frozen between the save of a slot and its effect, and asked to end; Redis is killed and
+//! restarted. `TENURE_LONG=1` lasts longer.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use tenure::Moment;
+
+use crate::faults::called;
+use crate::rig::place::Kind;
+use crate::rig::resume::resume_first_thread_first;
+use crate::rig::scheduled::{Scheduled, Work};
+use crate::rig::slots::Started;
+use crate::rig::time::{look, now, pause};
+use crate::storm::Dice;
+use crate::trial;
+
+const TTL: Duration = Duration::from_secs(1);
+const LASTS: Duration = Duration::from_secs(10);
+const LASTS_LONG: Duration = Duration::from_secs(120);
+/// The next slot is due and saved within this.
+const SAVED_WITHIN: Duration = Duration::from_millis(1_500);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for place in [Kind::File, Kind::Cabled] {
+        for work in [Work::Every(200), Work::Cron, Work::Get(200)] {
+            let name = format!("slots::storm::{}::{}", work.name(), called(place));
+            trials.push(trial(name, place, move || storm(place, work)));
+        }
+    }
+    let name = "control::an_interrupted_slot_that_is_run_again_starts_twice".to_owned();
+    trials.push(trial(name, Kind::File, rerun_starts_twice));
+    trials
+}
+
+struct Storm {
+    stage: Scheduled,
+    place: Kind,
+    work: Work,
+    dice: Dice,
+    /// Until when each candidate stays frozen, and whether its work is to resume before its renewals.
+    frozen: [Option<(Moment, bool)>; 3],
+    log: File,
+}
+
+fn storm(place: Kind, work: Work) {
+    let long = std::env::var_os("TENURE_LONG").is_some();
+    let stage = Scheduled::new(place, TTL, work, &[]);
+    let log = File::create_new(stage.directory().join("storm")).unwrap();
+    let dice = Dice(now().as_nanos() | 1);
+    let mut storm = Storm { stage, place, work, dice, frozen: [None; 3], log };
+    storm.stage.at_work();
+    let end = now() + if long { LASTS_LONG } else { LASTS };
+    let mut faults = 0;
+    while now() < end {
+        faults += usize::from(storm.inject());
+        let calm_until = now() + storm.dice.millis(50, 500);
+        while now() < calm_until {
+            storm.resume(false);
+            pause(Duration::from_millis(2));
+        }
+    }
+    storm.resume(true);
+    // The schedule goes on, without a restart by hand.
+    let last = storm.stage.observer.observe().and_then(|saved| saved.slot);
+    storm.stage.until("a run after the storm", |saved| {
+        (saved.slot > last && !saved.running).then_some(())
+    });
+    let starts = starts(&storm.stage.effects(), work);
+    let (verdict, slots) = storm.stage.finish();
+    let name = format!("{} on {}", work.name(), called(place));
+    println!("I14 {name}: {faults} faults, {starts} starts; {verdict}; {slots}");
+    assert!(faults > 3 && verdict.terms > 3, "{faults} faults, {verdict}");
+    // Else the checker would see too little.
+    assert!(2 * slots.started > starts, "{slots} of {starts} starts");
+}
+
+/// How many runs were started, whether their slots are known or not.
+fn starts(effects: &[crate::rig::history::Line], work: Work) -> usize {
+    match work {
+        Work::Get(_) => effects.len(),
+        Work::Every(_) | Work::Cron => {
+            effects.iter().map(|line| line.pid).collect::<BTreeSet<_>>().len()
+        }
+    }
+}
+
+impl Storm {
+    fn note(&mut self, what: &str) {
+        writeln!(self.log, "{} {what}", now().as_nanos()).unwrap();
+    }
+
+    /// Injects one fault into the leader or the store; whether it could.
+    fn inject(&mut self) -> bool {
+        let Some(saved) = self.stage.observer.observe() else { return false };
+        let Some(leader) = saved.holder.map(|id| self.stage.who(&id)) else { return false };
+        if self.frozen[leader].is_some() {
+            return false;
+        }
+        let fault = self.dice.roll(6);
+        self.note(&format!("fault {fault} for {leader}"));
+        match fault {
+            0 | 1 => {
+                let signal = if fault == 0 { Signal::KILL } else { Signal::TERM };
+                self.stage.candidates[leader].signal(signal);
+                let down = self.dice.millis(20, 300);
+                pause(down);
+                self.stage.restart(leader);
+            }
+            2 => self.freeze(leader, false),
+            3 | 4 => return self.freeze_after_save(leader, saved.token, saved.slot),
+            _ if self.place.is_server() => {
+                self.stage.place.kill_server();
+                let down = self.dice.millis(20, 800);
+                pause(down);
+                self.stage.place.start_server_again();
+            }
+            _ => {
+                // The next candidates lead in turn while the first two are frozen.
+                self.freeze(leader, false);
+                let other = (leader + 1) % 3;
+                if self.frozen[other].is_none() {
+                    self.freeze(other, false);
+                }
+            }
+        }
+        true
+    }
+
+    fn freeze(&mut self, who: usize, work_first: bool) {
+        self.stage.freeze(who);
+        self.frozen[who] = Some((now() + self.dice.millis(100, 2_500), work_first));
+    }
+
+    /// Freezes the leader when the store shows that its next slot is saved. Behind a proxy the leader has not read the reply
+    /// by then; without one it may have started the run.
+    fn freeze_after_save(&mut self, leader: usize, token: u64, slot: Option<u64>) -> bool {
+        if self.place == Kind::Cabled {
+            // Held for a moment only, so that requests do not time out.
+            crate::rig::scheduled::pause_until_before_slot(self.work.period_ms(), 20);
+            self.stage.place.cable(leader).hold_answers();
+        }
+        let within = if self.place == Kind::Cabled { TTL / 4 } else { SAVED_WITHIN };
+        let saved = look(within, || {
+            let saved = self.stage.observer.observe()?;
+            (saved.token == token && saved.running && saved.slot > slot).then_some(())
+        });
+        if saved.is_some() {
+            self.freeze(leader, true);
+        }
+        if self.place == Kind::Cabled {
+            self.stage.place.cable(leader).mend();
+        }
+        saved.is_some()
+    }
+
+    /// Resumes the candidates whose time has come, or all of them.
+    fn resume(&mut self, all: bool) {
+        for who in 0..self.frozen.len() {
+            let due = self.frozen[who].take_if(|(at, _)| all || now() >= *at);
+            let Some((_, work_first)) = due else { continue };
+            if self.stage.candidates[who].ended().is_some() {
+                // Its guard has killed it: it was frozen with the lock of the lease in the directory.
+                self.stage.restart(who);
+            } else if work_first {
+                resume_first_thread_first(self.stage.candidates[who].pid());
+            } else {
+                self.stage.candidates[who].signal(Signal::CONT);
+            }
+            self.note(&format!("{who} goes on"));
+        }
+    }
+}
+
+/// Proves that the checker sees what really happens: `--interrupted rerun` starts a slot twice, on purpose.
+fn rerun_starts_twice() {
+    let again = ["--interrupted", "rerun"];
+    let mut stage = Scheduled::new(Kind::File, 20 * TTL, Work::Every(300), &again);
+    for _ in 0..20 {
+        let before = Started::read(stage.directory()).len();
+        let new = || Started::read(stage.directory()).get(before).cloned();
+        let Some(start) = look(10 * TTL, new) else { stage.fail("no slot is started") };
+        let leader = stage.who(&start.candidate);
+        stage.candidates[leader].signal(Signal::KILL);
+        stage.restart(leader);
+        let of_slot = |start: &Started, slot| start.slot == slot;
+        let twice = look(2 * TTL, || {
+            let starts = Started::read(stage.directory());
+            (starts.iter().filter(|other| of_slot(other, start.slot)).count() > 1).then_some(())
+        });
+        if twice.is_some() {
+            let (verdict, slots) = stage.close();
+            assert!(verdict.is_clean(), "one after the other: {verdict}");
+            assert!(slots.twice.iter().any(|other| of_slot(other, start.slot)), "{slots}");
+            return;
+        }
+    }
+    stage.fail("no interrupted run was run again");
+}
