@@ -19,6 +19,7 @@ mod outages;
 mod secrets;
 mod storm;
 mod stuck;
+mod untrusted;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     trials.extend(secrets::trials());
     trials.extend(fleet_sets::trials());
     trials.extend(at_rest::trials());
+    trials.extend(untrusted::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
