@@ -149,8 +149,7 @@ impl Plan<'_> {
     }
 }
 
-/// Reaps what became our child and has ended. The library has children too, on other threads (a command that prints shards), and
-/// reaps them at once: so only what is still there at a second look is nobody's.
+/// Reaps what became our child, has ended, and has no owner in this process (see [`tenure::process`]).
 fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;

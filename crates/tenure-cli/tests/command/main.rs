@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod fleet;
 mod fleet_run;
+mod fleet_source;
 mod guard;
 mod instance;
 mod node;
