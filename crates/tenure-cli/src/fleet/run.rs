@@ -140,6 +140,12 @@ impl Plan<'_> {
                  (a command also finds it in TENURE_SHARD)",
             );
         }
+        if let Some(shell) = self.task.shell_with_shard() {
+            lines.trouble(&format!(
+                "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
+                 \"$TENURE_SHARD\" there instead"
+            ));
+        }
         if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
             lines.trouble(
                 "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \

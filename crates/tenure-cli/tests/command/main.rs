@@ -19,6 +19,7 @@ mod scheduled;
 mod secrets;
 mod serve;
 mod settings;
+mod shell_code;
 mod status;
 mod steer;
 mod support;
