@@ -2,9 +2,9 @@
 //!
 //! A process that adopts orphans (a subreaper) ends and reaps children it did not start, and has to tell those from the children
 //! that other parts of the same process have started and wait for: the shell of
-//! [`source::command`](crate::fleet::source::command), a hook. So whoever starts a child that it waits for itself registers
-//! it, and whoever ends or reaps orphans leaves the registered ones alone. [`owned`] is the list, [`Group`] a child that is
-//! on it from its start to its end.
+//! [`source::command`](crate::fleet::source::command()), a hook. So code that starts a child and waits for it registers the
+//! child, and code that ends or reaps orphans leaves registered children alone. [`owned`] is the list, [`Group`] a child that
+//! is on it from its start to its end.
 //!
 //! A number is never used for a signal after the process was reaped, when it may be another's.
 

@@ -1,7 +1,7 @@
 //! Shards which a shell command prints, one a line.
 //!
-//! It runs in a process [group](Group) of its own, which is killed when the shell has ended, when the time is up, or when nobody
-//! waits for it any more.
+//! It runs in a process [group](Group) of its own, which is killed when the shell has ended, when the time is up, or when the
+//! read is cancelled.
 
 use std::ffi::OsString;
 use std::io;
