@@ -1,7 +1,6 @@
 //! Which store: the one that the settings name, or the default directory.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tenure::store::shown;
@@ -55,9 +54,7 @@ impl Choice {
                  give the URL in TENURE_STORE, or the password in a file"
             );
         }
-        let Some(file) = from.file() else { return };
-        let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
-        if mode & 0o077 != 0 {
+        if let Some(file) = from.exposed_file() {
             let file = file.display();
             tracing::warn!(
                 "the password in {file} can be read by other users of this machine: run \

@@ -9,6 +9,7 @@ mod outside;
 mod plan;
 mod run;
 mod sets;
+mod shell_code;
 mod source;
 mod status;
 mod steer;

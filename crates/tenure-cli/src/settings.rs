@@ -8,6 +8,7 @@ mod nearest;
 mod origin;
 mod print;
 mod resolve;
+mod trusted_file;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ use level::Level;
 pub(crate) use nearest::nearest;
 pub(crate) use origin::Origin;
 use resolve::{Origins, Resolved};
+use trusted_file::TrustedFile;
+pub(crate) use trusted_file::{Refusal, Rule, read as read_trusted};
 
 /// What [`Args`] does not say about itself.
 #[derive(Debug, Default)]
@@ -190,9 +193,35 @@ fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Erro
     Error::invalid(format!("{} ({})", output::printable(&shown(&first)), origins.join(", ")))
 }
 
-/// For a file that somebody has asked for, or that is there.
-fn unreadable(path: &Path, error: &std::io::Error) -> Error {
-    Error::invalid(format!("cannot read the settings in {}: {error}", path.display()))
+/// The largest settings file.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// Reads the settings file that the operator named.
+fn read_named(path: &Path) -> Result<TrustedFile> {
+    let read = read_trusted(path, Rule::Named, MAX_SIZE);
+    read.map_err(|refusal| unusable(path, &refusal, ""))
+}
+
+/// Reads the settings file at `path` if there is one; `flag` names it explicitly.
+fn find(path: &Path, flag: &str) -> Result<Option<TrustedFile>> {
+    let found = trusted_file::find(path, MAX_SIZE);
+    found.map_err(|refusal| unusable(path, &refusal, flag))
+}
+
+fn unusable(path: &Path, refusal: &Refusal, flag: &str) -> Error {
+    let path = path.display();
+    Error::invalid(match refusal {
+        Refusal::Io(error) => format!("cannot read the settings in {path}: {error}"),
+        Refusal::NotRegular | Refusal::TooLarge(_) => {
+            format!("cannot read the settings in {path}: it {refusal}")
+        }
+        Refusal::Mode { .. } => format!(
+            "{path} {refusal}, so its settings are not used: run 'chmod go-w {path}', or name it by {flag}"
+        ),
+        Refusal::Owner { .. } | Refusal::Link { .. } => format!(
+            "{path} {refusal}, so its settings are not used: remove it, or name it by {flag}"
+        ),
+    })
 }
 
 /// A settings file's text.

@@ -83,6 +83,7 @@
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](guide::testing) |
 //! | ask something of a leader elsewhere | [`ask`] |
 //! | see who takes part | [`presence`] |
+//! | adopt orphans in the same process (as a subreaper) | [`process`] |
 //! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](guide::parts) |
 //! | handle what goes wrong | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
 //! | read the algorithm | [`election`], [`placement`], [`fleet::steward`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
@@ -109,6 +110,7 @@ mod lease;
 pub mod observation;
 pub mod placement;
 pub mod presence;
+pub mod process;
 mod rng;
 pub mod store;
 pub mod timing;

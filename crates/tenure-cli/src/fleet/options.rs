@@ -18,8 +18,9 @@ Examples:
   tenure fleet run poll --get 'http://api/{}' --every 5s   on Redis: the shards in the set poll:shards
   tenure fleet run poll --shards-command 'ls /data' --mock  nothing but the fleet
 
-Start it as often as you like, wherever you like: each takes its share. {} stands for the shard, also inside
-an argument or a URL. The command gets TENURE_NAME, TENURE_SHARD, TENURE_TOKEN and TENURE_CANDIDATE, and is run without
+Start it as often as you like, wherever you like: each takes its share. {} stands for the shard,
+also inside an argument or a URL; in the code of a shell (sh -c) write \"$TENURE_SHARD\" instead.
+The command gets TENURE_NAME, TENURE_SHARD, TENURE_TOKEN and TENURE_CANDIDATE, and is run without
 a shell. One that ends by itself is started again, after 1s at first and 30s at most.
 
 Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage; 126, 127 the command

@@ -140,6 +140,12 @@ impl Plan<'_> {
                  (a command also finds it in TENURE_SHARD)",
             );
         }
+        if let Some(shell) = self.task.shell_with_shard() {
+            lines.trouble(&format!(
+                "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
+                 \"$TENURE_SHARD\" there instead"
+            ));
+        }
         if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
             lines.trouble(
                 "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \
@@ -149,8 +155,7 @@ impl Plan<'_> {
     }
 }
 
-/// Reaps what became our child and has ended. The library has children too, on other threads (a command that prints shards), and
-/// reaps them at once: so only what is still there at a second look is nobody's.
+/// Reaps what became our child, has ended, and has no owner in this process (see [`tenure::process`]).
 fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;

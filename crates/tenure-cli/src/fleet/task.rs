@@ -9,6 +9,7 @@ use tenure::fleet::Shard;
 use tenure::{Error, Result};
 
 use super::options::FleetWorkArgs;
+use super::shell_code::shell_with_shard;
 use crate::run::{Get, Given};
 
 /// What stands for the shard.
@@ -60,10 +61,21 @@ impl Task {
         Ok(Task { kind, every })
     }
 
+    /// The shell that would run the name of a shard as code.
+    pub(super) fn shell_with_shard(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Command(command) => shell_with_shard(command, has_shard),
+            Kind::Get { .. } | Kind::Mock => None,
+        }
+    }
+
     /// Whether the shard appears nowhere in what is done.
     pub(super) fn forgets_the_shard(&self) -> bool {
+        let uses = |argument: &OsString| {
+            has_shard(argument) || argument.to_string_lossy().contains("TENURE_SHARD")
+        };
         match &self.kind {
-            Kind::Command(command) => !command.iter().skip(1).any(|argument| has_shard(argument)),
+            Kind::Command(command) => !command.iter().skip(1).any(uses),
             Kind::Get { url, .. } => !url.contains(SHARD),
             Kind::Mock => false,
         }

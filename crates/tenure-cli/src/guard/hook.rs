@@ -1,13 +1,10 @@
 //! A user's shell command that is run and waited for: a hook, a health check.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use tenure::process::Group;
 use tenure::{CandidateId, Clock, Name, Token};
-
-use super::tree::Spared;
 
 /// A hook that takes longer is killed: somebody waits for the lease.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -27,8 +24,8 @@ impl Hook {
     ) -> Hook {
         let mut command = Command::new("/bin/sh");
         crate::environment::of(&mut command, name, candidate, token);
-        // A group of its own, so that what the shell has started can be ended with it. Stdout is the command's.
-        command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        // It runs in a group of its own, so that what the shell has started can be ended with it. Stdout is the command's.
+        command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null());
         Hook { command, limit: LIMIT }
     }
 
@@ -43,38 +40,20 @@ impl Hook {
     ///
     /// # Cancellation
     /// Dropping this kills it.
-    pub(crate) async fn run(self) -> bool {
-        let mut command = tokio::process::Command::from(self.command);
-        let Ok(mut child) = command.kill_on_drop(true).spawn() else { return false };
-        let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
-        else {
-            return false;
-        };
-        let _spared = Spared::new(pid);
-        let mut group = Group(Some(pid));
+    pub(crate) async fn run(mut self) -> bool {
+        let Ok(group) = Group::spawn(&mut self.command) else { return false };
         let clock = Clock::boot();
         tokio::select! {
-            status = child.wait() => {
-                // Reaped, so its number may be a stranger's.
-                group.0 = None;
-                status.is_ok_and(|status| status.success())
+            ended = group.ended() => {
+                ended.is_ok() && group.reap().is_ok_and(|status| status.success())
             }
             () = clock.sleep(self.limit) => {
-                drop(group);
-                let _ = child.wait().await;
+                // One that may not be killed, because it has become another user's, is not waited for.
+                if group.kill().is_ok() && group.ended().await.is_ok() {
+                    let _ = group.reap();
+                }
                 false
             }
-        }
-    }
-}
-
-/// Killed when nobody waits for it any more.
-struct Group(Option<Pid>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -36,11 +36,9 @@ impl From<Ended> for Exit {
     }
 }
 
-/// Children of this process that do not belong to the command: the guard itself, a health check.
-static SPARED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-
+/// Children of this process that do not belong to the command: the guard itself, a hook, and those that the library starts.
 pub(super) fn spared() -> MutexGuard<'static, BTreeSet<i32>> {
-    SPARED.lock().unwrap_or_else(PoisonError::into_inner)
+    tenure::process::owned()
 }
 
 /// Spares a child of ours for as long as it lives. Its owner reaps it, and then drops this.
@@ -239,6 +237,15 @@ fn how(status: WaitStatus) -> Option<Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_that_the_library_owns_is_no_orphan() {
+        let mut command = std::process::Command::new("true");
+        let group = tenure::process::Group::spawn(&mut command).unwrap();
+        let orphans = unknown().into_iter().chain(ended_orphans()).map(raw).collect();
+        assert!(tenure::process::owned().is_disjoint(&orphans), "{orphans:?}");
+        assert!(group.reap().unwrap().success());
+    }
 
     #[test]
     fn an_end_is_an_exit_code() {

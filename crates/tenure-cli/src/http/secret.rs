@@ -1,18 +1,18 @@
 //! The control secret: who knows it may steer. Read once, from a file that only its owner can read.
 
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
-use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 use tenure::{Error, Result};
 
+use crate::settings::{Refusal, Rule, read_trusted};
+
 /// More than anybody types, and little to compare.
 const LONGEST: u64 = 1024;
+const TOO_LONG: &str = "it is longer than 1024 bytes";
+/// What may follow the secret: CR and LF.
+const LINE_END: u64 = 2;
 
 /// What a client has to know.
 pub(crate) struct Secret(Vec<u8>);
@@ -24,30 +24,18 @@ impl Secret {
         let wrong = |why: String| {
             Error::invalid(format!("cannot use the control secret in {}: {why}", path.display()))
         };
-        // A pipe that nobody writes to must not hold us up.
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let file = opened.map_err(|error| wrong(error.to_string()))?;
-        // Of the very file that is read, whatever its name stands for by now.
-        let about = file.metadata().map_err(|error| wrong(error.to_string()))?;
-        if !about.is_file() {
-            return Err(wrong("it is no file".to_owned()));
-        }
-        if about.mode() & 0o077 != 0 {
-            return Err(wrong(format!(
-                "others may read or change it (mode {:03o}): run 'chmod 600 {}'",
-                about.mode() & 0o777,
+        let read = read_trusted(path, Rule::Secret, LONGEST + LINE_END);
+        let file = read.map_err(|refusal| match refusal {
+            Refusal::NotRegular => wrong("it is no file".to_owned()),
+            Refusal::Mode { mode, .. } => wrong(format!(
+                "others may read or change it (mode {mode:03o}): run 'chmod 600 {}'",
                 path.display()
-            )));
-        }
-        let owner = about.uid();
-        if owner != geteuid().as_raw() && owner != 0 {
-            return Err(wrong("it belongs to somebody else".to_owned()));
-        }
-        let mut bytes = Vec::new();
-        let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
-        read.map_err(|error| wrong(error.to_string()))?;
-        Secret::new(bytes).map_err(|why| wrong(why.to_owned()))
+            )),
+            Refusal::TooLarge(_) => wrong(TOO_LONG.to_owned()),
+            Refusal::Io(error) => wrong(error.to_string()),
+            refusal => wrong(format!("it {refusal}")),
+        })?;
+        Secret::new(file.bytes).map_err(|why| wrong(why.to_owned()))
     }
 
     fn new(mut bytes: Vec<u8>) -> Result<Secret, &'static str> {
@@ -62,7 +50,7 @@ impl Secret {
             return Err("it is empty");
         }
         if bytes.len() as u64 > LONGEST {
-            return Err("it is longer than 1024 bytes");
+            return Err(TOO_LONG);
         }
         if !bytes.iter().all(u8::is_ascii_graphic) {
             return Err(

@@ -22,19 +22,19 @@ pub(super) struct Names(Vec<(&'static str, String, Origin)>);
 impl Names {
     /// The environment first, then `--env-file`, then `.env`.
     pub(super) fn read(args: &Args) -> Result<Names> {
-        let dot_env = match Path::new(DOT_ENV).exists() {
-            true => EnvFile::read(Path::new(DOT_ENV))?,
-            false => EnvFile::default(),
+        let named = &args.settings.env_file;
+        let dot_env = match named.is_at(Path::new(DOT_ENV)) {
+            // The operator has named this very file, so it need not pass as one that was only found.
+            true => EnvFile::default(),
+            false => EnvFile::find(Path::new(DOT_ENV))?.unwrap_or_default(),
         };
         let mut found = Vec::new();
         for name in ["REDIS_URL", "PORT", "REDIS_LOCK_KEY", "REDIS_LOCK_TTL", "POLL_INTERVAL"] {
             let own =
                 std::env::var(name).ok().map(|value| (value, Origin::Variable(name.to_owned())));
-            let in_files = [&args.settings.env_file, &dot_env].into_iter().find_map(|file| {
+            let in_files = [named, &dot_env].into_iter().find_map(|file| {
                 let variable = file.get(name)?;
-                let (path, line) = (file.path().to_owned(), variable.line);
-                let origin = Origin::EnvFile { path, line, variable: name.to_owned() };
-                Some((variable.value.clone(), origin))
+                Some((variable.value.clone(), file.origin(name, variable.line)))
             });
             // Set to nothing is how people unset a variable.
             if let Some((value, origin)) = own.or(in_files).filter(|(value, _)| !value.is_empty()) {

@@ -244,7 +244,11 @@ impl ServiceArgs {
 #[command(after_help = "\
 Examples:
   tenure serve billing                                 GET http://127.0.0.1:3000/leader: 200 or 503
-  tenure serve billing --http 0.0.0.0:8080 --on-lead 'systemctl start billing' --on-lose 'systemctl stop billing'
+  tenure serve billing --http 0.0.0.0:8080 --on-lead 'logger leads' --on-lose 'logger lost'
+  tenure run billing --http 3000 -- /opt/billing/run   a program that runs only where it leads
+
+Start no program by --on-lead that must not run twice (systemctl start): no guard ends it when
+tenure is killed or frozen, and it runs on beside the next leader's.
 
 An answer says for how long it may be relied on (validForMs); the lease is given back only when the last
 one has run out. What others do with an answer cannot be seen from here, so our death does not free the

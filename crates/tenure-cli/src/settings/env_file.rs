@@ -9,10 +9,15 @@ use std::path::{Path, PathBuf};
 
 use tenure::{Error, Result};
 
+use super::origin::Origin;
+use super::trusted_file::TrustedFile;
+
 /// What was read. Nothing of it is put into our own environment, so no child gets it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct EnvFile {
     path: PathBuf,
+    /// Whether users other than its owner can read it.
+    exposed: bool,
     variables: Vec<Variable>,
 }
 
@@ -26,20 +31,40 @@ pub(crate) struct Variable {
 impl EnvFile {
     /// Reads the file at `path`, which somebody has asked for: so it must be there.
     pub(crate) fn read(path: &Path) -> Result<EnvFile> {
-        let bytes = std::fs::read(path).map_err(|error| super::unreadable(path, &error))?;
-        EnvFile::parse(path, &super::text(path, bytes)?)
+        EnvFile::of(path, super::read_named(path)?)
     }
 
-    /// Reads what stands in the file at `path`.
+    /// Reads the file at `path` if there is one, although the operator has not named it.
+    pub(crate) fn find(path: &Path) -> Result<Option<EnvFile>> {
+        let found = super::find(path, "--env-file")?;
+        found.map(|file| EnvFile::of(path, file)).transpose()
+    }
+
+    fn of(path: &Path, file: TrustedFile) -> Result<EnvFile> {
+        let parsed = EnvFile::parse(path, &super::text(path, file.bytes)?)?;
+        Ok(EnvFile { exposed: file.exposed, ..parsed })
+    }
+
+    /// Parses `text`, the content of the file at `path`.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<EnvFile> {
         let wrong = |(line, why): (usize, &str)| {
             Error::invalid(format!("{} line {line}: {why}", path.display()))
         };
-        Ok(EnvFile { path: path.to_owned(), variables: parse(text).map_err(wrong)? })
+        let variables = parse(text).map_err(wrong)?;
+        Ok(EnvFile { path: path.to_owned(), exposed: false, variables })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Whether it was read from `path`.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        // Neither asks the file system; an empty path, of no file at all, is an error.
+        let absolute = |path: &Path| std::path::absolute(path).ok();
+        absolute(&self.path).is_some_and(|own| Some(own) == absolute(path))
+    }
+
+    /// Where the variable `name` is set, for messages.
+    pub(crate) fn origin(&self, name: &str, line: usize) -> Origin {
+        let (path, exposed) = (self.path.clone(), self.exposed);
+        Origin::EnvFile { path, exposed, line, variable: name.to_owned() }
     }
 
     /// The variable of this name, also one that is not ours.

@@ -1,7 +1,5 @@
 //! `tenure.toml`: where it is looked for, and what stands in it.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tenure::store::shown;
@@ -9,6 +7,7 @@ use tenure::{Error, Result};
 use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
+use super::trusted_file::TrustedFile;
 use crate::output;
 
 const NAME: &str = "tenure.toml";
@@ -17,6 +16,8 @@ const NAME: &str = "tenure.toml";
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
+    /// Whether users other than its owner can read it.
+    pub(crate) exposed: bool,
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -41,8 +42,7 @@ pub(crate) enum Value {
 impl File {
     /// Reads the file that somebody has asked for: so it must be there.
     pub(crate) fn read(path: &Path) -> Result<File> {
-        let bytes = std::fs::read(path).map_err(|error| super::unreadable(path, &error))?;
-        File::parse(path, bytes)
+        File::parse(path, super::read_named(path)?)
     }
 
     /// Reads the first there is of the places where it may be.
@@ -50,25 +50,20 @@ impl File {
         let home = home.map(|home| home.join(".config/tenure").join(NAME));
         let everywhere = Path::new("/etc/tenure").join(NAME);
         for path in [Some(PathBuf::from(NAME)), home, Some(everywhere)].into_iter().flatten() {
-            match std::fs::read(&path) {
-                Ok(bytes) => {
-                    check_owner(&path)?;
-                    return File::parse(&path, bytes).map(Some);
-                }
-                Err(error) if is_absent(&path, error.kind()) => {}
-                Err(error) => return Err(super::unreadable(&path, &error)),
+            if let Some(file) = super::find(&path, "--config")? {
+                return File::parse(&path, file).map(Some);
             }
         }
         Ok(None)
     }
 
-    fn parse(path: &Path, bytes: Vec<u8>) -> Result<File> {
-        let text = super::text(path, bytes)?;
+    fn parse(path: &Path, file: TrustedFile) -> Result<File> {
+        let text = super::text(path, file.bytes)?;
         let entries = entries(&text).map_err(|(line, why)| {
             let why = output::printable(&why);
             Error::invalid(format!("{} line {line}: this is no TOML: {why}", path.display()))
         })?;
-        Ok(File { path: path.to_owned(), entries })
+        Ok(File { path: path.to_owned(), exposed: file.exposed, entries })
     }
 
     /// Refuses the first key that is none of `known`.
@@ -88,30 +83,6 @@ impl File {
             "{} line {line}: '{key}' is no setting{hint}",
             self.path.display()
         )))
-    }
-}
-
-/// What merely lies where we stand can name commands to be run: a stranger's is not taken.
-fn check_owner(path: &Path) -> Result<()> {
-    let metadata = std::fs::metadata(path).map_err(|error| super::unreadable(path, &error))?;
-    let ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
-    let whose = match (ours, metadata.mode() & 0o002) {
-        (true, 0) => return Ok(()),
-        (true, _) => "can be written by everybody (chmod o-w)",
-        (false, _) => "belongs to another user",
-    };
-    Err(Error::invalid(format!(
-        "{} {whose}, so its settings are not taken: if they are meant, name it by --config",
-        path.display()
-    )))
-}
-
-/// Nothing there, or nothing that we can see: the home of somebody else, who has started us.
-fn is_absent(path: &Path, kind: ErrorKind) -> bool {
-    match kind {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => true,
-        ErrorKind::PermissionDenied => std::fs::symlink_metadata(path).is_err(),
-        _ => false,
     }
 }
 

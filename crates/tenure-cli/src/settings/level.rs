@@ -37,8 +37,7 @@ impl Level<'_> {
             Level::EnvFile(file) => {
                 let variable = |name: String| {
                     let found = file.get(&name)?;
-                    let (path, line) = (file.path().to_owned(), found.line);
-                    let origin = Origin::EnvFile { path, line, variable: name };
+                    let origin = file.origin(&name, found.line);
                     Some(Given { values: vec![found.value.clone().into()], origin })
                 };
                 setting.variables().filter_map(variable).collect()
@@ -48,7 +47,8 @@ impl Level<'_> {
                 let ours = |key: &str| setting.keys().any(|ours| ours == key);
                 let entries = file.entries.iter().filter(|entry| ours(&entry.key));
                 let given = entries.map(|entry| {
-                    let origin = Origin::File { path: file.path.clone(), line: entry.line };
+                    let (path, exposed) = (file.path.clone(), file.exposed);
+                    let origin = Origin::File { path, exposed, line: entry.line };
                     let values = values(setting, &entry.value).map_err(|takes| {
                         Error::invalid(format!("{origin}: '{}' {takes}", entry.key))
                     })?;

@@ -11,17 +11,18 @@ pub(crate) enum Origin {
     /// A variable of the process.
     Variable(String),
     /// A variable in the file given by `--env-file`.
-    EnvFile { path: PathBuf, line: usize, variable: String },
+    EnvFile { path: PathBuf, exposed: bool, line: usize, variable: String },
     /// `tenure.toml`, wherever it was.
-    File { path: PathBuf, line: usize },
+    File { path: PathBuf, exposed: bool, line: usize },
 }
 
 impl Origin {
-    /// The file it stands in, if it is one.
-    pub(crate) fn file(&self) -> Option<&Path> {
+    /// The file it stands in, if users other than its owner could read that when it was read.
+    pub(crate) fn exposed_file(&self) -> Option<&Path> {
         match self {
-            Origin::Typed(_) | Origin::Variable(_) => None,
-            Origin::EnvFile { path, .. } | Origin::File { path, .. } => Some(path),
+            Origin::EnvFile { path, exposed: true, .. }
+            | Origin::File { path, exposed: true, .. } => Some(path),
+            _ => None,
         }
     }
 
@@ -36,10 +37,10 @@ impl fmt::Display for Origin {
         match self {
             Origin::Typed(what) => f.write_str(what),
             Origin::Variable(variable) => f.write_str(variable),
-            Origin::EnvFile { path, line, variable } => {
+            Origin::EnvFile { path, line, variable, .. } => {
                 write!(f, "{} line {line} ({variable})", path.display())
             }
-            Origin::File { path, line } => write!(f, "{} line {line}", path.display()),
+            Origin::File { path, line, .. } => write!(f, "{} line {line}", path.display()),
         }
     }
 }

@@ -150,7 +150,8 @@ mod tests {
             line,
             value: value.clone(),
         };
-        File { path: "f".into(), entries: (1..).zip(entries).map(entry).collect() }
+        let entries = (1..).zip(entries).map(entry).collect();
+        File { path: "f".into(), exposed: false, entries }
     }
 
     /// What is put on the command line, and where it came from.

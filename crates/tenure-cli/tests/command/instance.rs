@@ -1,6 +1,5 @@
 //! `tenure run` with neither a name nor a command: the whole instance, set up by five names that are not ours.
 
-use std::fs;
 use std::process::Command;
 
 use crate::node::Node;
@@ -44,7 +43,7 @@ fn it_is_set_up_by_the_environment() {
 fn it_is_set_up_by_a_file_and_the_environment_wins_and_flags_win_over_both() {
     let world = World::new();
     let file = "# What is elected.\nREDIS_LOCK_KEY=from:file\nREDIS_LOCK_TTL=5000\nPOLL_INTERVAL=300\nPORT=1\n";
-    fs::write(world.path().join(".env"), file).unwrap();
+    world.put(".env", file);
     let variables = [("REDIS_LOCK_KEY", "from:environment"), ("PORT", "0")];
     let node = start(&world, &["--lease-duration", "2s"], &variables);
     node.says("] poll 3");
@@ -73,7 +72,7 @@ fn without_anything_it_has_defaults() {
 #[test]
 fn elsewhere_those_names_belong_to_the_command() {
     let world = World::new();
-    fs::write(world.path().join(".env"), "REDIS_LOCK_TTL=1\n").unwrap();
+    world.put(".env", "REDIS_LOCK_TTL=1\n");
     let names = [("REDIS_URL", "redis://127.0.0.1:1"), ("PORT", "x"), ("POLL_INTERVAL", "x")];
     let ran = command(&world, &["job", "--", "env"], &names).output().unwrap();
     let ran = Ran::new(ran);
@@ -99,7 +98,7 @@ fn mistakes_are_125_and_say_where_they_stand() {
         }
         Ran::new(command.output().unwrap()).exits(125).complains(says);
     }
-    fs::write(world.path().join(".env"), "\nREDIS_LOCK_TTL=long\n").unwrap();
+    world.put(".env", "\nREDIS_LOCK_TTL=long\n");
     let ran = Ran::new(command(&world, &[], &[]).output().unwrap());
     ran.exits(125).complains(".env line 2");
 }

@@ -23,10 +23,7 @@ impl Files {
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
+        self.0.put(name, text)
     }
 
     #[track_caller]
@@ -199,7 +196,7 @@ fn a_file_that_is_named_must_be_there_and_one_that_is_there_must_be_readable() {
     // This one gets its orders from us alone.
     files.run(&[("TENURE_CONFIG", "no.toml")], &["demo-node"]).exits(125).complains("tenure demo");
     let other = Files::new(&[]);
-    std::fs::write(other.0.path().join("tenure.toml"), b"# \n\xff").unwrap();
+    other.0.put("tenure.toml", b"# \n\xff");
     other.run(&[], &["status"]).exits(125).complains("tenure.toml line 2: this is no UTF-8");
 }
 
@@ -300,8 +297,7 @@ fn colour_is_for_terminals_unless_somebody_says_otherwise() {
 fn a_file_that_everybody_can_write_is_not_taken_unless_it_is_named() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::new();
-    let file = world.path().join("tenure.toml");
-    std::fs::write(&file, "lock-name = \"x\"\n").unwrap();
+    let file = world.put("tenure.toml", "lock-name = \"x\"\n");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     let args = ["run", "--print-config"];
     world.run(&args).exits(125).complains("tenure.toml can be written by everybody");
@@ -312,11 +308,50 @@ fn a_file_that_everybody_can_write_is_not_taken_unless_it_is_named() {
 }
 
 #[test]
+fn a_file_that_its_group_can_write_is_refused_unless_it_is_named() {
+    let world = World::new();
+    let put = |name: &str, text: &str| {
+        let path = world.put(name, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
+        path
+    };
+    let file = put("tenure.toml", "lock-name = \"x\"\n");
+    world
+        .run(&["run", "--print-config"])
+        .exits(125)
+        .complains("tenure.toml can be written by its group (owner ")
+        .complains(", mode 664), so its settings are not used")
+        .complains("run 'chmod go-w tenure.toml', or name it by --config");
+    world
+        .run(&["run", "--print-config", "--config", "/dev/null"])
+        .exits(0)
+        .says("# lock-name: not");
+    std::fs::remove_file(file).unwrap();
+    // The value is wrong, so that a file that is used is quoted and nothing is started.
+    put(".env", "REDIS_LOCK_TTL=wrong\n");
+    world
+        .run(&["run"])
+        .exits(125)
+        .complains(".env can be written by its group (owner ")
+        .complains("run 'chmod go-w .env', or name it by --env-file");
+    world.run(&["run", "--env-file", "./.env"]).exits(125).complains("'wrong' is not a number");
+}
+
+#[test]
+fn a_file_that_was_found_and_is_a_fifo_is_refused_at_once() {
+    for (name, args) in [("tenure.toml", &["run", "--print-config"][..]), (".env", &["run"])] {
+        let world = World::new();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, world.path().join(name), mode).unwrap();
+        let says = format!("cannot read the settings in {name}: it is not a regular file");
+        world.run(args).exits(125).complains(&says);
+    }
+}
+
+#[test]
 fn the_command_can_stand_in_the_file_and_what_is_typed_wins() {
     let world = World::new();
-    let file = world.path().join("tenure.toml");
-    std::fs::write(&file, "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n")
-        .unwrap();
+    world.put("tenure.toml", "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n");
     let run = |args: &[&str]| {
         let mut command = world.command(&["run", "-q"]);
         Ran::new(
@@ -328,6 +363,6 @@ fn the_command_can_stand_in_the_file_and_what_is_typed_wins() {
     run(&["--print-config"])
         .exits(0)
         .says("command = [\"echo\", \"from the\", \"--file\"]  # from tenure.toml line 2");
-    std::fs::write(&file, "lock-name = \"x\"\ncommand = \"echo hi\"\n").unwrap();
+    world.put("tenure.toml", "lock-name = \"x\"\ncommand = \"echo hi\"\n");
     run(&[]).exits(125).complains("tenure.toml line 2: 'command' takes a list of words");
 }

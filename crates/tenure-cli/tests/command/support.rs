@@ -1,8 +1,9 @@
 //! Runs the command in a world of its own.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -45,6 +46,15 @@ impl World {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes a file that only its owner can write, whatever the umask is.
+    pub(crate) fn put(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        path
     }
 
     /// Where the work leaves its marks, a line each.

@@ -22,6 +22,7 @@ mod slots;
 mod startup_wait;
 mod storm;
 mod stuck;
+mod untrusted;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     trials.extend(fleet_sets::trials());
     trials.extend(startup_wait::trials());
     trials.extend(at_rest::trials());
+    trials.extend(untrusted::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

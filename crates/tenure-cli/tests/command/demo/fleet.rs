@@ -85,7 +85,7 @@ fn faults_of_an_election_are_refused() {
 #[test]
 fn settings_of_somebodys_own_are_not_the_members() {
     let world = World::new();
-    std::fs::write(world.path().join("tenure.toml"), "http = \"127.0.0.1:1\"\n").unwrap();
+    world.put("tenure.toml", "http = \"127.0.0.1:1\"\n");
     let mut command = world.command(&["demo", "--fleet", "--fault", "none", "--json"]);
     let command = command.env("TENURE_LEASE_DURATION", "5m").env("TENURE_SHARDS", "a,b");
     let answer = Ran::new(command.output().unwrap()).exits(0).json();

@@ -1,27 +1,25 @@
 //! Shards which a shell command prints, one a line.
 //!
-//! It runs in a process group of its own, which is killed when the shell has ended, when the time is up, or when nobody waits
-//! for it any more. It is reaped only after that: until then its number is nobody else's.
+//! It runs in a process [group](Group) of its own, which is killed when the shell has ended, when the time is up, or when the
+//! read is cancelled.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ExitStatus, Stdio};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 
 use super::gather::aside;
 use super::lines::Lines;
 use super::{Shards, Source};
-use crate::clock::async_fd;
 use crate::error::{Error, Result};
+use crate::process::Group;
 
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -59,34 +57,40 @@ impl Command {
         let io =
             |tail: &Tail, error: &io::Error| self.failed(&format!("cannot be run ({error})"), tail);
         let line = self.line.clone();
-        let spawned = tokio::task::spawn_blocking(move || Running::spawn(&line)).await;
-        let mut running =
+        let spawned = tokio::task::spawn_blocking(move || spawn(&line)).await;
+        let mut group =
             spawned.map_err(io::Error::from).and_then(|it| it).map_err(|e| io(tail, &e))?;
-        let (out, err, end) = running.ears().map_err(|e| io(tail, &e))?;
+        let (out, err) = pipes(&mut group).map_err(|e| io(tail, &e))?;
         let mut lines = Lines::default();
         let wrong = |error: Error| Error::new(error.kind(), format!("{}: {error}", self.shown()));
         let (mut out_open, mut err_open) = (true, true);
-        loop {
-            tokio::select! {
-                piece = piece(&out), if out_open => match piece.map_err(|e| io(tail, &e))? {
-                    Some(piece) => lines.push(&piece).map_err(wrong)?,
-                    None => out_open = false,
-                },
-                piece = piece(&err), if err_open => match piece.map_err(|e| io(tail, &e))? {
-                    Some(piece) => tail.push(&piece),
-                    None => err_open = false,
-                },
-                ended = end.readable() => {
-                    ended.map_err(|e| io(tail, &e))?.retain_ready();
-                    break;
+        {
+            let mut ended = std::pin::pin!(group.ended());
+            loop {
+                tokio::select! {
+                    piece = piece(&out), if out_open => match piece.map_err(|e| io(tail, &e))? {
+                        Some(piece) => lines.push(&piece).map_err(wrong)?,
+                        None => out_open = false,
+                    },
+                    piece = piece(&err), if err_open => match piece.map_err(|e| io(tail, &e))? {
+                        Some(piece) => tail.push(&piece),
+                        None => err_open = false,
+                    },
+                    ended = &mut ended => {
+                        ended.map_err(|e| io(tail, &e))?;
+                        break;
+                    }
                 }
             }
         }
-        running.kill();
+        if let Err(error) = group.kill() {
+            // What it printed counts all the same.
+            tracing::warn!("{} has left processes that cannot be killed: {error}", self.shown());
+        }
         // What was printed before the end is there now. Whoever else still holds the other side is not waited for.
         lines.push(&rest(&out)).map_err(wrong)?;
         tail.push(&rest(&err));
-        let status = running.reap().map_err(|e| io(tail, &e))?;
+        let status = group.reap().map_err(|e| io(tail, &e))?;
         if !status.success() {
             return Err(self.failed(&how(status), tail));
         }
@@ -177,61 +181,26 @@ fn rest(pipe: &Receiver) -> Vec<u8> {
     all
 }
 
-/// A command that runs until this is dropped, at the latest.
-struct Running {
-    child: Option<Child>,
-    pid: Pid,
+/// Starts the shell.
+fn spawn(line: &str) -> io::Result<Group> {
+    let mut command = std::process::Command::new("/bin/sh");
+    command.arg("-c").arg(line);
+    // What we are told is ours alone: a store's URL may hold a password.
+    let ours = |name: &OsString| name.as_encoded_bytes().starts_with(OURS.as_bytes());
+    for name in std::env::vars_os().map(|(name, _)| name).filter(ours) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Group::spawn(&mut command)
 }
 
-impl Running {
-    fn spawn(line: &str) -> io::Result<Self> {
-        let mut command = std::process::Command::new("/bin/sh");
-        command.arg("-c").arg(line).process_group(0);
-        // What we are told is ours alone: a store's URL may hold a password.
-        let ours = |name: &OsString| name.as_encoded_bytes().starts_with(OURS.as_bytes());
-        for name in std::env::vars_os().map(|(name, _)| name).filter(ours) {
-            command.env_remove(name);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn()?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("it has no number"))?;
-        Ok(Running { child: Some(child), pid })
-    }
-
-    /// Its output, its complaints, and what becomes readable when it has ended.
-    fn ears(&mut self) -> io::Result<(Receiver, Receiver, AsyncFd<OwnedFd>)> {
-        let end = async_fd(pidfd_open(self.pid, PidfdFlags::empty())?)?;
-        let child = self.child.as_mut();
-        let (out, err) = child.map(|it| (it.stdout.take(), it.stderr.take())).unwrap_or_default();
-        let missing = || io::Error::other("it has no output");
-        let out = Receiver::from_owned_fd(out.ok_or_else(missing)?.into())?;
-        let err = Receiver::from_owned_fd(err.ok_or_else(missing)?.into())?;
-        Ok((out, err, end))
-    }
-
-    /// Kills all of its group.
-    fn kill(&self) {
-        let _ = kill_process_group(self.pid, Signal::KILL);
-    }
-
-    /// How it ended. It has: this does not wait.
-    fn reap(&mut self) -> io::Result<ExitStatus> {
-        match self.child.take() {
-            Some(mut child) => child.wait(),
-            None => Err(io::Error::other("it was reaped")),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            self.kill();
-            // One that the kernel cannot end at once must not hold up whoever drops this.
-            std::thread::spawn(move || child.wait());
-        }
-    }
+/// Its output and its error output.
+fn pipes(group: &mut Group) -> io::Result<(Receiver, Receiver)> {
+    let missing = || io::Error::other("it has no output");
+    let (out, err) = group.take_output();
+    let out = Receiver::from_owned_fd(out.ok_or_else(missing)?.into())?;
+    let err = Receiver::from_owned_fd(err.ok_or_else(missing)?.into())?;
+    Ok((out, err))
 }
 
 #[cfg(test)]

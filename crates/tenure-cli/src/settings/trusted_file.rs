@@ -1,0 +1,340 @@
+//! Reads a file that decides what this process does, after checking who can write it.
+//!
+//! The file is opened once; type, owner and mode are those of the open descriptor, and the content is read from the same
+//! descriptor. So a name that another user exchanges between two steps cannot separate what was checked from what is read.
+//! Nothing else in the settings opens a file or asks for the state of one by its path: a test below checks the sources.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, open, readlinkat, statat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+/// So that opening a FIFO without a writer returns.
+const AT_ONCE: OFlags = OPEN.union(OFlags::NONBLOCK);
+const LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// The kernel's own limit for symbolic links on one path.
+const MAX_LINKS: usize = 40;
+
+const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+const OTHERS_WRITE: u32 = 0o002;
+const GROUP_OR_OTHERS: u32 = 0o077;
+
+/// Which files are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Found under its usual name: a regular file; it, and every symbolic link that leads to it, belongs to this user or to root, and
+    /// neither its group nor others can write it.
+    Found,
+    /// Named by the operator: any owner, mode and type. `--config /dev/null` is the way to use no file at all, and a shell
+    /// gives a pipe for `--env-file <(CMD)`; both are read to their end.
+    Named,
+    /// Named by the operator, and secret: a regular file that belongs to this user or to root, and only its owner can read or write it.
+    Secret,
+}
+
+/// The content of an accepted file.
+pub(crate) struct TrustedFile {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether its group or others can read or write it.
+    pub(crate) exposed: bool,
+}
+
+/// Why a file is not accepted.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Io(io::Error),
+    NotRegular,
+    /// Larger than this many bytes.
+    TooLarge(u64),
+    /// A symbolic link of another user.
+    Link {
+        owner: u32,
+    },
+    Owner {
+        owner: u32,
+        mode: u32,
+    },
+    /// Its mode allows too much.
+    Mode {
+        owner: u32,
+        mode: u32,
+    },
+}
+
+/// Reads a file of at most `limit` bytes.
+pub(crate) fn read(path: &Path, rule: Rule, limit: u64) -> Result<TrustedFile, Refusal> {
+    let fd = match rule {
+        Rule::Found => open_checking_links(path)?,
+        Rule::Named => open(path, OPEN, Mode::empty())?,
+        Rule::Secret => open(path, AT_ONCE, Mode::empty())?,
+    };
+    let stat = fstat(&fd)?;
+    check(&stat, rule)?;
+    let mut bytes = Vec::new();
+    File::from(fd).take(limit + 1).read_to_end(&mut bytes).map_err(Refusal::Io)?;
+    if bytes.len() as u64 > limit {
+        return Err(Refusal::TooLarge(limit));
+    }
+    Ok(TrustedFile { bytes, exposed: stat.st_mode & GROUP_OR_OTHERS != 0 })
+}
+
+/// The same by [`Rule::Found`]; `None` if there is no such file, or none that this user can see.
+pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<TrustedFile>, Refusal> {
+    match read(path, Rule::Found, limit) {
+        Ok(file) => Ok(Some(file)),
+        Err(Refusal::Io(error)) if is_absent(path, error.kind()) => Ok(None),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// A directory that this user may not search (the home of the user who ran `sudo`) hides whether there is a file in it.
+fn is_absent(path: &Path, kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => true,
+        ErrorKind::PermissionDenied => statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_err(),
+        _ => false,
+    }
+}
+
+/// Follows symbolic links at the end of the path itself: a link of another user could lead to any file of this one.
+fn open_checking_links(path: &Path) -> Result<OwnedFd, Refusal> {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        match open(&path, AT_ONCE | OFlags::NOFOLLOW, Mode::empty()) {
+            Err(Errno::LOOP) => path = target(&path)?,
+            opened => return Ok(opened?),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Where the link at `path` leads.
+fn target(path: &Path) -> Result<PathBuf, Refusal> {
+    let link = open(path, LINK, Mode::empty())?;
+    let stat = fstat(&link)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+        // Replaced since it was found to be a link: to be opened again.
+        return Ok(path.to_owned());
+    }
+    if !is_trusted(stat.st_uid) {
+        return Err(Refusal::Link { owner: stat.st_uid });
+    }
+    let target = readlinkat(&link, "", Vec::new())?;
+    Ok(path.parent().unwrap_or(Path::new("")).join(OsStr::from_bytes(target.as_bytes())))
+}
+
+fn check(stat: &Stat, rule: Rule) -> Result<(), Refusal> {
+    let refused = match rule {
+        Rule::Named => return Ok(()),
+        Rule::Found => GROUP_OR_OTHERS_WRITE,
+        Rule::Secret => GROUP_OR_OTHERS,
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Refusal::NotRegular);
+    }
+    let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
+    match is_trusted(owner) {
+        false => Err(Refusal::Owner { owner, mode }),
+        true if mode & refused != 0 => Err(Refusal::Mode { owner, mode }),
+        true => Ok(()),
+    }
+}
+
+fn is_trusted(owner: u32) -> bool {
+    owner == 0 || owner == geteuid().as_raw()
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal::Io(errno.into())
+    }
+}
+
+/// Says it of a file whose name comes before.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let we = geteuid().as_raw();
+        match self {
+            Refusal::Io(error) => error.fmt(f),
+            Refusal::NotRegular => f.write_str("is not a regular file"),
+            Refusal::TooLarge(limit) => write!(f, "is larger than {limit} bytes"),
+            Refusal::Link { owner } => {
+                write!(f, "is a symbolic link of user {owner}, and this process is user {we}")
+            }
+            Refusal::Owner { owner, mode } => {
+                write!(
+                    f,
+                    "belongs to user {owner} (mode {mode:03o}), and this process is user {we}"
+                )
+            }
+            Refusal::Mode { owner, mode } => {
+                let who = if mode & OTHERS_WRITE != 0 { "everybody" } else { "its group" };
+                write!(f, "can be written by {who} (owner {owner}, mode {mode:03o})")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{RenameFlags, mkfifoat, renameat_with};
+
+    use super::*;
+
+    /// A private directory, removed when dropped.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Scratch {
+            let path =
+                std::env::temp_dir().join(format!("tenure-test-{}", tenure::Nonce::random()));
+            fs::create_dir(&path).unwrap();
+            Scratch(path)
+        }
+
+        fn put(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn text(path: &Path, rule: Rule) -> Result<String, String> {
+        match read(path, rule, 100) {
+            Ok(file) => Ok(String::from_utf8(file.bytes).unwrap()),
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+
+    #[test]
+    fn each_rule_checks_the_mode() {
+        let scratch = Scratch::new();
+        for (mode, found, secret) in [
+            (0o600, None, None),
+            (0o644, None, Some("mode 644")),
+            (0o664, Some("can be written by its group (owner "), Some("mode 664")),
+            (0o646, Some("can be written by everybody (owner "), Some("mode 646")),
+            (0o620, Some("mode 620"), Some("mode 620")),
+        ] {
+            let path = scratch.put("file", "text", mode);
+            assert_eq!(text(&path, Rule::Named).as_deref(), Ok("text"));
+            for (rule, expected) in [(Rule::Found, found), (Rule::Secret, secret)] {
+                match (text(&path, rule), expected) {
+                    (Ok(text), None) => assert_eq!(text, "text"),
+                    (Err(said), Some(says)) => assert!(said.contains(says), "{said}"),
+                    (other, _) => panic!("mode {mode:o}, {rule:?}: {other:?}"),
+                }
+            }
+            assert_eq!(read(&path, Rule::Named, 100).unwrap().exposed, mode != 0o600);
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_of_limited_size_is_found() {
+        let scratch = Scratch::new();
+        let fifo = scratch.0.join("fifo");
+        mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        for path in [&fifo, &scratch.0, Path::new("/dev/null")] {
+            for rule in [Rule::Found, Rule::Secret] {
+                assert_eq!(text(path, rule).unwrap_err(), "is not a regular file");
+            }
+        }
+        assert_eq!(text(Path::new("/dev/null"), Rule::Named).as_deref(), Ok(""));
+        assert_eq!(
+            text(&scratch.put("a", &"x".repeat(100), 0o600), Rule::Found).unwrap().len(),
+            100
+        );
+        let larger = scratch.put("b", &"x".repeat(101), 0o600);
+        assert_eq!(text(&larger, Rule::Named).unwrap_err(), "is larger than 100 bytes");
+        assert!(find(&scratch.0.join("none"), 100).unwrap().is_none());
+        assert!(find(&larger.join("none"), 100).unwrap().is_none());
+    }
+
+    #[test]
+    fn own_links_are_followed_to_the_checked_file() {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.0.join("version")).unwrap();
+        scratch.put("version/file", "text", 0o644);
+        // As Kubernetes mounts a ConfigMap.
+        symlink("version", scratch.0.join("data")).unwrap();
+        symlink("data/file", scratch.0.join("link")).unwrap();
+        symlink(scratch.0.join("link"), scratch.0.join("first")).unwrap();
+        assert_eq!(text(&scratch.0.join("first"), Rule::Found).as_deref(), Ok("text"));
+        scratch.put("version/file", "text", 0o666);
+        let said = text(&scratch.0.join("first"), Rule::Found).unwrap_err();
+        assert!(said.contains("everybody"), "{said}");
+        symlink("loop", scratch.0.join("loop")).unwrap();
+        assert!(text(&scratch.0.join("loop"), Rule::Found).is_err());
+        symlink("nowhere", scratch.0.join("dangling")).unwrap();
+        assert!(find(&scratch.0.join("dangling"), 100).unwrap().is_none());
+    }
+
+    /// The attack of `untrusted::` in the system tests, with modes instead of owners, so that it needs no second user.
+    #[test]
+    fn a_file_exchanged_during_the_read_is_never_used() {
+        let scratch = Scratch::new();
+        let private = scratch.put("private", "private", 0o600);
+        let path = scratch.put("file", "written by others", 0o666);
+        let stop = AtomicBool::new(false);
+        let (mut used, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    renameat_with(CWD, &private, CWD, &path, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            for tries in 0..200_000 {
+                match text(&path, Rule::Found) {
+                    Ok(text) if text == "private" => used += 1,
+                    Ok(_) => break,
+                    Err(_) => refused += 1,
+                }
+                if tries > 20_000 && used > 0 && refused > 0 {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(used + refused > 20_000, "used after {} tries", used + refused);
+        assert!(used > 0 && refused > 0, "the exchange had no effect: {used}, {refused}");
+    }
+
+    /// A check by path and a read by path can be about two files.
+    #[test]
+    fn settings_are_opened_and_checked_here_only() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let entries = fs::read_dir(sources.join("settings")).unwrap();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| !path.ends_with("trusted_file.rs"));
+        let others = ["settings.rs", "run/names.rs", "choice.rs", "http/secret.rs"];
+        files.extend(others.map(|name| sources.join(name)));
+        assert!(files.len() > 10, "{files:?}");
+        for path in files {
+            let text = fs::read_to_string(&path).unwrap();
+            let (shipped, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
+            for by_path in ["fs::", "File::open", ".exists()", ".is_file()", ".metadata()"] {
+                let found = shipped.contains(by_path);
+                assert!(!found, "{by_path} in {}: use settings::trusted_file", path.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The children of a fleet member that are no work of a shard: the command that prints the shards, and the health check. They
+//! survive what happens to the guard and to the work.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::node::Node;
+use crate::support::{World, eventually, pause};
+
+/// A shell line that notes down each of its runs and, if `waits` says so, does not end before the file `go` is there.
+struct Script<'a> {
+    world: &'a World,
+    name: &'a str,
+}
+
+impl Script<'_> {
+    fn file(&self, what: &str) -> PathBuf {
+        self.world.path().join(format!("{}-{what}", self.name))
+    }
+
+    fn line(&self, waits: &str, then: &str) -> String {
+        let [pids, go, done] = ["pids", "go", "done"].map(|what| self.file(what));
+        let [pids, go, done] = [&pids, &go, &done].map(|path| path.display());
+        // Without the world of a test that has failed it ends too.
+        format!(
+            "echo $$ >> {pids}; while [ -e {pids} ] && {waits} && [ ! -e {go} ]; do sleep 0.05; done; \
+             {then} && echo $$ >> {done}"
+        )
+    }
+
+    /// The shells that were started, in this order.
+    fn pids(&self) -> Vec<i32> {
+        numbers(&self.file("pids"))
+    }
+
+    /// Those that came to their end.
+    fn done(&self) -> Vec<i32> {
+        numbers(&self.file("done"))
+    }
+
+    fn go(&self) {
+        fs::write(self.file("go"), "").unwrap();
+    }
+}
+
+fn numbers(path: &PathBuf) -> Vec<i32> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // The last line may be half written.
+    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect()
+}
+
+fn start(world: &World, args: &[&str]) -> Node {
+    let mut command = world.command(&["fleet", "run", "poll", "--node-id", "a"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    Node::start(&mut command, world.path(), "a")
+}
+
+fn guard(world: &World) -> Option<i32> {
+    let guards = world.running(&["guard-many"]);
+    guards.first()?.file_name()?.to_str()?.parse().ok()
+}
+
+#[test]
+fn a_shards_command_and_a_health_check_survive_the_death_of_the_guard() {
+    let world = World::new();
+    let shards = Script { world: &world, name: "shards" };
+    let health = Script { world: &world, name: "health" };
+    let shards_line = shards.line("true", "printf 's1\\ns2\\n'");
+    let health_line = health.line("true", "true");
+    let node = start(
+        &world,
+        &[
+            "--shards-command",
+            &shards_line,
+            "--health",
+            &health_line,
+            "--health-every",
+            "1m",
+            "--mock",
+            "--every",
+            "1h",
+        ],
+    );
+    eventually("both run", || shards.pids().len() == 1 && health.pids().len() == 1);
+    eventually("there is a guard", || guard(&world).is_some());
+    let first = guard(&world).unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    // The member starts another after it has ended everything that the first has left.
+    eventually("there is another", || guard(&world).is_some_and(|pid| pid != first));
+    shards.go();
+    health.go();
+    eventually("both end by themselves", || shards.done().len() == 1 && health.done().len() == 1);
+    assert_eq!((shards.done(), health.done()), (shards.pids(), health.pids()), "{}", node.said());
+    node.says("endpoint=s1");
+    node.says("endpoint=s2");
+    assert!(!node.said().contains("cannot be run"), "{}", node.said());
+    assert_eq!(node.end(), Some(0));
+    eventually("no process is left", || world.processes().is_empty());
+}
+
+#[test]
+fn a_shards_command_survives_the_end_of_unguarded_work() {
+    let world = World::new();
+    let shards = Script { world: &world, name: "shards" };
+    // The first run prints the list at once, the second waits.
+    let waits = format!("[ $(wc -l < {}) -gt 1 ]", shards.file("pids").display());
+    let line = shards.line(&waits, "echo s1");
+    let work = format!("echo {{}} >> {}; sleep 0.2", world.marks().display());
+    let node = start(
+        &world,
+        &[
+            "--no-guard",
+            "--shards-command",
+            &line,
+            "--reread",
+            "300ms",
+            "--every",
+            "500ms",
+            "--",
+            "sh",
+            "-c",
+            &work,
+        ],
+    );
+    eventually("the second run waits", || shards.pids().len() == 2);
+    let before = world.marked().len();
+    eventually("work has ended beside it", || world.marked().len() >= before + 4);
+    pause(Duration::from_millis(200));
+    shards.go();
+    eventually("it ends by itself", || shards.done().len() >= 2);
+    assert_eq!(shards.done()[..2], shards.pids()[..2], "{}", node.said());
+    assert_eq!(node.end(), Some(0));
+    eventually("no process is left", || world.processes().is_empty());
+}

@@ -1,0 +1,265 @@
+//! Child processes that have an owner in this process.
+//!
+//! A process that adopts orphans (a subreaper) ends and reaps children it did not start, and has to tell those from the children
+//! that other parts of the same process have started and wait for: the shell of
+//! [`source::command`](crate::fleet::source::command()), a hook. So code that starts a child and waits for it registers the
+//! child, and code that ends or reaps orphans leaves registered children alone. [`owned`] is the list, [`Group`] a child that
+//! is on it from its start to its end.
+//!
+//! A number is never used for a signal after the process was reaped, when it may be another's.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ChildStderr, ChildStdout, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open,
+    waitid,
+};
+
+use crate::clock::async_fd;
+
+static OWNED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// The process numbers of all owned children.
+///
+/// As long as the guard is held no [`Group`] is started or reaped. So a child of this process that is not on the list has no
+/// owner that uses [`Group`].
+pub fn owned() -> MutexGuard<'static, BTreeSet<i32>> {
+    OWNED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child that leads a process group of its own, and is registered until it is reaped. Dropped, it is killed with its group,
+/// and reaped.
+#[derive(Debug)]
+pub struct Group {
+    leader: Option<Leader>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Group {
+    /// Starts the command in a group of its own.
+    pub fn spawn(command: &mut Command) -> io::Result<Group> {
+        let mut owned = owned();
+        let mut child = command.process_group(0).spawn()?;
+        let raw = child.id().cast_signed();
+        owned.insert(raw);
+        drop(owned);
+        let registration = Registration(raw);
+        let number = || io::Error::other("the child has no process number");
+        let pid = Pid::from_raw(raw).ok_or_else(number)?;
+        let end = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(end) => end,
+            Err(error) => {
+                // Not reaped, so the number is still that of its group.
+                let _ = kill_process_group(pid, Signal::KILL);
+                let _ = child.wait();
+                return Err(error.into());
+            }
+        };
+        let leader = Leader { pid, end, registration };
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        Ok(Group { leader: Some(leader), stdout, stderr })
+    }
+
+    /// Its output and its error output, where they are pipes and were not taken before.
+    pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        (self.stdout.take(), self.stderr.take())
+    }
+
+    /// Returns when the child has ended. Others of its group may be left.
+    pub async fn ended(&self) -> io::Result<()> {
+        let Some(leader) = &self.leader else { return Ok(()) };
+        let end = async_fd(leader.end.try_clone()?)?;
+        end.readable().await?.retain_ready();
+        Ok(())
+    }
+
+    /// Kills the whole group, unless the child was reaped by another part of this process: then nothing is signalled.
+    pub fn kill(&self) -> io::Result<()> {
+        self.leader.as_ref().map_or(Ok(()), Leader::kill)
+    }
+
+    /// How the child ended; waits for that. What is left of its group stays.
+    pub fn reap(mut self) -> io::Result<ExitStatus> {
+        let reaped = || io::Error::from(Errno::CHILD);
+        self.leader.take().ok_or_else(reaped)?.reap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // One that may not be killed, because it has become another user's, is not waited for.
+        let Some(leader) = self.leader.take().filter(|leader| leader.kill().is_ok()) else {
+            return;
+        };
+        // A child that the kernel cannot end at once must not hold up the caller. Without a thread it stays unregistered, to
+        // be reaped with the orphans where there are such.
+        let _ = std::thread::Builder::new().spawn(move || leader.reap());
+    }
+}
+
+#[derive(Debug)]
+struct Leader {
+    pid: Pid,
+    /// Readable when it has ended.
+    end: OwnedFd,
+    registration: Registration,
+}
+
+impl Leader {
+    /// How it has ended, by its descriptor: an error once it was reaped.
+    fn wait(&self, options: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
+        loop {
+            match waitid(WaitId::PidFd(self.end.as_fd()), WaitIdOptions::EXITED | options) {
+                Err(Errno::INTR) => {}
+                waited => return waited,
+            }
+        }
+    }
+
+    fn kill(&self) -> io::Result<()> {
+        match self.wait(WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT) {
+            // Alive or not reaped, so the number is that of its group.
+            Ok(_) => match kill_process_group(self.pid, Signal::KILL) {
+                Err(Errno::SRCH) => Ok(()),
+                killed => Ok(killed?),
+            },
+            Err(Errno::CHILD) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn reap(self) -> io::Result<ExitStatus> {
+        // Waits without the lock, and reaps with it: the number leaves the list before another child can have it.
+        self.wait(WaitIdOptions::NOWAIT)?;
+        let mut owned = owned();
+        let status = self.wait(WaitIdOptions::empty());
+        owned.remove(&self.registration.0);
+        drop(owned);
+        std::mem::forget(self.registration);
+        let status = status?.ok_or(Errno::CHILD)?;
+        let code = status.exit_status().map(|code| code << 8);
+        Ok(ExitStatus::from_raw(code.or(status.terminating_signal()).unwrap_or_default()))
+    }
+}
+
+/// A number on the list, for as long as this lives.
+#[derive(Debug)]
+struct Registration(i32);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        owned().remove(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    use std::time::Duration;
+
+    use rustix::process::{WaitOptions, kill_process, waitpid};
+
+    use super::*;
+    use crate::clock::Clock;
+
+    fn shell(line: &str) -> Group {
+        let mut command = Command::new("/bin/sh");
+        Group::spawn(command.arg("-c").arg(line).stdout(Stdio::piped())).unwrap()
+    }
+
+    fn number(group: &Group) -> i32 {
+        group.leader.as_ref().unwrap().pid.as_raw_nonzero().get()
+    }
+
+    /// A process that the test has to end, whatever happens.
+    struct Sleeper(Pid);
+
+    impl Sleeper {
+        /// The one whose number the group prints first.
+        fn of(group: &mut Group) -> Sleeper {
+            let mut line = String::new();
+            let (stdout, _) = group.take_output();
+            BufReader::new(stdout.unwrap()).read_line(&mut line).unwrap();
+            Sleeper(Pid::from_raw(line.trim().parse().unwrap()).unwrap())
+        }
+
+        fn lives(&self) -> bool {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0));
+            let stat = stat.unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            if self.lives() {
+                let _ = kill_process(self.0, Signal::KILL);
+            }
+        }
+    }
+
+    async fn eventually(what: &str, done: impl Fn() -> bool) {
+        let clock = Clock::boot();
+        let give_up = clock.now() + Duration::from_secs(30);
+        while !done() {
+            assert!(clock.now() < give_up, "it never came to this: {what}");
+            clock.sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_child_is_registered_until_it_is_reaped() {
+        let group = shell("exit 3");
+        let pid = number(&group);
+        assert!(owned().contains(&pid));
+        group.ended().await.unwrap();
+        assert!(owned().contains(&pid));
+        assert_eq!(group.reap().unwrap().code(), Some(3));
+        assert!(!owned().contains(&pid));
+        assert_eq!(shell("kill -9 $$").reap().unwrap().signal(), Some(9));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_group_is_killed_and_then_reaped() {
+        let mut group = shell("sleep 1000 & echo $!; wait");
+        let (pid, sleeper) = (number(&group), Sleeper::of(&mut group));
+        drop(group);
+        eventually("the whole group is dead", || !sleeper.lives()).await;
+        eventually("the child is reaped", || !owned().contains(&pid)).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_the_group_survives_a_reap_without_a_kill() {
+        let mut group = shell("sleep 1000 & echo $!");
+        let sleeper = Sleeper::of(&mut group);
+        assert!(group.reap().unwrap().success());
+        assert!(sleeper.lives());
+    }
+
+    /// The sleeper stands for a stranger: a process whose group has the number of a child that is gone.
+    #[tokio::test]
+    async fn nothing_is_signalled_after_another_reaped_the_child() {
+        let mut group = shell("sleep 1000 & echo $!");
+        let sleeper = Sleeper::of(&mut group);
+        group.ended().await.unwrap();
+        let pid = Pid::from_raw(number(&group));
+        assert!(waitpid(pid, WaitOptions::empty()).unwrap().is_some());
+        group.kill().unwrap();
+        drop(group);
+        // A signal that was sent has an effect within this time; one that was not never has.
+        Clock::boot().sleep(Duration::from_millis(200)).await;
+        assert!(sleeper.lives(), "a process was signalled by a number that was reaped");
+        eventually("the number is not registered", || {
+            !owned().contains(&pid.unwrap().as_raw_nonzero().get())
+        })
+        .await;
+    }
+}
