@@ -111,6 +111,8 @@ pub(super) struct Shared {
 
 struct State {
     leader: Option<String>,
+    /// When the lease that was last observed expires, unless it is renewed.
+    lease_expires: Option<Moment>,
     since: Option<u64>,
     transitions: u64,
     drained: bool,
@@ -125,6 +127,14 @@ struct State {
 }
 
 impl State {
+    /// The leader, as far as it is known at `now`. Of a store that does not answer it is not known any more when the lease
+    /// that was last observed has expired: then nobody may be leading. Our own term knows its deadline by itself.
+    fn leader(&self, me: &CandidateId, now: Moment) -> Option<String> {
+        let expired = self.lease_expires.is_some_and(|at| at <= now);
+        let unknown = expired && self.reachable == Some(false);
+        self.leader.clone().filter(|leader| !unknown || leader == me.as_str())
+    }
+
     /// The term in its start-up wait at `now`, and what is left of it.
     fn startup_wait(&self, now: Moment) -> Option<(Token, StartupWait)> {
         let (token, until, reason) = self.starting?;
@@ -148,6 +158,7 @@ impl Shared {
             sleeps_until: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 leader: None,
+                lease_expires: None,
                 since: None,
                 transitions: 0,
                 drained: false,
@@ -187,13 +198,14 @@ impl Shared {
     /// What is true now, as events, and everything after it.
     fn listen(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let state = self.state();
-        let leader = state.leader.clone();
+        let now = self.context.clock.now();
+        let leader = state.leader(&self.candidate, now);
         let known = leader.map(|leader| Event::LeaderChanged { from: None, to: Some(leader) });
         let leading = state.leading.clone();
         let became = leading.map(|(token, checkpoint)| Event::BecameLeader { token, checkpoint });
         let down = state.last_error.clone().filter(|_| state.reachable == Some(false));
         let down = down.map(Event::StoreUnreachable);
-        let starting = state.startup_wait(self.context.clock.now());
+        let starting = state.startup_wait(now);
         let starting = starting.map(|(token, wait)| Event::Starting { token, wait });
         let events = known.into_iter().chain(starting).chain(became).chain(down).collect();
         (events, self.events.subscribe())
@@ -310,7 +322,9 @@ impl Seat for Shared {
     }
 
     fn saw(&self, _: PlaceId, lease: &Lease) {
-        self.state().since = lease.since.filter(|_| lease.leader().is_some());
+        let mut state = self.state();
+        state.since = lease.since.filter(|_| lease.leader().is_some());
+        state.lease_expires = Some(self.context.clock.now() + lease.left);
     }
 
     fn renewal(&self, _: PlaceId, took: Duration, answer: &Result<Answer>) {
@@ -383,7 +397,8 @@ impl Election {
 
     /// Who leads, as far as we know: when we last looked or were told.
     pub fn current_leader(&self) -> Option<String> {
-        self.shared.state().leader.clone()
+        let shared = &self.shared;
+        shared.state().leader(&shared.candidate, shared.context.clock.now())
     }
 
     /// Where this candidate stands.
@@ -400,7 +415,7 @@ impl Election {
             candidate_id: shared.candidate.clone(),
             is_leader,
             state: *shared.moved.borrow(),
-            current_leader: state.leader.clone(),
+            current_leader: state.leader(&shared.candidate, shared.context.clock.now()),
             starting: state.startup_wait(shared.context.clock.now()).map(|(_, wait)| wait),
             token,
             since: state.since,

@@ -381,6 +381,22 @@ async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
     assert_eq!(a.status().transitions, 2);
 }
 
+/// I15: a follower does not name a leader whose lease has expired, also when it cannot ask the store.
+#[tokio::test]
+async fn a_follower_names_no_leader_past_the_lease_while_the_store_is_down() {
+    let store = Flaky::new(&Clock::boot());
+    let a = candidate(&store, "a", SHORT).await;
+    let work = a.leadership().await.unwrap();
+    let b = candidate(&store, "b", SHORT).await;
+    assert_eq!(b.current_leader().as_deref(), Some("a"));
+    store.cut(true);
+    until("the lease that b observed has expired", || b.current_leader().is_none()).await;
+    assert_eq!(b.status().current_leader, None);
+    drop(work);
+    store.cut(false);
+    until("one of them leads again", || b.current_leader().is_some()).await;
+}
+
 #[tokio::test]
 async fn start_waits_for_a_store_that_is_down_and_try_start_does_not() {
     let store = Flaky::new(&Clock::boot());
