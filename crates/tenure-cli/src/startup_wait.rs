@@ -38,7 +38,7 @@ pub(crate) fn in_millis(time: Duration) -> u64 {
 pub(crate) fn hint(reason: WaitReason) -> &'static str {
     match reason {
         WaitReason::Restarted | WaitReason::Promoted | WaitReason::Unreleased => {
-            " (?startup_wait=0s in the store URL skips this; 'tenure doctor' says what would make it unnecessary)"
+            " (?startup_wait=0s in the store URL skips this)"
         }
         _ => "",
     }
