@@ -41,12 +41,18 @@ fn sweep(place: Kind, signal: Signal) {
         stage.contenders[who].signal(signal);
         if signal == Signal::STOP {
             let pid = stage.contenders[who].pid();
-            look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
-            // Until somebody else has it, who is the next to be struck. With the lock of the name in its hand, and no guard
-            // yet to see to it, nobody has it before it goes on.
-            if !holds_a_lock(&stage, pid) {
-                stage.granted_after(token);
+            let stopped = || look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
+            stopped();
+            // Stopped while it holds a lock in the directory, and without a guard yet to see to it, it keeps every other
+            // candidate from leading: it goes on until it holds none.
+            while holds_a_lock(&stage, pid) {
+                stage.contenders[who].signal(Signal::CONT);
+                pause(Duration::from_millis(1));
+                stage.contenders[who].signal(Signal::STOP);
+                stopped();
             }
+            // Until another candidate has the lease, which is the next to be struck.
+            stage.granted_after(token);
             stage.contenders[who].signal(Signal::CONT);
         } else {
             stage.ended(who);
