@@ -60,8 +60,10 @@ impl Hook {
                 status.is_ok_and(|status| status.success())
             }
             () = clock.sleep(self.limit) => {
-                drop(group);
-                let _ = child.wait().await;
+                // One that may not be killed (it has become another user's) is not waited for.
+                if group.kill().is_ok() {
+                    let _ = child.wait().await;
+                }
                 false
             }
         }
@@ -71,10 +73,15 @@ impl Hook {
 /// Killed when nobody waits for it any more.
 struct Group(Option<Pid>);
 
+impl Group {
+    fn kill(&mut self) -> rustix::io::Result<()> {
+        self.0.take().map_or(Ok(()), |pid| kill_process_group(pid, Signal::KILL))
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
+        // Whoever drops it unfinished has no use for the answer.
+        let _ = self.kill();
     }
 }
