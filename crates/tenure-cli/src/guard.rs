@@ -11,45 +11,58 @@
 //!
 //! Without a command (work on a schedule between two runs, polls over HTTP) it only waits for the leader's death.
 
+// A guard that waits for stderr, or dies of it, kills too late or not at all: it logs through `log`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod child;
+mod failures;
 mod family;
 mod fuse;
 mod giving_back;
 mod haste;
 mod hook;
+mod leader;
+mod log;
 mod many;
 mod oversee;
+pub(crate) mod proc_mount;
 mod program;
+mod spare_fds;
 mod tree;
+mod watchdog;
 mod wire;
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
-use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal, setsid};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
 use tenure::store::file::Locked;
 use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
-use tokio::io::unix::AsyncFd;
 
 pub(crate) use child::run as run_child;
 pub(crate) use fuse::{Fuse, reserve};
 pub(crate) use hook::Hook;
+pub(crate) use log::Log;
 pub(crate) use many::run as run_many;
-pub(crate) use many::{Duty, Keeper, Reports};
+pub(crate) use many::{Duty, Keeper, News, Reports};
 pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
-pub(crate) use program::{check as check_program, refused};
+pub(crate) use program::{changes_user, check as check_program, refused};
 pub(crate) use tree::{
-    Ended, Spared, Tree, adopt_orphans, end_orphans, ended_orphans, reap, reap_orphans,
+    Ended, Orphans, Spared, Tree, adopt_orphans, ended_orphans, reap, reap_orphans,
 };
-pub(crate) use wire::{Line, Log, Order, Report, Setup, line};
+pub(crate) use watchdog::{GUARD_REACTS, Watchdog};
+pub(crate) use wire::{Line, Order, Report, Setup, line};
 
 use giving_back::GivingBack;
+use leader::Leader;
 
 use crate::environment;
 use crate::exit::Exit;
@@ -66,24 +79,51 @@ pub(crate) const OURSELVES: &str = "/proc/self/exe";
 /// The end of the line is seen a moment before the death that caused it.
 const DEATH_FOLLOWS: Duration = Duration::from_secs(1);
 
+/// After a panic the guard kills for so long what the commands have left, and then ends: a leader that lives goes on with it.
+const AFTER_PANIC: Duration = Duration::from_secs(10);
+
 /// `tenure guard [CMD ARG…]`, started by `tenure run`.
 pub(crate) fn run(command: &[OsString]) -> Exit {
     stand_by(stand(command))
 }
 
-fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
-    match crate::runtime().and_then(|runtime| {
-        let done = runtime.block_on(watch);
-        // A release that hangs in a file system must not keep us here.
-        runtime.shutdown_background();
-        done
-    }) {
-        Ok(()) => Exit::Done,
-        Err(error) => {
-            eprintln!("tenure: the guard cannot work: {error}");
-            Exit::Operator
-        }
+/// Runs a guard to its end.
+pub(crate) fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
+    // Before the guard asks for the real-time class: the writer thread has no deadline.
+    let _written_at_the_end = log::start();
+    let runtime = match crate::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return cannot_work(&error),
+    };
+    let done = catch_unwind(AssertUnwindSafe(|| runtime.block_on(watch)));
+    if done.is_err() {
+        // The panic itself is in the log. The commands must not outlive their guard; the lease is left to its time.
+        let end = async {
+            let mut orphans = Orphans::new();
+            while let Some(failure) = orphans.end().await {
+                log::unprefixed(&failure);
+            }
+        };
+        let clock = Clock::boot();
+        runtime.block_on(async {
+            tokio::select! {
+                () = end => {}
+                () = clock.sleep(AFTER_PANIC) => {}
+            }
+        });
     }
+    // A release that hangs in a file system must not keep us here.
+    runtime.shutdown_background();
+    match done {
+        Ok(Ok(())) => Exit::Done,
+        Ok(Err(error)) => cannot_work(&error),
+        Err(_) => Exit::Operator,
+    }
+}
+
+fn cannot_work(error: &Error) -> Exit {
+    log::unprefixed(&format!("the guard cannot work: {error}"));
+    Exit::Operator
 }
 
 /// What every guard does first. The line to the leader.
@@ -94,6 +134,9 @@ fn take_post(starter: &str) -> Result<Line> {
     haste::hurry();
     // Whoever ends a whole control group means the command; we see it end and report.
     signals::be_deaf()?;
+    // A guard that is stopped (SIGSTOP) goes on when the leader dies. Should that be dead already, `Leader::of` sees it.
+    set_parent_process_death_signal(Some(Signal::CONT))
+        .map_err(|error| cannot("be told of the leader's death", &error.into()))?;
     adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
     inherited_line(starter)
 }
@@ -109,9 +152,11 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
+    let candidate = hold.candidate.clone();
+    let talk = Talk { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
     if command.is_empty() {
         let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
-        let done = Watch { ended: "", line, leader, setup, hold, giving_back, deaths }
+        let done = Watch { ended: "", talk, leader, setup, hold, giving_back, deaths }
             .give_back(None)
             .await;
         drop(live);
@@ -119,24 +164,25 @@ async fn stand(command: &[OsString]) -> Result<()> {
     }
     let stop_within = Duration::from_millis(setup.stop_within_ms);
     let mut fuse = Fuse::new(setup.deadline(), stop_within);
-    let started = match fuse.due(Clock::boot().now()) {
+    let started = match (proc_mount::check(), fuse.due(Clock::boot().now())) {
+        (Err(error), _) => Err(io::Error::other(error)),
         // We or the leader did not run for a while.
-        Some(_) => Err(io::Error::other("the term is over already")),
-        None => start(command, stdin, live.as_ref(), |command| {
+        (Ok(()), Some(_)) => Err(io::Error::other("the term is over already")),
+        (Ok(()), None) => start(command, stdin, live.as_ref(), |command| {
             environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
         }),
     };
     let main = match started {
         Ok(main) => main,
         Err(error) => {
-            let _ = line.send(&Report::Failed(error.to_string()), &[]);
+            let _ = talk.line.send(&Report::Failed(error.to_string()), &[]);
             return Ok(());
         }
     };
     // Only now: the command does not wait for the store.
     let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
     let ended = "ended the command and ";
-    let watch = Watch { ended, line, leader, setup, hold, giving_back, deaths };
+    let watch = Watch { ended, talk, leader, setup, hold, giving_back, deaths };
     let done = watch.keep(main, fuse).await;
     // Until now the lease is not free by the leader's death alone.
     drop(live);
@@ -146,7 +192,7 @@ async fn stand(command: &[OsString]) -> Result<()> {
 struct Watch {
     /// What there was to end, for the log.
     ended: &'static str,
-    line: Line,
+    talk: Talk,
     leader: Leader,
     setup: Setup,
     hold: Hold,
@@ -157,12 +203,11 @@ struct Watch {
 impl Watch {
     async fn keep(mut self, main: Pid, mut fuse: Fuse) -> Result<()> {
         let mut tree = Tree::alone(main);
-        let mut orders = OverTheLine(&self.line);
         let death = self.leader.death();
         let Outcome { ended, told } =
-            oversee(&mut tree, &mut fuse, &mut self.deaths, &mut orders, death).await;
+            oversee(&mut tree, &mut fuse, &mut self.deaths, &mut self.talk, death).await;
         // Nothing of the command is left from here on.
-        let _ = self.line.send(&Report::Gone { ended, told }, &[]);
+        self.talk.say(&Report::Gone { ended, told });
         self.give_back(Some(fuse.deadline())).await
     }
 
@@ -174,7 +219,7 @@ impl Watch {
         loop {
             tokio::select! {
                 biased;
-                dismissed = hung_up(&self.line) => {
+                dismissed = self.talk.hung_up() => {
                     let followed = async {
                         tokio::select! {
                             () = self.leader.death() => true,
@@ -194,9 +239,12 @@ impl Watch {
                     let what = "the leader's process is frozen";
                     self.say(what, "left the lease to run out by itself");
                     if self.is_locked_by_the_leader().await {
-                        self.say(&format!("{what} in the middle of a change"), "killed it");
                         // Nobody could ever lead before it goes on. Its death costs nothing but a restart.
-                        self.leader.kill();
+                        let then = match self.leader.kill() {
+                            Ok(()) => "killed it".to_owned(),
+                            Err(error) => format!("could not kill it: {error}"),
+                        };
+                        self.say(&format!("{what} in the middle of a change"), &then);
                     }
                 }
             }
@@ -234,32 +282,13 @@ impl Watch {
 
     fn say(&self, what: &str, then: &str) {
         let text = format!("{what}: {}{then}", self.ended);
-        say(self.setup.log, &self.hold.candidate, &text);
+        log::warn(self.setup.log, &self.hold.candidate, &text);
     }
 }
 
 /// The same lease in hands that never held it: to give this back changes nothing, and waits for whoever is changing it.
 fn nobodys(hold: &Hold) -> Hold {
     Hold { nonce: Nonce::random(), ..hold.clone() }
-}
-
-/// One line of log. Nobody else writes the guard's.
-fn say(log: Log, candidate: &CandidateId, text: &str) {
-    let text = format!("[{candidate}] {text}");
-    match log {
-        Log::Silent => {}
-        Log::Text => eprintln!("tenure: {text}"),
-        Log::Json => {
-            let line = serde_json::json!({
-                "timestamp": crate::time::now(),
-                "level": "WARN",
-                "message": text,
-                "candidate": candidate.as_str(),
-                "event": "guard",
-            });
-            eprintln!("{line}");
-        }
-    }
 }
 
 /// Starts a command in a group of its own, by way of [`child`].
@@ -287,40 +316,66 @@ fn start(
         .ok_or_else(|| io::Error::other("the command has no process number"))
 }
 
-/// The process that leads.
-struct Leader(AsyncFd<OwnedFd>);
+/// The guard's side of the line: reads orders, and sends reports when there is room for them.
+struct Talk {
+    line: Line,
+    log: Log,
+    candidate: CandidateId,
+    outbox: VecDeque<Vec<u8>>,
+    /// The number of the last deadline that was received and is not acknowledged yet.
+    received: Option<u64>,
+}
 
-impl Leader {
-    fn of(pid: i32) -> Result<Leader> {
-        let gone = || Error::unavailable("the leader died before the guard could see it");
-        let pid = Pid::from_raw(pid).ok_or_else(gone)?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
-        // Asked after: as long as it is our parent, nobody else has its number.
-        if getppid() != Some(pid) {
-            return Err(gone());
-        }
-        let watched = wire::watched(pidfd).map_err(|error| cannot("watch the leader", &error))?;
-        Ok(Leader(watched))
+impl Talk {
+    fn say(&mut self, report: &Report) {
+        // Every report can be written as JSON.
+        self.outbox.extend(serde_json::to_vec(report));
     }
 
-    fn kill(&self) {
-        // One that is dead already needs no signal.
-        let _ = pidfd_send_signal(self.0.get_ref(), Signal::KILL);
-    }
-
-    async fn death(&self) {
-        if self.0.readable().await.is_err() {
-            // The runtime is going away; nothing else can make this fail.
-            std::future::pending::<()>().await;
+    /// Returns when there is nothing more to do for the leader; whether it said so.
+    async fn hung_up(&mut self) -> bool {
+        while let Some(order) = self.next().await {
+            if order == Order::Dismissed {
+                return true;
+            }
         }
+        false
     }
 }
 
-struct OverTheLine<'a>(&'a Line);
-
-impl Orders for OverTheLine<'_> {
+impl Orders for Talk {
     async fn next(&mut self) -> Option<Order> {
-        self.0.receive().await
+        loop {
+            // Only now: whoever asks for the next order has carried out the last. One answer is enough for many.
+            if self.outbox.is_empty()
+                && let Some(number) = self.received.take()
+            {
+                self.say(&Report::Acknowledged(number));
+            }
+            tokio::select! {
+                biased;
+                order = self.line.receive::<Order>() => {
+                    if let Some(Order::Deadline { number, .. }) = order {
+                        self.received = Some(number);
+                    }
+                    return order;
+                }
+                sent = self.line.pass(self.outbox.front().map_or(&[], Vec::as_slice), &[]),
+                    if !self.outbox.is_empty() =>
+                {
+                    self.outbox.pop_front();
+                    if sent.is_err() {
+                        // The leader is gone.
+                        self.outbox.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    fn cannot_kill(&mut self, failure: String) {
+        log::error(self.log, &self.candidate, &failure);
+        self.say(&Report::CannotKill(failure));
     }
 }
 
@@ -330,16 +385,6 @@ async fn believed_no_more(clock: &Clock, deadline: Moment) {
         Moment::NEVER => std::future::pending().await,
         deadline => clock.sleep_until(deadline).await,
     }
-}
-
-/// Returns when there is nothing more to do for the leader; whether it said so.
-async fn hung_up(line: &Line) -> bool {
-    while let Some(order) = line.receive::<Order>().await {
-        if order == Order::Dismissed {
-            return true;
-        }
-    }
-    false
 }
 
 fn inherited_line(starter: &str) -> Result<Line> {

@@ -34,6 +34,12 @@ pub(crate) trait Common {
         self.trouble("the store does not answer: what could not be given back runs out by itself");
     }
 
+    /// A process of the command could not be killed; which and why.
+    fn not_stopped(&self, failure: &str) {
+        let id = self.id();
+        say!(error, id, "not-stopped", "[{id}] the command is not stopped: {failure}");
+    }
+
     /// Something went wrong that we go on from.
     fn trouble(&self, text: &str) {
         let id = self.id();

@@ -1,6 +1,6 @@
 //! Logs: on stderr, so that data on stdout stays data.
 
-mod queue;
+pub(crate) mod queue;
 mod text;
 
 use clap::ValueEnum;

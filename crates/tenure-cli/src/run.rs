@@ -22,7 +22,7 @@ use tenure::{CandidateId, Clock, Election, Error, Event, Kind as ErrorKind, Name
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Hook, Log, adopt_orphans, deaths, reap_orphans};
+use crate::guard::{Hook, Log, adopt_orphans, changes_user, deaths, reap_orphans};
 use crate::http::Door;
 use crate::lines::{Common as _, FAREWELL};
 use crate::logs::{self, LINE, Level};
@@ -79,6 +79,9 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
         lines.trouble(
             "--no-guard: if this process is killed or frozen, the command runs on beside the next leader",
         );
+    }
+    if let Some(warning) = plan.program().and_then(changes_user) {
+        lines.trouble(&warning);
     }
     let builder = builder(plan);
     // Told to try once, it does not wait for a store that is down.
@@ -143,12 +146,11 @@ pub(crate) fn guards_url(choice: &Choice, store: &dyn Store) -> String {
     format!("{url}{and}create=0")
 }
 
-/// How a guard says the few things it has to say.
+/// How a guard logs the few lines it has.
 pub(crate) fn guards_log(args: &Args) -> Log {
-    match (logs::level(args), args.log_format) {
-        (Level::Error, _) => Log::Silent,
-        (_, logs::Format::Text) => Log::Text,
-        (_, logs::Format::Json) => Log::Json,
+    Log {
+        json: args.log_format == logs::Format::Json,
+        only_errors: logs::level(args) == Level::Error,
     }
 }
 

@@ -47,7 +47,7 @@ impl Members {
         command.args(["fleet", "run", self.fleet.as_str(), "--node-id", &id]);
         command.args(["--lease-duration", &format!("{}ms", self.ttl.as_millis())]);
         command.arg("--shards-file").arg(&self.list).args(["--mock", "--every", "1h"]);
-        self.room.start(&id, command)
+        self.room.start(&id, command, None)
     }
 
     /// Sends a signal to one, and says when that was.

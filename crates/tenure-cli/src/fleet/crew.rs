@@ -3,6 +3,8 @@
 //! One loop does it all. Commands run under one guard for the whole member; polls are tasks of ours. A shard is given away
 //! ([`Work`] is dropped) only when nothing of its work is left.
 
+mod guard;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +20,13 @@ use super::lines::Lines;
 use super::task::{Kind, Task, command_for, with_shard};
 use crate::duration::shown;
 use crate::exit::Exit;
-use crate::guard::{Duty, Ended, Keeper, Report, Reports};
+use crate::guard::{Duty, Keeper, Reports};
 use crate::http::{Door, Limits, Member, Server, Work as Book};
 use crate::lines::{Common as _, FAREWELL};
 use crate::schedule::Outcome;
 use crate::signals::Signals;
+
+use guard::report;
 
 /// Asked to stop while its lease can still be renewed, a command has at least so long.
 const UNHURRIED: Duration = Duration::from_secs(5);
@@ -161,10 +165,7 @@ impl Crew {
             tokio::select! {
                 biased;
                 // What ends comes before what begins.
-                report = report(&mut self.keeper) => match report {
-                    Some((number, report)) => self.reported(number, report),
-                    None => self.guard_is_gone(),
-                },
+                news = report(&mut self.keeper) => self.heard(news),
                 extended = extended(&mut self.extensions) => self.extended(&extended),
                 event = fleet.next() => match event {
                     Some(event) => self.happened(event),
@@ -436,116 +437,6 @@ impl Crew {
             self.agenda.add(at, number);
         }
     }
-
-    fn reported(&mut self, number: u32, report: Report) {
-        let Some(job) = self.jobs.get_mut(&number) else { return };
-        let State::Command(begun) = job.state else { return };
-        job.state = State::Resting;
-        self.agenda.ended();
-        let now = self.clock.now();
-        let took = now.since(begun);
-        if let Some(revoked) = job.revoked {
-            if matches!(report, Report::Gone { ended: Ended::Signal(9), .. }) {
-                // A deadline or a second signal may have left it less time than it usually has.
-                let had = now.since(revoked).min(self.unhurried);
-                let tenths = u64::try_from(had.as_millis() / 100).unwrap_or(u64::MAX);
-                self.lines.hung(&job.shard, &shown(Duration::from_millis(tenths * 100)));
-            }
-            return self.end(number);
-        }
-        let how = match &report {
-            Report::Failed(why) => format!("could not be started: {why}"),
-            Report::Gone { ended: Ended::Code(0), .. } => "has ended".to_owned(),
-            Report::Gone { ended: Ended::Code(code), .. } => format!("has ended with code {code}"),
-            Report::Gone { ended: Ended::Signal(signal), .. } => {
-                format!("was ended by signal {signal}")
-            }
-        };
-        let well = matches!(report, Report::Gone { ended: Ended::Code(0), .. });
-        self.book.ended(outcome(well), took);
-        if self.leaving.is_some() {
-            // Nothing begins again.
-            return;
-        }
-        let at = match self.task.every {
-            Some(every) => {
-                let at = self.next_slot(every, &self.jobs[&number].shard);
-                if !well {
-                    let job = &self.jobs[&number];
-                    self.lines.ended(&job.shard, &how, &shown(at.since(now)));
-                }
-                at
-            }
-            None => {
-                if took >= BACK_OFF_MOST {
-                    job.pause = BACK_OFF;
-                }
-                let pause = job.pause;
-                job.pause = (pause * 2).min(BACK_OFF_MOST);
-                self.lines.ended(&job.shard, &how, &shown(pause));
-                now + pause
-            }
-        };
-        self.agenda.add(at, number);
-    }
-
-    /// Whether there was anything to kill.
-    fn kill_all(&mut self) -> bool {
-        let now = self.clock.now();
-        let mut any = false;
-        for (number, job) in &self.jobs {
-            if let (State::Command(_), Some((keeper, _))) = (&job.state, &self.keeper) {
-                keeper.stop(*number, now);
-                any = true;
-            }
-        }
-        any
-    }
-
-    // ---- the guard ----
-
-    fn start_guard(&mut self) -> std::io::Result<()> {
-        let Some(duty) = &self.duty else { return Ok(()) };
-        let (keeper, reports) = Keeper::start(duty, self.store.clone())?;
-        if let Some((number, hold, deadline)) = &self.membership {
-            keeper.hold(*number, hold, None, *deadline);
-        }
-        for (number, job) in &self.jobs {
-            let (work, shard) = (&job.work, job.shard.as_str());
-            keeper.hold(*number, work.hold(), Some(shard), work.deadline());
-        }
-        self.keeper = Some((keeper, reports));
-        Ok(())
-    }
-
-    /// Killed, or it did not act: nothing of any command is left by now. Another takes its place.
-    fn guard_is_gone(&mut self) {
-        self.keeper = None;
-        self.lines.trouble("the guard is gone, and with it every command: starting another");
-        let now = self.clock.now();
-        let running: Vec<u32> =
-            self.jobs.iter().filter(|(_, job)| is_command(job)).map(|(n, _)| *n).collect();
-        for number in running {
-            self.agenda.ended();
-            let Some(job) = self.jobs.get_mut(&number) else { continue };
-            job.state = State::Resting;
-            if job.revoked.is_some() {
-                self.end(number);
-            } else {
-                self.agenda.add(now + BACK_OFF, number);
-            }
-        }
-        self.replace_guard(now);
-    }
-
-    /// While there is none no command begins, and everything else goes on: shards are revoked, signals come.
-    fn replace_guard(&mut self, now: Moment) {
-        self.guard_at = None;
-        if let Err(error) = self.start_guard() {
-            self.lines.trouble(&format!("cannot start another guard: {error}"));
-            self.guard_at = Some(now + BACK_OFF);
-        }
-    }
 }
 
 /// The word in `tenure_runs_total`.
@@ -560,13 +451,6 @@ fn is_command(job: &Job) -> bool {
 /// A member has less than four thousand million terms in its life.
 fn id(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-async fn report(keeper: &mut Option<(Keeper, Reports)>) -> Option<(u32, Report)> {
-    match keeper {
-        Some((_, reports)) => reports.next().await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn extended(extensions: &mut Option<Extensions>) -> Vec<(u64, Moment)> {

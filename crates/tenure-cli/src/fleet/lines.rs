@@ -101,6 +101,18 @@ impl Lines {
         );
     }
 
+    /// A process of the shard's command could not be killed; which and why.
+    pub(super) fn shard_not_stopped(&self, shard: &Shard, failure: &str) {
+        let id = &self.id;
+        say_of!(
+            error,
+            id,
+            shard,
+            "not-stopped",
+            "[{id}] {shard}: the command is not stopped: {failure}"
+        );
+    }
+
     pub(super) fn beat(&self, shards: usize, member: bool) {
         let id = &self.id;
         let time = crate::time::of_day(Clock::boot().now());

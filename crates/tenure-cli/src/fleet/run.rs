@@ -13,7 +13,7 @@ use super::task::{Kind, Task};
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Duty, Hook, adopt_orphans, deaths, ended_orphans, reap};
+use crate::guard::{Duty, Hook, adopt_orphans, changes_user, deaths, ended_orphans, reap};
 use crate::http::Door;
 use crate::lines::Common as _;
 use crate::run::{
@@ -145,6 +145,11 @@ impl Plan<'_> {
                 "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
                  \"$TENURE_SHARD\" there instead"
             ));
+        }
+        if let Kind::Command(command) = &self.task.kind
+            && let Some(warning) = command.first().and_then(changes_user)
+        {
+            lines.trouble(&warning);
         }
         if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
             lines.trouble(

@@ -10,12 +10,17 @@ use std::process::Command;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::haste::calm;
+use super::log;
 use crate::exit::Exit;
 
 /// `tenure guard-child PID:CLASS CMD ARG…`
 pub(crate) fn run(args: &[OsString]) -> Exit {
     let [guard, command, rest @ ..] = args else {
-        eprintln!("tenure: {} is started by 'tenure run', and by nobody else", super::CHILD);
+        let _written_at_the_end = log::start();
+        log::unprefixed(&format!(
+            "{} is started by 'tenure run', and by nobody else",
+            super::CHILD
+        ));
         return Exit::Usage;
     };
     // Without the guard nobody would end the command in time. Somebody who kills both, and not the command, does this.
@@ -34,6 +39,7 @@ pub(crate) fn run(args: &[OsString]) -> Exit {
     // Returns only if it fails.
     let error = Command::new(command).args(rest).exec();
     let refusal = super::program::refused(command, &error);
-    eprintln!("tenure: {}", refusal.sentence);
+    let _written_at_the_end = log::start();
+    log::unprefixed(&refusal.sentence);
     refusal.exit
 }

@@ -25,6 +25,7 @@ mod kin;
 mod overdue;
 mod returns;
 mod stand;
+mod walk;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,17 +36,18 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{CandidateId, Clock, Hold, Moment, Name};
 
-pub(crate) use keeper::{Duty, Keeper, Reports};
+pub(crate) use keeper::{Duty, Keeper, News, Reports};
 pub(crate) use stand::run;
 
-use super::family;
+use super::failures::Failures;
 use super::fuse::{Due, Fuse};
 use super::oversee::{AGAIN, AT_LAST};
-use super::tree::{Spared, Tree, reap_orphans, spared, unknown};
+use super::proc_mount;
+use super::tree::{RETRY_AT_MOST, Spared, Tree};
 use super::wire::Report;
 use crate::environment;
 
-use kin::{Kin, Whose};
+use kin::Kin;
 use returns::Free;
 use words::Word;
 
@@ -73,7 +75,8 @@ struct Running {
     tree: Tree,
     /// Whether it was told to stop before it ended, once it has ended.
     told: Option<bool>,
-    killed: bool,
+    /// How often its group was killed.
+    kills: u32,
     /// From whoever reaps orphans beside us.
     _spared: Spared,
 }
@@ -95,6 +98,11 @@ struct Many {
     starting: VecDeque<(u32, Vec<OsString>)>,
     kin: Kin,
     reports: Vec<(u32, Report)>,
+    /// The number of the last deadlines that were received and are not acknowledged yet.
+    received: Option<u64>,
+    failures: Failures,
+    /// Processes that could not be killed and were not reported yet, each with the commands that are not gone beside it.
+    refused: Vec<(u32, String)>,
     /// Something has died, or was not clear at the last look.
     stirred: bool,
     /// Not before: looking for what is left must not take the time that dying needs.
@@ -116,6 +124,9 @@ impl Many {
             starting: VecDeque::new(),
             kin: Kin::default(),
             reports: Vec::new(),
+            received: None,
+            failures: Failures::default(),
+            refused: Vec::new(),
             stirred: false,
             look_at: Moment::NEVER,
             pause: AGAIN,
@@ -147,8 +158,13 @@ impl Many {
             Word::Stop { id, kill_at } => self.stop(id, Moment::from_nanos(kill_at)),
             Word::Signal(number) => {
                 let Some(signal) = Signal::from_named_raw(number) else { return };
-                let running = self.wards.values().filter_map(|ward| ward.running.as_ref());
-                running.for_each(|running| running.tree.signal(signal));
+                let running =
+                    self.wards.iter().filter_map(|(id, ward)| Some((id, ward.running.as_ref()?)));
+                for (id, running) in running {
+                    running.tree.signal(signal, &mut self.failures);
+                    let refused = self.failures.take().into_iter();
+                    self.refused.extend(refused.map(|failure| (*id, failure)));
+                }
             }
             Word::Forget { id } => {
                 self.holds.remove(&id);
@@ -157,6 +173,7 @@ impl Many {
                     self.wards.remove(&id);
                 }
             }
+            Word::Acknowledge(number) => self.received = Some(number),
             Word::Live => {}
             Word::Dismissed => self.cut(),
         }
@@ -203,6 +220,20 @@ impl Many {
     /// What there is to tell the member.
     fn reports(&mut self) -> Vec<(u32, Report)> {
         std::mem::take(&mut self.reports)
+    }
+
+    /// Processes that could not be killed, each said once.
+    fn take_failures(&mut self) -> BTreeSet<String> {
+        let refused = std::mem::take(&mut self.refused);
+        let failures = refused.iter().map(|(_, failure)| failure.clone()).collect();
+        let reports = refused.into_iter().map(|(id, failure)| (id, Report::CannotKill(failure)));
+        self.reports.extend(reports);
+        failures
+    }
+
+    /// The number to acknowledge, if there is one.
+    fn take_received(&mut self) -> Option<u64> {
+        self.received.take()
     }
 
     fn is_idle(&self) -> bool {
@@ -260,10 +291,14 @@ impl Many {
                 Some(Due::Ask) => _ = asked.insert(*id),
                 Some(Due::Kill) => {
                     killed.insert(*id);
-                    if !std::mem::replace(&mut running.killed, true) {
+                    if running.kills == 0 {
+                        running.kills = 1;
                         // The group at once: no fork escapes that, and often it is all there is. To look for more takes
                         // longer the more of them are dying, and there may be leases to give back meanwhile.
-                        running.tree.signal(Signal::KILL);
+                        running.tree.signal(Signal::KILL, &mut self.failures);
+                        for failure in self.failures.take() {
+                            self.refused.push((*id, failure));
+                        }
                         self.pause = AGAIN;
                         self.look_at = now + AGAIN;
                     }
@@ -276,7 +311,8 @@ impl Many {
             let buried = self.look(asked, killed);
             let then = self.clock.now();
             let took = then.since(now).min(AT_LAST);
-            self.pause = if buried { AGAIN } else { (self.pause * 2).min(AT_LAST) };
+            let most = if self.failures.take_recent() { RETRY_AT_MOST } else { AT_LAST };
+            self.pause = if buried { AGAIN } else { (self.pause * 2).min(most) };
             self.look_at = then + took.max(self.pause);
         }
         self.wakes_at()
@@ -284,118 +320,14 @@ impl Many {
 
     fn wakes_at(&self) -> Option<Moment> {
         let running = self.wards.values().filter_map(|ward| Some((ward, ward.running.as_ref()?)));
-        let fuses = running.map(|(ward, running)| match running.killed {
+        let fuses = running.map(|(ward, running)| match running.kills {
+            0 => ward.fuse.burns_until(),
             // Looked at again and again.
-            true => self.look_at,
-            false => ward.fuse.burns_until(),
+            _ => self.look_at,
         });
         let looks = self.stirred.then_some(self.look_at);
         let starts = (!self.starting.is_empty()).then_some(Moment::NEVER);
         fuses.chain(looks).chain(starts).min()
-    }
-
-    /// Asks and kills, sees who has ended and what is left, and buries those of whom nothing is. Whether there were any.
-    fn look(&mut self, mut asked: BTreeSet<u32>, killed: BTreeSet<u32>) -> bool {
-        let now = self.clock.now();
-        self.stirred = false;
-        let mut ended = BTreeSet::new();
-        for (id, ward) in &mut self.wards {
-            if ward.has_ended() {
-                ended.insert(*id);
-                if !ward.fuse.burnt() {
-                    // What it has left behind has the usual time to follow.
-                    ward.fuse.stop(now + ward.fuse.stop_within());
-                    ward.fuse.due(now);
-                    asked.insert(*id);
-                }
-            }
-            let Some(running) = &mut ward.running else { continue };
-            if killed.contains(id) {
-                running.tree.signal(Signal::KILL);
-            } else if asked.contains(id) {
-                running.tree.signal(Signal::TERM);
-                running.tree.signal(Signal::CONT);
-            }
-        }
-        reap_orphans();
-        if ended.is_empty() && asked.is_empty() && killed.is_empty() {
-            return false;
-        }
-        let any_ends = !ended.is_empty() || !killed.is_empty();
-        let Some(left) = self.walk(&asked, &killed, any_ends) else {
-            self.stirred = true;
-            return false;
-        };
-        let gone: BTreeSet<u32> = ended.difference(&left).copied().collect();
-        self.bury(&gone);
-        !gone.is_empty()
-    }
-
-    /// One walk over all that runs. What is left of which command; `None` when it is not clear.
-    fn walk(
-        &mut self,
-        asked: &BTreeSet<u32>,
-        killed: &BTreeSet<u32>,
-        any_ends: bool,
-    ) -> Option<BTreeSet<u32>> {
-        let me = family::me();
-        let (kin, wards) = (&mut self.kin, &self.wards);
-        let (mut left, mut clear) = (BTreeSet::new(), true);
-        let killed_with_its_group = |id: &u32, group: i32| {
-            let running = wards.get(id).and_then(|ward| ward.running.as_ref());
-            running.is_some_and(|running| running.tree.main().as_raw_nonzero().get() == group)
-        };
-        // Those that others look after, and not we ourselves.
-        let mut others = spared().clone();
-        others.retain(|pid| !kin.is_main(*pid));
-        kin.begin();
-        let shown = family::walk(
-            |pid| others.contains(&pid),
-            |process, ours| {
-                let whose = kin.whose(process, || family::environment(process.pid));
-                let signal = |signal| family::signal_if_child_of(ours, process.pid, signal);
-                match whose {
-                    Whose::Main(_) => {}
-                    Whose::Of(id) => {
-                        left.insert(id);
-                        if killed.contains(&id) && !killed_with_its_group(&id, process.group) {
-                            signal(Signal::KILL);
-                        } else if asked.contains(&id) && process.parent == me {
-                            signal(Signal::TERM);
-                            signal(Signal::CONT);
-                        }
-                    }
-                    Whose::Unsettled => clear = false,
-                    Whose::Stray => {
-                        clear = false;
-                        if any_ends {
-                            signal(Signal::KILL);
-                        }
-                    }
-                }
-            },
-        );
-        // Whoever has become our child meanwhile has not been asked.
-        clear &= unknown().iter().all(|pid| kin.has_found(pid.as_raw_nonzero().get()));
-        // What the walk has seen dead must not be in the way of the next.
-        self.stirred |= left_dead();
-        (clear && shown).then_some(left)
-    }
-
-    fn bury(&mut self, gone: &BTreeSet<u32>) {
-        for id in gone {
-            let Some(ward) = self.wards.get_mut(id) else { continue };
-            let Some(mut running) = ward.running.take() else { continue };
-            if let Some(ended) = running.tree.ended() {
-                let told = running.told.unwrap_or(false);
-                self.reports.push((*id, Report::Gone { ended, told }));
-            }
-            running.tree.bury();
-            if !self.holds.contains_key(id) {
-                self.wards.remove(id);
-            }
-        }
-        self.kin.remove(gone);
     }
 
     fn begin_some(&mut self) {
@@ -428,6 +360,7 @@ impl Many {
                 "the name of the shard has a NUL in it: no environment takes that".to_owned()
             );
         }
+        proc_mount::check().map_err(|error| error.to_string())?;
         let mut fuse = Fuse::new(*deadline, self.post.stop_within);
         if fuse.due(self.clock.now()).is_some() {
             // We or the member did not run for a while.
@@ -441,7 +374,7 @@ impl Many {
         let spared = Spared::new(main);
         self.kin.add(id, main.as_raw_nonzero().get(), shard, &hold.token.to_string());
         let tree = Tree::among_others(main);
-        let running = Running { tree, told: None, killed: false, _spared: spared };
+        let running = Running { tree, told: None, kills: 0, _spared: spared };
         self.wards.insert(id, Ward { fuse, running: Some(running), has_run_out: false });
         Ok(())
     }
@@ -461,15 +394,6 @@ impl Ward {
     /// Whether the lease runs out without anything running for it.
     fn runs_out(&self, held: &Held) -> bool {
         !self.has_run_out && self.running.is_none() && held.deadline != Moment::NEVER
-    }
-}
-
-/// Reaps the orphans that have ended; whether there were any.
-fn left_dead() -> bool {
-    let before = unknown().len();
-    before > 0 && {
-        reap_orphans();
-        unknown().len() < before
     }
 }
 

@@ -6,8 +6,9 @@ use rustix::process::Signal;
 use tenure::{Clock, Moment};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
+use super::failures::Failures;
 use super::fuse::{Due, Fuse};
-use super::tree::{Ended, Tree};
+use super::tree::{Ended, RETRY_AT_MOST, Tree};
 use super::wire::Order;
 
 /// Deaths are told by SIGCHLD, but not all at once: how long until a killed tree is looked at again, at first and at last.
@@ -18,6 +19,9 @@ pub(super) const AT_LAST: Duration = Duration::from_millis(50);
 pub(crate) trait Orders {
     /// The next one; `None` when no more can come, and then for ever.
     async fn next(&mut self) -> Option<Order>;
+
+    /// A process of the command could not be signalled, and runs on.
+    fn cannot_kill(&mut self, failure: String);
 }
 
 /// What came of the command.
@@ -50,7 +54,9 @@ pub(crate) async fn oversee(
     let mut pause = AGAIN;
     // Whether the command was told to stop before it ended.
     let mut told = None;
+    let mut failures = Failures::default();
     loop {
+        failures.take().into_iter().for_each(|failure| orders.cannot_kill(failure));
         if let Some(ended) = tree.ended() {
             let told = *told.get_or_insert(fuse.burnt());
             if !fuse.burnt() {
@@ -63,19 +69,21 @@ pub(crate) async fn oversee(
         }
         match fuse.due(clock.now()) {
             Some(Due::Ask) => {
-                tree.ask();
+                tree.ask(&mut failures);
                 continue;
             }
             // Each death wakes us; looking for what is left must not take the time that dying needs.
             Some(Due::Kill) if again.is_none_or(|again| clock.now() >= again) => {
                 let begun = clock.now();
-                tree.kill();
+                tree.kill(&mut failures);
                 let took = clock.now().since(begun);
                 again = Some(clock.now() + took.max(pause));
-                pause = (2 * pause).min(AT_LAST);
+                let most = if failures.take_recent() { RETRY_AT_MOST } else { AT_LAST };
+                pause = (2 * pause).min(most);
                 if tree.is_gone() {
                     continue;
                 }
+                failures.take().into_iter().for_each(|failure| orders.cannot_kill(failure));
             }
             Some(Due::Kill) => {}
             None => {}
@@ -85,11 +93,11 @@ pub(crate) async fn oversee(
             // Orders first: one that extends the deadline has been true since it was sent.
             biased;
             order = orders.next(), if !deaf => match order {
-                Some(Order::Deadline(nanos)) => fuse.extend(Moment::from_nanos(nanos)),
+                Some(Order::Deadline { nanos, .. }) => fuse.extend(Moment::from_nanos(nanos)),
                 Some(Order::Stop(kill_at)) => fuse.stop(Moment::from_nanos(kill_at)),
                 Some(Order::Signal(number)) => {
                     if let Some(signal) = Signal::from_named_raw(number) {
-                        tree.signal(signal);
+                        tree.signal(signal, &mut failures);
                     }
                 }
                 // Said too early, it is as good as no more orders.

@@ -9,14 +9,18 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getpid, kill_process,
     kill_process_group, set_child_subreaper, wait, waitid, waitpid,
 };
+use tenure::Clock;
 
-use super::family;
+use super::failures::Failures;
+use super::oversee::{AGAIN, AT_LAST};
+use super::{family, spare_fds};
 use crate::exit::Exit;
 
 /// How a command ended.
@@ -61,6 +65,7 @@ impl Drop for Spared {
 
 /// From now on whatever is orphaned below us is ours.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
+    spare_fds::keep();
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
@@ -95,36 +100,51 @@ impl Tree {
     }
 
     /// To the command's group, and to the command itself if it has left that.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal, failures: &mut Failures) {
         if self.reaped {
             return;
         }
-        // One that has ended already wants no signal.
-        let _ = kill_process_group(self.main, signal);
-        if getpgid(Some(self.main)) != Ok(self.main) {
-            let _ = kill_process(self.main, signal);
+        // A group takes it if one of its processes does. The others are signalled one by one when everything is killed.
+        let mut sent = family::sent(kill_process_group(self.main, signal));
+        if sent.is_ok() && getpgid(Some(self.main)) != Ok(self.main) {
+            sent = family::sent(kill_process(self.main, signal));
+        }
+        if let Err(error) = sent
+            && let Ok(Some(process)) = family::look_at(raw(self.main))
+            && !process.ended
+        {
+            failures.signal(&process, error);
         }
     }
 
     /// Asks everything to end, also what is stopped.
-    pub(crate) fn ask(&mut self) {
+    pub(crate) fn ask(&mut self, failures: &mut Failures) {
         for signal in [Signal::TERM, Signal::CONT] {
-            self.signal(signal);
+            self.signal(signal, failures);
         }
-        if !self.is_gone() {
-            for pid in self.strays() {
-                let _ = kill_process(pid, Signal::TERM);
-                let _ = kill_process(pid, Signal::CONT);
+        if self.is_gone() {
+            return;
+        }
+        let us = BTreeSet::from([family::me()]);
+        for pid in self.strays().unwrap_or_default().into_iter().map(raw) {
+            for signal in [Signal::TERM, Signal::CONT] {
+                if let Err(error) = family::signal_if_child_of(&us, pid, signal)
+                    && let Ok(Some(process)) = family::look_at(pid)
+                {
+                    failures.signal(&process, error);
+                }
             }
         }
     }
 
     /// Kills what there is now. What has been forked meanwhile is found the next time: again, until [`Tree::is_gone`].
-    pub(crate) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self, failures: &mut Failures) {
         // The group at once: no fork escapes that, and often it is all there is.
-        self.signal(Signal::KILL);
+        self.signal(Signal::KILL, failures);
         if !self.is_gone() {
-            family::kill(&spared());
+            let mut spared = spared().clone();
+            spared.remove(&raw(self.main));
+            kill_all(&spared, failures);
         }
     }
 
@@ -137,7 +157,7 @@ impl Tree {
         if self.alone {
             self.is_gone();
         } else {
-            reap_all(self.strays());
+            reap_all(self.strays().unwrap_or_default());
         }
     }
 
@@ -155,12 +175,12 @@ impl Tree {
     pub(crate) fn is_gone(&mut self) -> bool {
         let ended = self.ended().is_some();
         if !self.alone {
-            reap_all(self.strays());
+            reap_all(self.strays().unwrap_or_default());
             if ended && !self.reaped {
                 self.reaped = true;
                 reap(self.main);
             }
-            return ended && self.strays().is_empty();
+            return ended && nothing_left();
         }
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -178,36 +198,110 @@ impl Tree {
     }
 
     /// Our children that are not the command itself.
-    fn strays(&self) -> Vec<Pid> {
-        let mut pids = unknown();
+    fn strays(&self) -> io::Result<Vec<Pid>> {
+        let mut pids = unknown()?;
         pids.retain(|pid| *pid != self.main);
-        pids
+        Ok(pids)
     }
 }
 
-/// Ends whatever became our child and is nobody's we know: the tree of a guard that died. Returns whether nothing is left.
-pub(crate) fn end_orphans() -> bool {
-    family::kill(&spared());
-    reap_orphans();
-    unknown().is_empty()
+/// Kills everybody who descends from us, but for those that are `spared` and their families: all of them in one go, because
+/// on a busy machine it takes its time until each layer has died and the next is ours.
+fn kill_all(spared: &BTreeSet<i32>, failures: &mut Failures) {
+    let walked = family::walk(
+        |pid| spared.contains(&pid),
+        |process, ours| {
+            if !process.ended
+                && let Err(error) = family::signal_if_child_of(ours, process.pid, Signal::KILL)
+            {
+                failures.signal(process, error);
+            }
+        },
+    );
+    if let Err(error) = walked {
+        failures.unseen(&error);
+    }
+}
+
+/// How often what could not be killed is tried again, at least.
+pub(super) const RETRY_AT_MOST: Duration = Duration::from_secs(1);
+
+/// Ends whatever became our child and is nobody's we know: the tree of a guard that died.
+#[derive(Debug)]
+pub(crate) struct Orphans {
+    failures: Failures,
+    pause: Duration,
+}
+
+impl Orphans {
+    pub(crate) fn new() -> Orphans {
+        Orphans { failures: Failures::default(), pause: AGAIN }
+    }
+
+    /// Returns `None` when nothing is left, and before that whatever could not be killed, each once: then it is to be called
+    /// again.
+    ///
+    /// # Cancellation
+    /// Dropping this leaves what is left as it is; it can be called again.
+    pub(crate) async fn end(&mut self) -> Option<String> {
+        let clock = Clock::boot();
+        loop {
+            kill_all(&spared(), &mut self.failures);
+            reap_orphans();
+            if let Some(failure) = self.failures.next() {
+                return Some(failure);
+            }
+            if nothing_left() {
+                return None;
+            }
+            clock.sleep(self.pause).await;
+            let most = if self.failures.take_recent() { RETRY_AT_MOST } else { AT_LAST };
+            self.pause = (2 * self.pause).min(most);
+        }
+    }
 }
 
 /// Reaps what became our child and has ended: all there is to do for it.
 pub(crate) fn reap_orphans() {
-    reap_all(unknown());
+    reap_all(unknown().unwrap_or_default());
 }
 
 /// Those of our children that have ended and that nobody has spared or reaped so far.
 pub(crate) fn ended_orphans() -> Vec<Pid> {
-    unknown().into_iter().filter(|pid| peek(*pid).is_some()).collect()
+    let unknown = unknown().unwrap_or_default();
+    unknown.into_iter().filter(|pid| peek(*pid).is_some()).collect()
 }
 
 /// Our children that nobody has spared.
-pub(super) fn unknown() -> Vec<Pid> {
-    let mut pids = family::children();
+pub(super) fn unknown() -> io::Result<Vec<Pid>> {
+    let mut pids = family::children()?;
     let spared = spared();
     pids.retain(|pid| !spared.contains(&raw(*pid)));
-    pids
+    Ok(pids)
+}
+
+/// Whether we have no child that nobody has spared.
+fn nothing_left() -> bool {
+    unknown().map_or_else(|_| no_child_left(), |unknown| unknown.is_empty())
+}
+
+/// The same where `/proc` cannot be read, by the kernel's own word. While one of those that are spared is left, whose the
+/// others are cannot be told.
+fn no_child_left() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let is_child = |pid: &i32| {
+        Pid::from_raw(*pid).is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
+    };
+    if spared().iter().any(is_child) {
+        return false;
+    }
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Err(Errno::CHILD) => return true,
+            Ok(None) | Err(_) => return false,
+        }
+    }
 }
 
 fn peek(pid: Pid) -> Option<Ended> {
@@ -242,7 +336,7 @@ mod tests {
     fn a_child_that_the_library_owns_is_no_orphan() {
         let mut command = std::process::Command::new("true");
         let group = tenure::process::Group::spawn(&mut command).unwrap();
-        let orphans = unknown().into_iter().chain(ended_orphans()).map(raw).collect();
+        let orphans = unknown().unwrap().into_iter().chain(ended_orphans()).map(raw).collect();
         assert!(tenure::process::owned().is_disjoint(&orphans), "{orphans:?}");
         assert!(group.reap().unwrap().success());
     }

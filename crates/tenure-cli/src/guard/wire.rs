@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tenure::{CandidateId, Hold, Moment, Name, Nonce, Result, Token};
 use tokio::io::unix::AsyncFd;
 
+use super::log::Log;
 use super::tree::Ended;
 
 /// No message is longer; a packet that is has been cut off and is no message.
@@ -73,14 +74,6 @@ impl TryFrom<&Proof> for Hold {
     }
 }
 
-/// How the guard logs the few lines it has to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Log {
-    Text,
-    Json,
-    Silent,
-}
-
 impl Setup {
     pub(crate) fn new(store: &str, hold: &Hold, deadline: Moment, stop_within_ms: u64) -> Setup {
         Setup {
@@ -90,7 +83,7 @@ impl Setup {
             stop_within_ms,
             on_lose: None,
             leader: rustix::process::getpid().as_raw_nonzero().get(),
-            log: Log::Text,
+            log: Log::TEXT,
         }
     }
 
@@ -107,8 +100,8 @@ impl Setup {
 /// Every later message to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// The lease was renewed: nanoseconds on the boot clock; 0 when it was refused.
-    Deadline(u64),
+    /// The lease was renewed: nanoseconds on the boot clock; 0 when it was refused. The guard acknowledges the number.
+    Deadline { nanos: u64, number: u64 },
     /// Stop the command; kill it at this moment.
     Stop(u64),
     /// Pass on a signal.
@@ -128,6 +121,10 @@ pub(crate) enum Report {
         /// It was told to stop, and has not ended by itself.
         told: bool,
     },
+    /// A process of the command could not be killed, and runs on; which and why.
+    CannotKill(String),
+    /// The guard has received the deadline with this number, and every one before it.
+    Acknowledged(u64),
 }
 
 /// One end of the line.
@@ -259,9 +256,10 @@ mod tests {
         in_runtime(async {
             let (ours, theirs) = line().unwrap();
             let theirs = Line::over(theirs).unwrap();
-            ours.send(&Order::Deadline(7), &[]).unwrap();
+            let deadline = Order::Deadline { nanos: 7, number: 1 };
+            ours.send(&deadline, &[]).unwrap();
             ours.send(&Order::Signal(15), &[io::stdin().as_fd()]).unwrap();
-            assert_eq!(theirs.receive().await, Some(Order::Deadline(7)));
+            assert_eq!(theirs.receive().await, Some(deadline));
             let (order, files) = theirs.receive_with_files::<Order>().await.unwrap();
             assert_eq!((order, files.len()), (Order::Signal(15), 1));
             assert!(theirs.take::<Order>().is_none(), "nothing has come");
@@ -277,7 +275,8 @@ mod tests {
     fn a_reader_that_does_not_read_is_noticed_and_not_waited_for() {
         in_runtime(async {
             let (ours, _theirs) = line().unwrap();
-            let full = (0..1_000_000).find_map(|n| ours.send(&Order::Deadline(n), &[]).err());
+            let send = |number| ours.send(&Order::Deadline { nanos: 7, number }, &[]).err();
+            let full = (0..1_000_000).find_map(send);
             assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
         });
     }

@@ -28,7 +28,7 @@ enum Word {
 }
 
 /// Starts the thread that writes.
-pub(super) fn start() -> (Queue, Lines) {
+pub(crate) fn start() -> (Queue, Lines) {
     let (lines, inbox) = sync_channel::<Word>(MOST);
     let (finished, done) = sync_channel(1);
     let writes = move || {
@@ -53,10 +53,17 @@ impl Drop for Queue {
 
 /// Where log lines go.
 #[derive(Clone, Debug)]
-pub(super) struct Lines(SyncSender<Word>);
+pub(crate) struct Lines(SyncSender<Word>);
+
+impl Lines {
+    /// Queues one line, with its newline. Never waits; a line that finds the queue full is lost.
+    pub(crate) fn send(&self, line: Vec<u8>) {
+        let _ = self.0.try_send(Word::Line(line));
+    }
+}
 
 /// One line, sent when it is whole.
-pub(super) struct OneLine<'a>(&'a Lines, Vec<u8>);
+pub(crate) struct OneLine<'a>(&'a Lines, Vec<u8>);
 
 impl<'a> MakeWriter<'a> for Lines {
     type Writer = OneLine<'a>;
@@ -81,8 +88,7 @@ impl Drop for OneLine<'_> {
     fn drop(&mut self) {
         let line = std::mem::take(&mut self.1);
         if !line.is_empty() {
-            // Full: a line less is better than a renewal less.
-            let _ = self.0.0.try_send(Word::Line(line));
+            self.0.send(line);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::options::{Given, RunArgs, ServeArgs, ServiceArgs, TimingArgs, WorkArg
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::check_program;
+use crate::guard::{check_program, proc_mount};
 use crate::http::Listen;
 use crate::{logs, output};
 
@@ -129,6 +129,14 @@ impl Plan<'_> {
         matches!(&self.kind, Kind::Work { work, .. } if work.once)
     }
 
+    /// The program that is run, if one is.
+    pub(super) fn program(&self) -> Option<&OsString> {
+        match &self.kind {
+            Kind::Work { work, .. } => work.task.command.first(),
+            Kind::Serve { .. } => None,
+        }
+    }
+
     /// A command runs on when we die, and nobody ends it.
     pub(super) fn unguarded(&self) -> bool {
         match &self.kind {
@@ -174,6 +182,9 @@ fn nothing_to_run(args: &Args, work: &WorkArgs, whole: bool) -> Result<Option<Ex
 
 /// Says why this command can never run, if it cannot.
 pub(crate) fn cannot_run(args: &Args, command: &OsString) -> Option<Exit> {
+    if let Err(error) = proc_mount::check() {
+        return Some(output::failed_beside(logs::prefix(args), &error, args.json));
+    }
     let refusal = check_program(command).err()?;
     let prefix = if args.json { "" } else { logs::prefix(args) };
     output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);

@@ -7,7 +7,7 @@ use tenure::election::Why;
 use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 
 use crate::exit::Exit;
-use crate::guard::{Ended, Hook, Order, Outcome, refused, reserve};
+use crate::guard::{Ended, GUARD_REACTS, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
 use crate::lines::Common as _;
 use crate::permit::{HeldTerm as _, while_valid};
@@ -16,13 +16,12 @@ use crate::signals::Signals;
 use super::board::Board;
 use super::lines::Lines;
 use super::scheduled::Timetable;
-use super::ward::{Fate, Recipe, Ward};
+use super::ward::{Event, Fate, Recipe, Ward};
 
 /// Asked to stop while the lease can still be renewed, a command has at least so long.
 const UNHURRIED: Duration = Duration::from_secs(5);
-/// A guard gets so long to kill, and at least so long to carry out any order, before we do its duty.
+/// A guard gets so long to kill before we do its duty.
 const GUARD_KILLS: Duration = Duration::from_millis(100);
-const GUARD_REACTS: Duration = Duration::from_millis(50);
 /// Work that cannot be kept running is begun again after this, twice as long each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
@@ -83,7 +82,7 @@ impl Crew<'_> {
         if let Some(on_lose) = &self.on_lose
             && !hook(on_lose, &leadership).run().await
         {
-            self.lines.trouble("the hook --on-lose has failed, or was ended after 2 s");
+            self.lines.trouble("the hook --on-lose has failed, or did not end within 2 s");
         }
         // Nobody may rely on an answer of ours any more when the lease is given back.
         if let (Job::Serve, Some(instance)) = (&self.job, &self.instance) {
@@ -118,7 +117,7 @@ impl Crew<'_> {
         };
         let problem = match ran {
             Some(true) => return,
-            Some(false) => "has failed, or was ended after 2 s",
+            Some(false) => "has failed, or did not end within 2 s",
             None => "was not run to its end: the deadline of the lease came first",
         };
         self.lines.trouble(&format!("the hook --on-lead {problem}"));
@@ -260,20 +259,28 @@ impl Crew<'_> {
         let mut known = leadership.deadline();
         let mut stop: Option<Moment> = None;
         let mut abandoned = false;
+        let mut cannot_kill = false;
         // The deadline may have moved since the guard was told of it.
-        ward.order(Order::Deadline(known.as_nanos()));
+        ward.extend(known);
         loop {
-            // Past this a guard that was told to stop is not doing its duty.
-            let patience = stop.map(|kill_at| {
+            // Past this a guard that was told to stop is not doing its duty, unless it has reported why.
+            let patience = stop.filter(|_| !cannot_kill).map(|kill_at| {
                 let last = known.before(reserve(self.stop_within) / 2);
                 (kill_at + GUARD_KILLS).min(last).max(watch.told_at + GUARD_REACTS)
             });
+            let expires_at = ward.expires_at();
             tokio::select! {
                 biased;
-                fate = ward.end() => return fate,
+                event = ward.next() => match event {
+                    Event::Ended(fate) => return fate,
+                    Event::CannotKill(failure) => {
+                        cannot_kill = true;
+                        self.lines.not_stopped(&failure);
+                    }
+                },
                 deadline = leadership.extended(known) => {
                     known = deadline;
-                    ward.order(Order::Deadline(deadline.as_nanos()));
+                    ward.extend(deadline);
                 }
                 why = leadership.lost(), if stop.is_none() => {
                     self.lines.lost(&why);
@@ -294,8 +301,18 @@ impl Crew<'_> {
                     ward.order(Order::Signal(caught.number));
                 }
                 () = until(patience), if !abandoned => {
-                    abandoned = true;
-                    ward.abandon();
+                    if ward.is_silent() {
+                        abandoned = true;
+                        ward.abandon();
+                    }
+                }
+                () = until(expires_at), if !abandoned => {
+                    // It may have answered meanwhile.
+                    if ward.is_silent() && ward.expires_at().is_some_and(|at| clock.now() >= at) {
+                        abandoned = true;
+                        self.lines.trouble("the guard does not answer: killed it");
+                        ward.abandon();
+                    }
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The command of one term, as the leader sees it: behind a guard, or, with `--no-guard`, its own child.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -8,13 +9,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Pid;
-use tenure::{Clock, Store};
+use tenure::{Clock, Moment, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::environment;
 use crate::guard::{
-    self, Fuse, Line, Log, Order, Orders, Outcome, Report, Setup, Spared, Tree, end_orphans, line,
+    self, Fuse, Line, Log, Order, Orders, Orphans, Outcome, Report, Setup, Spared, Tree, Watchdog,
+    line,
 };
 use crate::permit::Permit;
 
@@ -41,11 +43,35 @@ pub(super) enum Fate {
     Unguarded,
 }
 
+/// What happens to a command that runs.
+#[derive(Debug)]
+pub(super) enum Event {
+    Ended(Fate),
+    /// A process of it could not be killed, and runs on; which and why.
+    CannotKill(String),
+}
+
 /// A command that runs.
 #[allow(clippy::large_enum_variant)] // There is one of it.
 pub(super) enum Ward {
-    Guarded { line: Line, guard: tokio::process::Child, spared: Spared },
-    Bare { orders: mpsc::UnboundedSender<Order>, task: JoinHandle<Outcome> },
+    Guarded(Guarded),
+    Bare {
+        orders: mpsc::UnboundedSender<Order>,
+        failures: mpsc::UnboundedReceiver<String>,
+        task: JoinHandle<Outcome>,
+    },
+}
+
+/// A command behind a guard.
+pub(super) struct Guarded {
+    line: Line,
+    guard: tokio::process::Child,
+    spared: Spared,
+    watchdog: Watchdog,
+    /// What the guard has said and nobody has heard yet; `None` is the end of the line.
+    unheard: VecDeque<Option<Report>>,
+    /// The guard is dead or dying: its tree comes to us, and ends here.
+    orphans: Option<Orphans>,
 }
 
 impl Ward {
@@ -55,7 +81,7 @@ impl Ward {
         store: &dyn Store,
     ) -> io::Result<Ward> {
         match recipe.guarded {
-            true => guarded(recipe, &permit, store),
+            true => guarded(recipe, &permit, store).map(Ward::Guarded),
             false => bare(recipe, &permit),
         }
     }
@@ -63,7 +89,7 @@ impl Ward {
     /// Passes it on without waiting. Whoever does not take it is as good as dead.
     pub(super) fn order(&mut self, order: Order) {
         match self {
-            Ward::Guarded { line, .. } => {
+            Ward::Guarded(Guarded { line, .. }) => {
                 if line.send(&order, &[]).is_err() {
                     self.abandon();
                 }
@@ -73,46 +99,61 @@ impl Ward {
         }
     }
 
+    /// The lease is held until `deadline`.
+    pub(super) fn extend(&mut self, deadline: Moment) {
+        let number = match self {
+            Ward::Guarded(guarded) => guarded.watchdog.send(Clock::boot().now(), deadline),
+            Ward::Bare { .. } => 0,
+        };
+        self.order(Order::Deadline { nanos: deadline.as_nanos(), number });
+    }
+
+    /// When the guard counts as dead, unless it answers before. `None` if it is dead already.
+    pub(super) fn expires_at(&self) -> Option<Moment> {
+        match self {
+            Ward::Guarded(guarded) if guarded.orphans.is_none() => guarded.watchdog.expires_at(),
+            Ward::Guarded(_) | Ward::Bare { .. } => None,
+        }
+    }
+
+    /// Whether the guard has said nothing that was not heard. After a freeze of our own its answer may be there, and the
+    /// runtime does not know yet.
+    pub(super) fn is_silent(&mut self) -> bool {
+        match self {
+            Ward::Guarded(guarded) => guarded.is_silent(),
+            Ward::Bare { .. } => true,
+        }
+    }
+
     /// The guard does not do its duty: without it we get the tree ourselves.
     pub(super) fn abandon(&mut self) {
-        if let Ward::Guarded { guard, .. } = self {
+        if let Ward::Guarded(Guarded { guard, .. }) = self {
             // One that has ended already needs no signal.
             let _ = guard.start_kill();
         }
     }
 
-    /// Returns when nothing of the command is left.
-    pub(super) async fn end(&mut self) -> Fate {
+    /// What happens next. After [`Event::Ended`] nothing of the command is left.
+    ///
+    /// # Cancellation
+    /// Nothing is lost by dropping this.
+    pub(super) async fn next(&mut self) -> Event {
         match self {
-            Ward::Guarded { line, .. } => match line.receive().await {
-                Some(Report::Gone { ended, told }) => Fate::Gone(Outcome { ended, told }),
-                Some(Report::Failed(why)) => Fate::Failed(why),
-                None => {
-                    self.abandon();
-                    self.clear_up().await;
-                    Fate::Unguarded
-                }
+            Ward::Guarded(guarded) => guarded.next().await,
+            Ward::Bare { failures, task, .. } => tokio::select! {
+                biased;
+                Some(failure) = failures.recv() => Event::CannotKill(failure),
+                outcome = task => Event::Ended(match outcome {
+                    Ok(outcome) => Fate::Gone(outcome),
+                    Err(error) => Fate::Failed(error.to_string()),
+                }),
             },
-            Ward::Bare { task, .. } => match task.await {
-                Ok(outcome) => Fate::Gone(outcome),
-                Err(error) => Fate::Failed(error.to_string()),
-            },
-        }
-    }
-
-    /// The guard is dead or dying: its tree comes to us, and ends here.
-    async fn clear_up(&mut self) {
-        let Ward::Guarded { guard, .. } = self else { return };
-        let _ = guard.wait().await;
-        let clock = Clock::boot();
-        while !end_orphans() {
-            clock.sleep(Duration::from_millis(2)).await;
         }
     }
 
     /// The guard has nothing more to do, and ends. The lease does not wait for that.
     pub(super) fn dismiss(self) {
-        if let Ward::Guarded { line, mut guard, spared, .. } = self {
+        if let Ward::Guarded(Guarded { line, mut guard, spared, .. }) = self {
             let _ = line.send(&Order::Dismissed, &[]);
             tokio::spawn(async move {
                 let _ = guard.wait().await;
@@ -122,7 +163,52 @@ impl Ward {
     }
 }
 
-fn guarded(recipe: &Recipe, permit: &Permit<'_>, store: &dyn Store) -> io::Result<Ward> {
+impl Guarded {
+    fn is_silent(&mut self) -> bool {
+        while self.orphans.is_none()
+            && let Some(message) = self.line.take()
+        {
+            match message.map(|(report, _)| report) {
+                Some(Report::Acknowledged(number)) => self.watchdog.acknowledged(number),
+                Some(report) => self.unheard.push_back(Some(report)),
+                None => {
+                    self.unheard.push_back(None);
+                    break;
+                }
+            }
+        }
+        self.unheard.is_empty()
+    }
+
+    async fn next(&mut self) -> Event {
+        while self.orphans.is_none() {
+            let heard = match self.unheard.pop_front() {
+                Some(unheard) => unheard,
+                None => self.line.receive().await,
+            };
+            match heard {
+                Some(Report::Gone { ended, told }) => {
+                    return Event::Ended(Fate::Gone(Outcome { ended, told }));
+                }
+                Some(Report::Failed(why)) => return Event::Ended(Fate::Failed(why)),
+                Some(Report::CannotKill(failure)) => return Event::CannotKill(failure),
+                Some(Report::Acknowledged(number)) => self.watchdog.acknowledged(number),
+                None => {
+                    // One that has ended already needs no signal.
+                    let _ = self.guard.start_kill();
+                    self.orphans = Some(Orphans::new());
+                }
+            }
+        }
+        let _ = self.guard.wait().await;
+        match self.orphans.get_or_insert_with(Orphans::new).end().await {
+            Some(failure) => Event::CannotKill(failure),
+            None => Event::Ended(Fate::Unguarded),
+        }
+    }
+}
+
+fn guarded(recipe: &Recipe, permit: &Permit<'_>, store: &dyn Store) -> io::Result<Guarded> {
     let (line, theirs) = line()?;
     let mut command = Command::new(guard::OURSELVES);
     command.arg0("tenure").arg(guard::GUARD).args(&recipe.command);
@@ -139,7 +225,9 @@ fn guarded(recipe: &Recipe, permit: &Permit<'_>, store: &dyn Store) -> io::Resul
     let mut files = vec![stdin.as_fd()];
     files.extend(store.liveness());
     line.send(&setup, &files)?;
-    Ok(Ward::Guarded { line, guard, spared })
+    let watchdog = Watchdog::new(recipe.stop_within);
+    let unheard = VecDeque::new();
+    Ok(Guarded { line, guard, spared, watchdog, unheard, orphans: None })
 }
 
 fn bare(recipe: &Recipe, permit: &Permit<'_>) -> io::Result<Ward> {
@@ -155,23 +243,31 @@ fn bare(recipe: &Recipe, permit: &Permit<'_>) -> io::Result<Ward> {
     // Reaped by its tree, and by nobody who clears up around it.
     let spared = Spared::new(main);
     let (orders, inbox) = mpsc::unbounded_channel();
+    let (report, failures) = mpsc::unbounded_channel();
     let mut fuse = Fuse::new(permit.deadline(), recipe.stop_within);
     let task = tokio::spawn(async move {
         let mut tree = Tree::among_others(main);
-        let mut inbox = Inbox(inbox);
+        let mut inbox = Inbox { orders: inbox, failures: report };
         let never = std::future::pending();
         let outcome = guard::oversee(&mut tree, &mut fuse, &mut deaths, &mut inbox, never).await;
         drop(spared);
         outcome
     });
-    Ok(Ward::Bare { orders, task })
+    Ok(Ward::Bare { orders, failures, task })
 }
 
-struct Inbox(mpsc::UnboundedReceiver<Order>);
+struct Inbox {
+    orders: mpsc::UnboundedReceiver<Order>,
+    failures: mpsc::UnboundedSender<String>,
+}
 
 impl Orders for Inbox {
     async fn next(&mut self) -> Option<Order> {
-        self.0.recv().await
+        self.orders.recv().await
+    }
+
+    fn cannot_kill(&mut self, failure: String) {
+        let _ = self.failures.send(failure);
     }
 }
 

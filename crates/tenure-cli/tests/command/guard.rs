@@ -30,7 +30,7 @@ fn guarded(place: &Place) -> (Hold, Child, std::os::fd::OwnedFd) {
         "store": place.store.url(), "name": NAME, "candidate": "a",
         "nonce": hold.nonce.to_string(), "token": hold.token.get(),
         "deadline": (Clock::boot().now() + TTL).as_nanos(), "stop_within_ms": 1000,
-        "on_lose": null, "leader": std::process::id(), "log": "Text",
+        "on_lose": null, "leader": std::process::id(), "log": { "json": false, "only_errors": false },
     });
     let setup = serde_json::to_vec(&setup).unwrap();
     let sent = rustix::net::send(&ours, &setup, SendFlags::empty()).unwrap();

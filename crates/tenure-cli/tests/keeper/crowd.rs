@@ -167,6 +167,7 @@ fn frozen_guard(kind: Kind) {
     let last = now() + Duration::from_millis(4_000 * 9 / 10);
     stage.runs(10);
     signal(member.guard(), Signal::STOP);
+    assert_eq!(member.next(), News::Unresponsive);
     assert_eq!(member.next(), News::End);
     assert!(now() < last, "too late by {:.0} ms", millis(last, now()));
     assert_eq!(stage.commands(), []);

@@ -12,13 +12,21 @@ mod command {
     pub(crate) mod environment;
     pub(crate) mod exit;
     pub(crate) mod guard;
+    pub(crate) mod logs {
+        pub(crate) mod queue;
+    }
     pub(crate) mod output;
     pub(crate) mod signals;
     pub(crate) mod time;
 }
 mod crowd;
+#[path = "../support/descriptors.rs"]
+mod descriptors;
+mod guard_faults;
 mod hands;
 mod member;
+#[path = "../support/output.rs"]
+mod output_faults;
 #[path = "../../../tenure/tests/conformance/servers.rs"]
 mod servers;
 mod stage;
@@ -27,7 +35,7 @@ mod strays;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use command::{environment, exit, guard, output, signals, time};
+use command::{environment, exit, guard, logs, output, signals, time};
 use libtest_mimic::{Arguments, Trial};
 use stage::Kind;
 
@@ -37,6 +45,7 @@ fn main() -> ExitCode {
         Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
         Some((word, _)) if word == member::PART => return member::play(),
+        Some((word, _)) if word == guard_faults::PANICS => return guard_faults::play(),
         _ => {}
     }
     let mut arguments = Arguments::from_args();
@@ -48,6 +57,7 @@ fn main() -> ExitCode {
     }
     trials.extend(hands::trials());
     trials.extend(strays::trials());
+    trials.extend(guard_faults::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

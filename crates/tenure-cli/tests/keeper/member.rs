@@ -12,7 +12,7 @@ use tenure::store::Store;
 use tenure::{CandidateId, Claim, Clock, Hold, Moment, Name, Nonce};
 use tokio::sync::mpsc;
 
-use crate::guard::{Duty, Keeper, Log, Report, adopt_orphans, deaths, reap_orphans};
+use crate::guard::{self, Duty, Keeper, Log, Report, adopt_orphans, deaths, reap_orphans};
 
 pub(crate) const PART: &str = "member";
 pub(crate) const FLEET: &str = "f";
@@ -29,6 +29,8 @@ pub(crate) struct Part {
     pub(crate) guarded: bool,
     /// Whether it holds its leases in the store at all.
     pub(crate) renews: bool,
+    /// The deadlines of its shards, in milliseconds from now, where those are not all the same.
+    pub(crate) deadlines_ms: Vec<u64>,
 }
 
 /// What it does later, by the numbers of its shards.
@@ -55,6 +57,13 @@ pub(crate) enum News {
         id: u32,
         why: String,
     },
+    /// A process could not be killed.
+    CannotKill {
+        id: Option<u32>,
+        why: String,
+    },
+    /// The guard does not answer, and is killed.
+    Unresponsive,
     /// No guard any more, and nothing left.
     End,
     Dismissed,
@@ -88,9 +97,10 @@ async fn stand(part: Part) {
         fleet: Name::new(FLEET).unwrap(),
         member: CandidateId::new("m").unwrap(),
         stop_within: Duration::from_millis(part.stop_within_ms),
-        log: Log::Text,
+        log: Log::TEXT,
         guarded: part.guarded,
     };
+    let clock = Clock::boot();
     let (keeper, mut reports) = Keeper::start(&duty, store.clone()).unwrap();
     let names = std::iter::once(MEMBERSHIP.to_owned())
         .chain((0..part.shards.len()).map(|number| format!("f:lease:{number}")));
@@ -107,8 +117,11 @@ async fn stand(part: Part) {
         for answer in store.acquire(claims).await.unwrap() {
             let hold = answer.unwrap().held().unwrap().hold;
             let number = u32::try_from(holds.len()).unwrap();
-            let shard = holds.len().checked_sub(1).map(|place| part.shards[place].0.as_str());
-            keeper.hold(number, &hold, shard, deadline);
+            let place = holds.len().checked_sub(1);
+            let shard = place.map(|place| part.shards[place].0.as_str());
+            let own = place.and_then(|place| part.deadlines_ms.get(place));
+            let own = own.map(|ms| clock.now() + Duration::from_millis(*ms));
+            keeper.hold(number, &hold, shard, own.unwrap_or(deadline));
             holds.push(hold);
         }
     }
@@ -118,7 +131,6 @@ async fn stand(part: Part) {
         }
     }
     say(&News::Ready);
-    let clock = Clock::boot();
     let mut deeds = deeds();
     let mut renewal = clock.now() + ttl / 3;
     let mut refused: BTreeSet<u32> = BTreeSet::new();
@@ -126,10 +138,16 @@ async fn stand(part: Part) {
     loop {
         tokio::select! {
             report = reports.next(), if guarded => match report {
-                Some((id, Report::Gone { ended, told })) => {
-                    say(&News::Gone { id, ended: format!("{ended:?}"), told });
-                }
-                Some((id, Report::Failed(why))) => say(&News::Failed { id, why }),
+                Some(guard::News::Report(id, report)) => match report {
+                    Report::Gone { ended, told } => {
+                        say(&News::Gone { id, ended: format!("{ended:?}"), told });
+                    }
+                    Report::Failed(why) => say(&News::Failed { id, why }),
+                    Report::CannotKill(why) => say(&News::CannotKill { id: Some(id), why }),
+                    Report::Acknowledged(_) => panic!("it is the keeper's"),
+                },
+                Some(guard::News::Unresponsive) => say(&News::Unresponsive),
+                Some(guard::News::CannotKill(why)) => say(&News::CannotKill { id: None, why }),
                 None => {
                     say(&News::End);
                     guarded = false;

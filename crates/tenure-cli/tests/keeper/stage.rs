@@ -1,7 +1,7 @@
 //! A store, a member on it, and a look at both from outside.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use tenure::store::{Scope, Store};
 use tenure::{Clock, Ended, Lease, Moment};
 use tokio::runtime::Runtime;
 
+use crate::guard_faults::PANICS;
 use crate::member::{Deed, FLEET, News, PART, Part};
+use crate::output_faults::Stderr;
 use crate::servers::{self, Scratch, Server, free_port};
 
 pub(crate) const SERVER: &str = "redis-7";
@@ -76,10 +78,27 @@ impl Stage {
     /// A member that renews, with a TTL that no trial lives to see the end of.
     pub(crate) fn calm(&self, shards: Vec<(String, Vec<String>)>) -> Part {
         let url = self.url.clone();
-        Part { url, ttl_ms: 60_000, stop_within_ms: 1_000, shards, guarded: true, renews: true }
+        Part {
+            url,
+            ttl_ms: 60_000,
+            stop_within_ms: 1_000,
+            shards,
+            guarded: true,
+            renews: true,
+            deadlines_ms: Vec::new(),
+        }
     }
 
     pub(crate) fn member(&self, part: &Part) -> Member {
+        self.member_with(part, None).0
+    }
+
+    /// A member, and so a guard, with such a stderr, which stays so while the other is kept.
+    pub(crate) fn member_with(
+        &self,
+        part: &Part,
+        stderr: Option<Stderr>,
+    ) -> (Member, Option<PipeReader>) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(PART);
         for (name, _) in std::env::vars_os() {
@@ -88,7 +107,11 @@ impl Stage {
             }
         }
         command.env("HOME", self.scratch.path()).env("TENURE_STORE", "redis://:secret@nowhere");
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stderr, reader) = stderr.map_or((Stdio::inherit(), None), Stderr::open);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let mut process = command.spawn().unwrap();
+        // It holds our copy of stderr.
+        drop(command);
         let (told, news) = channel();
         let stdout = process.stdout.take().unwrap();
         std::thread::spawn(move || {
@@ -102,7 +125,7 @@ impl Stage {
         let mut member = Member { process, stdin, news, guard: None };
         assert_eq!(member.next(), News::Ready);
         member.guard = part.guarded.then(|| member.only_child());
-        member
+        (member, reader)
     }
 
     fn leases(&self) -> Vec<Lease> {
@@ -134,7 +157,9 @@ impl Stage {
             let line = std::fs::read(entry.path().join("cmdline")).ok()?;
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             // Those of our own program are called `tenure`, or have a part.
-            let command = !line.starts_with("tenure ") && !line.ends_with(&format!(" {PART} "));
+            let parts = [PART, PANICS].map(|part| format!(" {part} "));
+            let command =
+                !line.starts_with("tenure ") && !parts.iter().any(|part| line.ends_with(part));
             (ours && command && !line.is_empty()).then_some((pid, line))
         });
         ours.collect()
@@ -201,6 +226,20 @@ impl Drop for Member {
         // It gives back what it can, and the store must not be gone before.
         let end = now() + LIMIT;
         while now() < end && self.guard.is_some_and(is_there) {
+            pause(Duration::from_millis(2));
+        }
+        // Only where a trial fails.
+        self.guard.into_iter().filter(|guard| is_there(*guard)).for_each(|guard| {
+            signal(guard, Signal::KILL);
+        });
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // A trial that fails may leave some behind.
+        while let left @ [_, ..] = &*self.commands() {
+            left.iter().for_each(|(pid, _)| signal(*pid, Signal::KILL));
             pause(Duration::from_millis(2));
         }
     }

@@ -9,6 +9,7 @@ use tenure::Moment;
 use crate::rig::cycle::{AFTER_THAW, cycle};
 use crate::rig::fault::Fault;
 use crate::rig::judge::Thaw;
+use crate::rig::output::{Stderr, turns};
 use crate::rig::place::Kind;
 use crate::rig::processes::{is_there, signal};
 use crate::rig::stage::{PATIENCE, Stage};
@@ -34,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             let name = format!("fault::{}::{}", fault.name(), called(place));
             trials.push(trial(name, place, move || match fault {
                 Fault::Guard => guard_alone(place, Mode::Plain, CYCLES),
-                _ => suffer(place, fault),
+                _ => suffer(place, fault, None),
             }));
         }
     }
@@ -57,12 +58,13 @@ pub(crate) fn deadline(at: Moment, ttl: Duration) -> Moment {
     at + ttl.mul_f64(0.9)
 }
 
-fn suffer(place: Kind, fault: Fault) {
+pub(crate) fn suffer(place: Kind, fault: Fault, stderr: Option<Stderr>) {
+    let cycles = turns(CYCLES);
     let quick = matches!(fault, Fault::Kill | Fault::Term)
         || matches!(fault, Fault::KillTree | Fault::KillPair) && place == Kind::File;
     let ttl = if quick { LONG } else { TTL };
-    let mut stage = Stage::new(place, ttl, Mode::Plain);
-    for _ in 0..CYCLES {
+    let mut stage = Stage::with_stderr(place, ttl, Mode::Plain, stderr);
+    for _ in 0..cycles {
         let outcome = cycle(&mut stage, fault);
         let gap = outcome.gap();
         if quick && gap > SOON {
@@ -91,7 +93,7 @@ fn suffer(place: Kind, fault: Fault) {
         }
     }
     let (verdict, books) = stage.finish();
-    assert!(verdict.terms > CYCLES, "{} terms", verdict.terms);
+    assert!(verdict.terms > cycles, "{} terms", verdict.terms);
     assert!(books.accepted() > 0, "the register was written to");
 }
 

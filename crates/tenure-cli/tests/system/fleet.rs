@@ -13,18 +13,19 @@ use crate::rig::cycle::AFTER_THAW;
 use crate::rig::fleet::{FleetStage, Owner, Owners, of, shares};
 use crate::rig::freezer::Frozen;
 use crate::rig::judge::Thaw;
+use crate::rig::output::Stderr;
 use crate::rig::place::Kind;
 use crate::rig::processes::signal;
 use crate::rig::stage::PATIENCE;
 use crate::rig::time::{now, pause, pause_until};
 use crate::trial;
 
-const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How often each of few workers writes.
 const EACH: Duration = Duration::from_millis(4);
 /// How much later than its TTL a lease that nobody can give back may have its next owner's first effect: a second, and what
 /// starting a process takes on a machine with other things to do.
-const AFTER_TTL: Duration = Duration::from_secs(1);
+pub(crate) const AFTER_TTL: Duration = Duration::from_secs(1);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -63,12 +64,12 @@ fn stage(place: Kind, ttl: Duration, shards: usize, members: usize) -> FleetStag
 }
 
 /// What `member` works on.
-fn terms_of(owners: &Owners, member: &str) -> Owners {
+pub(crate) fn terms_of(owners: &Owners, member: &str) -> Owners {
     let its = of(owners, member).into_iter();
     its.map(|(shard, owner)| (shard.to_owned(), owner.clone())).collect()
 }
 
-fn pids(terms: &Owners) -> Vec<u32> {
+pub(crate) fn pids(terms: &Owners) -> Vec<u32> {
     terms.values().map(|owner| owner.pid).collect()
 }
 
@@ -112,6 +113,10 @@ fn joining(place: Kind) {
 // ---- faults ----
 
 /// Three members with three shards each, and what `m1`, who will be struck, works on.
+pub(crate) fn three_with(place: Kind, ttl: Duration, stderr: Option<Stderr>) -> FleetStage {
+    FleetStage::new(place, ttl, 9, EACH).with_stderr(stderr).with(3)
+}
+
 fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
     let mut stage = stage(place, ttl, 9, 3);
     let owners = stage.settled(&[3; 3], PATIENCE);
@@ -120,7 +125,7 @@ fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
 }
 
 /// From the fault to the first effect of the next owner, also of the shard that waited longest.
-fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Duration) {
+pub(crate) fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Duration) {
     let next = stage.taken_over(terms, stage.ttl + PATIENCE);
     let gap = next.values().map(|line| line.at.since(at)).max().unwrap_or_default();
     if gap > limit {
@@ -129,7 +134,7 @@ fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Durat
 }
 
 /// What others have is not touched.
-fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
+pub(crate) fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
     for (shard, owner) in before.iter().filter(|(_, owner)| owner.member != struck) {
         if after.get(shard) != Some(owner) {
             stage.fail(&format!("{shard} has moved from {owner:?} to {:?}", after.get(shard)));
@@ -138,7 +143,7 @@ fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
 }
 
 /// The other two have it all, and nothing of theirs has moved.
-fn two_go_on(stage: &mut FleetStage, before: &Owners) {
+pub(crate) fn two_go_on(stage: &mut FleetStage, before: &Owners) {
     let after = stage.settled(&[4, 5], PATIENCE);
     unmoved(stage, before, &after, "m1");
 }
@@ -233,7 +238,7 @@ fn guard_killed(place: Kind) {
 }
 
 /// Their last effects came before the deadlines they had if they were renewed last just before `at`.
-fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment) {
+pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment) {
     let deadline = deadline(at, stage.ttl);
     for (shard, owner) in terms {
         let late = stage.last_of(shard, owner.token).at.since(deadline);

@@ -15,6 +15,7 @@ use tenure::{CandidateId, Moment};
 use crate::faults::called;
 use crate::fleet::is_long;
 use crate::rig::fleet::FleetStage;
+use crate::rig::output::Stderr;
 use crate::rig::place::Kind;
 use crate::rig::processes::signal;
 use crate::rig::time::{now, pause};
@@ -36,9 +37,17 @@ fn size() -> (usize, Duration) {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let storms = [Kind::File, Kind::Redis].into_iter();
-    let named = storms.map(|place| (format!("fleet::storm::{}", called(place)), place));
-    named.map(|(name, place)| trial(name, place, move || storm(place))).collect()
+    let storms = [
+        (Kind::File, None),
+        (Kind::Redis, None),
+        (Kind::File, Some(Stderr::Full)),
+        (Kind::Redis, Some(Stderr::Closed)),
+    ];
+    let one = |(place, stderr)| {
+        let name = format!("fleet::storm::{}{}", Stderr::suffix(stderr), called(place));
+        trial(name, place, move || storm(place, stderr))
+    };
+    storms.into_iter().map(one).collect()
 }
 
 /// What has befallen one of them, and what makes it well again.
@@ -59,9 +68,9 @@ struct Storm {
     log: File,
 }
 
-fn storm(place: Kind) {
+fn storm(place: Kind, stderr: Option<Stderr>) {
     let (shards, each) = size();
-    let stage = FleetStage::new(place, TTL, shards, each).with(MEMBERS);
+    let stage = FleetStage::new(place, TTL, shards, each).with_stderr(stderr).with(MEMBERS);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let given = std::env::var("TENURE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seed = given.unwrap_or_else(|| now().as_nanos()) | 1;

@@ -9,17 +9,22 @@
 mod rig;
 
 mod at_rest;
+mod descriptors;
 mod early;
 mod faults;
 mod fleet;
 mod fleet_sets;
 mod fleet_storm;
+mod frozen_guard;
+mod kill_refused;
 mod misbehaviour;
 mod outages;
+mod pid_namespace;
 mod secrets;
 mod slot_storm;
 mod slots;
 mod startup_wait;
+mod stderr;
 mod storm;
 mod stuck;
 mod untrusted;
@@ -43,6 +48,7 @@ fn main() -> ExitCode {
     // The longest first.
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());
+    trials.extend(pid_namespace::trials());
     trials.extend(fleet::trials());
     trials.extend(slot_storm::trials());
     trials.extend(slots::trials());
@@ -50,6 +56,10 @@ fn main() -> ExitCode {
     trials.extend(outages::trials());
     trials.extend(faults::trials());
     trials.extend(misbehaviour::trials());
+    trials.extend(stderr::trials());
+    trials.extend(frozen_guard::trials());
+    trials.extend(kill_refused::trials());
+    trials.extend(descriptors::trials());
     trials.extend(stuck::trials());
     trials.extend(secrets::trials());
     trials.extend(fleet_sets::trials());

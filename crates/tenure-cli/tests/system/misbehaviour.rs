@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use crate::faults::{LONG, SOON, TTL, called, deadline, guard_alone};
 use crate::rig::cycle::cycle;
 use crate::rig::fault::Fault;
+use crate::rig::output::turns;
 use crate::rig::place::Kind;
 use crate::rig::processes;
 use crate::rig::stage::{PATIENCE, Stage};
@@ -83,7 +84,7 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
     // One that does not heed SIGTERM has until the deadline: nothing to wait for at length.
     let ttl = if fault == Fault::Kill { LONG } else { TTL };
     let mut stage = Stage::new(place, ttl, mode);
-    for _ in 0..CYCLES {
+    for _ in 0..turns(CYCLES) {
         let outcome = cycle(&mut stage, fault);
         let gap = outcome.gap();
         let limit = if fault == Fault::Kill { SOON } else { ttl + SOON };

@@ -82,7 +82,7 @@ impl Scene {
     fn start(&mut self, id: &str, words: &[&str]) {
         let mut command = self.command(words);
         command.env("TENURE_NODE_ID", id);
-        self.actors.push(self.room.start(id, command));
+        self.actors.push(self.room.start(id, command, None));
     }
 
     fn log(&self, id: &str) -> String {

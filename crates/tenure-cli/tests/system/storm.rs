@@ -14,6 +14,7 @@ use crate::faults::{TTL, called};
 use crate::rig::cycle::AFTER_THAW;
 use crate::rig::freezer::Frozen;
 use crate::rig::judge::Thaw;
+use crate::rig::output::Stderr;
 use crate::rig::place::Kind;
 use crate::rig::processes::{children, has_open, signal};
 use crate::rig::stage::Stage;
@@ -24,10 +25,14 @@ use crate::trial;
 const LASTS: Duration = Duration::from_secs(20);
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [Kind::File, Kind::Cabled]
-        .into_iter()
-        .map(|place| trial(format!("storm::{}", called(place)), place, move || storm(place)))
-        .collect()
+    let mut trials = Vec::new();
+    for place in [Kind::File, Kind::Cabled] {
+        for stderr in [None, Some(Stderr::Full), Some(Stderr::Closed)] {
+            let name = format!("storm::{}{}", Stderr::suffix(stderr), called(place));
+            trials.push(trial(name, place, move || storm(place, stderr)));
+        }
+    }
+    trials
 }
 
 /// What has befallen one of them, and what makes it well again.
@@ -56,8 +61,8 @@ struct Storm {
     log: File,
 }
 
-fn storm(place: Kind) {
-    let stage = Stage::new(place, TTL, Mode::Plain);
+fn storm(place: Kind, stderr: Option<Stderr>) {
+    let stage = Stage::with_stderr(place, TTL, Mode::Plain, stderr);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let dice = Dice(now().as_nanos() | 1);
     let plights = [None, None, None];

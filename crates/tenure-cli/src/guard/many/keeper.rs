@@ -1,8 +1,8 @@
 //! A member's hand on its guard.
 //!
 //! Nobody who uses it waits: words are queued, and a task of its own puts them into packets and passes them on in order. A
-//! guard that takes none for [`PATIENCE`] is as good as dead, and so is one that has not ended a command which it should
-//! have ended ([`overdue`]). Whenever the guard goes, in whatever way, everything it has left is ended here, and then the
+//! guard that takes none for [`PATIENCE`] is as good as dead, and so is one that does not acknowledge deadlines or has not
+//! ended a command which it should have ended ([`overdue`]). Whenever the guard goes, in whatever way, everything it has left is ended here, and then the
 //! [`Reports`] end. After that another may be started, and told of everything again.
 
 use std::ffi::OsString;
@@ -19,8 +19,9 @@ use tenure::{CandidateId, Clock, Hold, Moment, Name, Store};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
-use super::super::wire::{Line, Log, Proof, Report, line};
-use super::super::{MANY, OURSELVES, Spared, deaths, end_orphans};
+use super::super::log::Log;
+use super::super::wire::{Line, Proof, Report, line};
+use super::super::{MANY, OURSELVES, Orphans, Spared, deaths};
 use super::overdue::Overdue;
 use super::words::{Argument, Setup, Word, pack};
 use super::{Many, Post, until};
@@ -58,13 +59,24 @@ pub(crate) struct Keeper {
     told_of_life: Arc<AtomicBool>,
 }
 
+/// What a member learns of its commands and its guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A report on the command of the hold with this number.
+    Report(u32, Report),
+    /// The guard does not answer, or not do what it should have done by now: it is killed.
+    Unresponsive,
+    /// The guard is gone, and the member itself cannot kill what it has left; which process and why.
+    CannotKill(String),
+}
+
 /// What the guard has to say.
 #[derive(Debug)]
-pub(crate) struct Reports(mpsc::UnboundedReceiver<(u32, Report)>);
+pub(crate) struct Reports(mpsc::UnboundedReceiver<News>);
 
 impl Reports {
-    /// The next, with the number of its hold. `None` when there is no guard any more, and nothing left of any command.
-    pub(crate) async fn next(&mut self) -> Option<(u32, Report)> {
+    /// The next. `None` when there is no guard any more, and nothing left of any command.
+    pub(crate) async fn next(&mut self) -> Option<News> {
         self.0.recv().await
     }
 }
@@ -79,7 +91,7 @@ impl Keeper {
             let guard = Guard::start(duty)?;
             tokio::spawn(guard.attend(queue, news, overdue.clone()));
         } else {
-            tokio::spawn(alone(duty, queue, news)?);
+            tokio::spawn(alone(duty, queue, news, overdue.clone())?);
         }
         let keeper = Keeper { words, overdue, store, told_of_life: Arc::default() };
         Ok((keeper, Reports(reports)))
@@ -98,17 +110,19 @@ impl Keeper {
 
     /// Starts the command of a shard. [`Report::Gone`] or [`Report::Failed`] follows, and only then it may be called again.
     pub(crate) fn run(&self, id: u32, argv: Vec<OsString>) {
-        self.overdue.run(id);
+        let number = self.overdue.run(id);
         self.say(Word::Run { id, argv: argv.into_iter().map(Argument::from).collect() });
+        number.into_iter().for_each(|number| self.say(Word::Acknowledge(number)));
     }
 
     /// Leases were renewed; [`Moment::NEVER`] for one that was refused.
     pub(crate) fn extend(&self, deadlines: &[(u32, Moment)]) {
-        self.overdue.extend(deadlines);
+        let number = self.overdue.extend(deadlines);
         for some in deadlines.chunks(AT_ONCE) {
             let nanos = some.iter().map(|(id, deadline)| (*id, deadline.as_nanos()));
             self.say(Word::Deadlines(nanos.collect()));
         }
+        number.into_iter().for_each(|number| self.say(Word::Acknowledge(number)));
     }
 
     /// The command is to stop, and is killed at `kill_at`.
@@ -197,15 +211,26 @@ impl Guard {
     async fn attend(
         mut self,
         mut queue: mpsc::UnboundedReceiver<Item>,
-        news: mpsc::UnboundedSender<(u32, Report)>,
+        news: mpsc::UnboundedSender<News>,
         overdue: Arc<Overdue>,
     ) {
         let mut dismissed = false;
+        let tell = |told| _ = news.send(told);
         {
             let refused = |id| {
                 overdue.gone(id);
                 let why = "its command line is too long: a guard takes 64 KiB".to_owned();
-                let _ = news.send((id, Report::Failed(why)));
+                tell(News::Report(id, Report::Failed(why)));
+            };
+            let hear = |reports: Vec<(u32, Report)>| {
+                for (id, report) in reports {
+                    if let Report::Acknowledged(number) = report {
+                        overdue.acknowledged(number);
+                        continue;
+                    }
+                    overdue.gone(id);
+                    tell(News::Report(id, report));
+                }
             };
             let passing = pass_on(&self.line, &mut queue, refused, &mut dismissed);
             let mut passing = std::pin::pin!(passing);
@@ -213,15 +238,20 @@ impl Guard {
                 tokio::select! {
                     // Reports first: what has been done is not overdue.
                     biased;
-                    reports = self.line.receive::<Vec<(u32, Report)>>() => {
+                    reports = self.line.receive() => {
                         let Some(reports) = reports else { break };
-                        for (id, report) in reports {
-                            overdue.gone(id);
-                            let _ = news.send((id, report));
-                        }
+                        hear(reports);
                     }
                     () = &mut passing => break,
-                    () = overdue.come() => break,
+                    // After a freeze of our own the answer may be there, and the runtime does not know yet.
+                    () = overdue.come() => match self.line.take() {
+                        Some(Some((reports, _))) => hear(reports),
+                        Some(None) => break,
+                        None => {
+                            tell(News::Unresponsive);
+                            break;
+                        }
+                    },
                 }
             }
         }
@@ -229,9 +259,9 @@ impl Guard {
         let _ = self.process.start_kill();
         let ended = self.process.wait().await;
         if !(dismissed && ended.is_ok_and(|status| status.success())) {
-            let clock = Clock::boot();
-            while !end_orphans() {
-                clock.sleep(Duration::from_millis(2)).await;
+            let mut orphans = Orphans::new();
+            while let Some(failure) = orphans.end().await {
+                tell(News::CannotKill(failure));
             }
         }
         drop((self.spared, news, queue));
@@ -281,7 +311,8 @@ async fn pass_on(
 fn alone(
     duty: &Duty,
     mut queue: mpsc::UnboundedReceiver<Item>,
-    news: mpsc::UnboundedSender<(u32, Report)>,
+    news: mpsc::UnboundedSender<News>,
+    overdue: Arc<Overdue>,
 ) -> io::Result<impl Future<Output = ()> + use<>> {
     let mut deaths = deaths()?;
     let Duty { fleet, member, stop_within, .. } = duty.clone();
@@ -291,9 +322,12 @@ fn alone(
         let (mut over, mut items) = (false, Vec::new());
         loop {
             let wake_at = many.step();
-            for report in many.reports() {
-                let _ = news.send(report);
+            // They are among the reports too.
+            many.take_failures();
+            for (id, report) in many.reports() {
+                let _ = news.send(News::Report(id, report));
             }
+            many.take_received().into_iter().for_each(|number| overdue.acknowledged(number));
             if over && many.is_idle() {
                 return;
             }

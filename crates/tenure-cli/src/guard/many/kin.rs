@@ -105,7 +105,7 @@ mod tests {
     const B: u32 = 71;
 
     fn process(pid: i32, parent: i32, group: i32) -> Process {
-        Process { pid, parent, group, session: group, started: 5 }
+        Process { pid, parent, group, session: group, started: 5, ended: false }
     }
 
     /// A runs as 10, B as 20, both known.

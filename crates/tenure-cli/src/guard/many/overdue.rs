@@ -1,8 +1,8 @@
 //! When a member no longer waits for its guard: the same fuses, a little longer.
 //!
-//! A guard that is frozen ends nothing. The member sees that a command should be gone and is not, kills the guard, and ends
-//! what that leaves. As this ends every command of the member, it comes only when the deadline is about to pass, or long
-//! after an order to stop.
+//! A guard that is frozen ends nothing. The member sees that a command should be gone and is not, or that the guard does not
+//! acknowledge deadlines ([`Watchdog`]), kills the guard, and ends what that leaves. As this ends every command of the
+//! member, it comes only when the deadline is about to pass, or long after an order to stop.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use tenure::{Clock, Moment};
 use tokio::sync::Notify;
 
 use super::super::fuse::{Fuse, reserve};
+use super::super::watchdog::{GUARD_REACTS, Watchdog};
 
-/// A guard has so long to see a command gone which it has killed, if the deadline allows, and at least so long for any order.
+/// A guard has so long to see a command gone which it has killed, if the deadline allows.
 const GUARD_KILLS: Duration = Duration::from_secs(2);
-const GUARD_REACTS: Duration = Duration::from_millis(50);
 /// The lease is lost already, and no deadline can be kept any more.
 const GUARD_REFUSED: Duration = Duration::from_secs(1);
 
@@ -36,10 +36,11 @@ impl Watched {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     deadlines: HashMap<u32, Moment>,
     running: BTreeMap<u32, Watched>,
+    watchdog: Watchdog,
     abandoned: bool,
 }
 
@@ -54,7 +55,13 @@ pub(super) struct Overdue {
 
 impl Overdue {
     pub(super) fn new(stop_within: Duration, clock: Clock) -> Overdue {
-        Overdue { stop_within, clock, known: Mutex::default(), changed: Notify::new() }
+        let known = Known {
+            deadlines: HashMap::new(),
+            running: BTreeMap::new(),
+            watchdog: Watchdog::new(stop_within),
+            abandoned: false,
+        };
+        Overdue { stop_within, clock, known: Mutex::new(known), changed: Notify::new() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -65,24 +72,32 @@ impl Overdue {
         self.known().deadlines.insert(id, deadline);
     }
 
-    pub(super) fn run(&self, id: u32) {
+    /// The number that the guard is to acknowledge, if it may begin this at all.
+    pub(super) fn run(&self, id: u32) -> Option<u64> {
         let mut known = self.known();
-        let Some(deadline) = known.deadlines.get(&id).copied() else { return };
+        let deadline = known.deadlines.get(&id).copied()?;
         let mut fuse = Fuse::new(deadline, self.stop_within);
-        if fuse.due(self.clock.now()).is_some() {
+        let now = self.clock.now();
+        if fuse.due(now).is_some() {
             // The guard begins nothing as late as this.
-            return;
+            return None;
         }
         // One that ran before has ended, or the guard refuses this one.
         known.running.entry(id).or_insert(Watched { fuse, told_at: Moment::NEVER });
         self.changed.notify_one();
+        Some(known.watchdog.send(now, deadline))
     }
 
-    pub(super) fn extend(&self, deadlines: &[(u32, Moment)]) {
+    /// The number that the guard is to acknowledge.
+    pub(super) fn extend(&self, deadlines: &[(u32, Moment)]) -> Option<u64> {
         let (now, mut known) = (self.clock.now(), self.known());
+        let mut earliest: Option<Moment> = None;
         for (id, deadline) in deadlines {
             if let Some(known) = known.deadlines.get_mut(id) {
                 *known = *deadline;
+                if *deadline != Moment::NEVER {
+                    earliest = Some(earliest.map_or(*deadline, |other| other.min(*deadline)));
+                }
             }
             if let Some(watched) = known.running.get_mut(id) {
                 watched.fuse.extend(*deadline);
@@ -92,6 +107,11 @@ impl Overdue {
             }
         }
         self.changed.notify_one();
+        Some(known.watchdog.send(now, earliest?))
+    }
+
+    pub(super) fn acknowledged(&self, number: u64) {
+        self.known().watchdog.acknowledged(number);
     }
 
     pub(super) fn stop(&self, id: u32, kill_at: Moment) {
@@ -103,6 +123,7 @@ impl Overdue {
         self.changed.notify_one();
     }
 
+    /// Nothing of the command is left, or the guard has reported why it cannot end it.
     pub(super) fn gone(&self, id: u32) {
         self.known().running.remove(&id);
     }
@@ -123,7 +144,8 @@ impl Overdue {
         if known.abandoned {
             return Some(Moment::NEVER);
         }
-        known.running.values().map(Watched::overdue_at).min()
+        let running = known.running.values().map(Watched::overdue_at);
+        running.chain(known.watchdog.expires_at()).min()
     }
 
     /// Returns when it is time to do without the guard.
@@ -151,12 +173,19 @@ mod tests {
     const STOP: Duration = Duration::from_secs(6);
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// Runs a command under a guard that answers.
+    fn run(overdue: &Overdue, id: u32) {
+        if let Some(number) = overdue.run(id) {
+            overdue.acknowledged(number);
+        }
+    }
+
     #[test]
     fn nothing_is_overdue_while_nothing_runs() {
         let overdue = Overdue::new(STOP, Clock::manual());
         overdue.hold(1, overdue.clock.now() + SECOND);
         assert_eq!(overdue.at(), None);
-        overdue.run(2);
+        assert_eq!(overdue.run(2), None);
         assert_eq!(overdue.at(), None, "of such a hold nobody knows");
     }
 
@@ -166,14 +195,36 @@ mod tests {
         let now = overdue.clock.now();
         for id in [1, 2] {
             overdue.hold(id, now + 30 * SECOND);
-            overdue.run(id);
+            run(&overdue, id);
         }
         let early = Duration::from_millis(250);
         assert_eq!(overdue.at(), Some((now + 30 * SECOND).before(early)));
-        overdue.extend(&[(1, now + 40 * SECOND), (3, now)]);
+        let number = overdue.extend(&[(1, now + 40 * SECOND), (3, now)]);
+        overdue.acknowledged(number.unwrap());
         assert_eq!(overdue.at(), Some((now + 30 * SECOND).before(early)));
         overdue.gone(2);
         assert_eq!(overdue.at(), Some((now + 40 * SECOND).before(early)));
+    }
+
+    #[test]
+    fn a_guard_that_does_not_acknowledge_is_overdue() {
+        let overdue = Overdue::new(STOP, Clock::manual());
+        let now = overdue.clock.now();
+        for id in [1, 2] {
+            overdue.hold(id, now + 27 * SECOND);
+        }
+        let number = overdue.run(1).unwrap();
+        assert_eq!(overdue.at(), Some((now + 27 * SECOND).before(STOP)));
+        overdue.acknowledged(number);
+        overdue.clock.advance(10 * SECOND);
+        overdue.extend(&[(1, now + 37 * SECOND), (2, now + 36 * SECOND)]);
+        overdue.clock.advance(10 * SECOND);
+        overdue.extend(&[(1, now + 47 * SECOND), (2, now + 46 * SECOND)]);
+        assert_eq!(
+            overdue.at(),
+            Some((now + 36 * SECOND).before(STOP)),
+            "the first is not answered"
+        );
     }
 
     #[test]
@@ -181,7 +232,7 @@ mod tests {
         let overdue = Overdue::new(STOP, Clock::manual());
         let now = overdue.clock.now();
         overdue.hold(1, now + 30 * SECOND);
-        overdue.run(1);
+        run(&overdue, 1);
         overdue.stop(1, now + 5 * SECOND);
         assert_eq!(overdue.at(), Some(now + 5 * SECOND + GUARD_KILLS));
         overdue.clock.advance(SECOND);
@@ -195,14 +246,14 @@ mod tests {
         let now = overdue.clock.now();
         let last = (now + SECOND).before(SECOND / 8);
         overdue.hold(1, now + SECOND);
-        overdue.run(1);
+        run(&overdue, 1);
         overdue.stop(1, now + SECOND);
         assert_eq!(overdue.at(), Some(last));
         overdue.clock.advance(last.since(now));
         overdue.stop(1, now);
         assert_eq!(overdue.at(), Some(last + GUARD_REACTS));
         overdue.hold(2, now + SECOND);
-        overdue.run(2);
+        run(&overdue, 2);
         overdue.gone(1);
         assert_eq!(overdue.at(), None, "the guard refuses to begin it");
     }

@@ -69,11 +69,18 @@ impl Returns {
 
     /// How the next of them came out.
     pub(super) async fn next(&mut self) -> Returned {
-        let Some(returned) = self.done.recv().await else {
-            return std::future::pending().await;
-        };
-        self.under_way = self.under_way.saturating_sub(1);
-        returned
+        match self.done.recv().await {
+            Some(returned) => {
+                self.under_way = self.under_way.saturating_sub(1);
+                returned
+            }
+            // The task has panicked: nobody waits for what it had to do.
+            None if self.under_way > 0 => {
+                self.under_way = 0;
+                Returned { given: 0, kept: None, only_asked: true }
+            }
+            None => std::future::pending().await,
+        }
     }
 }
 

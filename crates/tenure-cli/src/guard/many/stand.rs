@@ -8,9 +8,10 @@ use futures_util::FutureExt;
 use tenure::{CandidateId, Clock, Error, Hold, Moment, Name, Result};
 
 use super::super::giving_back::GivingBack;
-use super::super::wire::{Line, Log};
+use super::super::log::{self, Log};
+use super::super::wire::{Line, Report};
 use super::super::{
-    DEATH_FOLLOWS, Leader, cannot, deaths, nobodys, say, stand_by, stuck_in_the_way, take_post,
+    DEATH_FOLLOWS, Leader, cannot, deaths, nobodys, stand_by, stuck_in_the_way, take_post,
 };
 use super::returns::{Free, Returned, Returns};
 use super::words::{Setup, Word, pack};
@@ -115,7 +116,14 @@ impl Watch {
     /// Does what is due, and says when something will be again, if ever. `None` when there is nothing more to do.
     fn step(&mut self, clock: &Clock) -> Option<Option<Moment>> {
         let mut wake_at = self.many.step();
-        let (packets, _) = pack(&self.many.reports());
+        for failure in self.many.take_failures() {
+            log::error(self.log, &self.member, &failure);
+        }
+        let mut reports = self.many.reports();
+        let received = self.many.take_received().map(Report::Acknowledged);
+        // It is about all of them; its hold does not matter.
+        reports.extend(received.map(|received| (0, received)));
+        let (packets, _) = pack(&reports);
         self.outbox.extend(packets);
         if self.dismissed {
             return (!self.many.is_idle()).then_some(wake_at);
@@ -206,8 +214,11 @@ impl Watch {
         if !only_asked {
             self.could_not(kept.holds.len(), &kept.why);
         } else if stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok() {
-            self.say("the member's process was frozen in the middle of a change, and is killed");
-            self.leader.kill();
+            let what = "the member's process was frozen in the middle of a change";
+            match self.leader.kill() {
+                Ok(()) => self.say(&format!("{what}, and is killed")),
+                Err(error) => self.say(&format!("{what}, and cannot be killed: {error}")),
+            }
         }
     }
 
@@ -225,7 +236,7 @@ impl Watch {
     }
 
     fn say(&self, text: &str) {
-        say(self.log, &self.member, text);
+        log::warn(self.log, &self.member, text);
     }
 }
 

@@ -5,7 +5,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::wire::{Log, MOST, Proof};
+use super::super::log::Log;
+use super::super::wire::{MOST, Proof};
 
 /// The first packet. Credentials come this way only.
 #[derive(Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub(super) enum Word {
     Signal(i32),
     /// That hold is over, and there is nothing to give back.
     Forget { id: u32 },
+    /// Answer with this number: all that came before was received.
+    Acknowledge(u64),
     /// With a file beside it: its lock says that the member lives, and what inherits it lives on in the member's place.
     Live,
     /// The member needs no guard any more.

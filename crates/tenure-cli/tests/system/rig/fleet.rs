@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, Workers, judge};
+use super::output::Stderr;
 use super::place::{Kind, Place};
 use super::processes::{self, is_there};
 use super::room::{Actor, Room};
@@ -67,6 +68,7 @@ pub(crate) struct FleetStage {
     each: Duration,
     /// What else the members are told.
     flags: &'static [&'static str],
+    stderr: Option<Stderr>,
     name: Name,
     histories: BTreeMap<String, History>,
     store: Arc<dyn Store>,
@@ -93,6 +95,7 @@ impl FleetStage {
             thaws: Vec::new(),
             each,
             flags: &[],
+            stderr: None,
             name: fleet_name(NAME).unwrap(),
             histories: (0..shards).map(history).collect(),
             store,
@@ -110,6 +113,12 @@ impl FleetStage {
     /// Started with these flags too.
     pub(crate) fn told(mut self, flags: &'static [&'static str]) -> FleetStage {
         self.flags = flags;
+        self
+    }
+
+    /// Started with a stderr that takes nothing.
+    pub(crate) fn with_stderr(mut self, stderr: Option<Stderr>) -> FleetStage {
+        self.stderr = stderr;
         self
     }
 
@@ -144,7 +153,7 @@ impl FleetStage {
         command.args(self.flags).arg("--").arg(std::env::current_exe().unwrap());
         command.args(["shard", &self.each.as_millis().to_string()]);
         command.arg(self.room.path()).arg("{}");
-        self.room.start(id, command)
+        self.room.start(id, command, self.stderr)
     }
 
     // ---- what is seen ----

@@ -4,11 +4,15 @@
 #![allow(dead_code, reason = "the bench uses a part of it")]
 
 pub(crate) mod cycle;
+#[path = "../../support/descriptors.rs"]
+pub(crate) mod descriptors;
 pub(crate) mod fault;
 pub(crate) mod fleet;
 pub(crate) mod freezer;
 pub(crate) mod history;
 pub(crate) mod judge;
+#[path = "../../support/output.rs"]
+pub(crate) mod output;
 pub(crate) mod place;
 mod poll_server;
 pub(crate) mod processes;

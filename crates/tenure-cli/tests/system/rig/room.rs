@@ -1,6 +1,8 @@
 //! Where a trial plays: its directory, and the mark by which everything that it has started is known.
 
+use std::cell::RefCell;
 use std::fs::File;
+use std::io::PipeReader;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,6 +12,7 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use super::freezer;
+use super::output::Stderr;
 use super::processes::{self, MARK, below, children, is_stopped, signal};
 use super::servers::Scratch;
 use super::stage::PATIENCE;
@@ -61,13 +64,16 @@ pub(crate) struct Room {
     mark: String,
     _undertaker: Undertaker,
     scratch: Scratch,
+    /// The other ends of full pipes, never read: a guard that outlives its leader still has one.
+    unread: RefCell<Vec<PipeReader>>,
 }
 
 impl Room {
     pub(crate) fn new() -> Room {
         let scratch = Scratch::in_memory();
         let mark = scratch.path().display().to_string();
-        Room { _undertaker: Undertaker::new(&mark, scratch.path()), mark, scratch }
+        let _undertaker = Undertaker::new(&mark, scratch.path());
+        Room { _undertaker, mark, scratch, unread: RefCell::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -94,10 +100,18 @@ impl Room {
         command
     }
 
-    /// Starts it, and keeps what it says.
-    pub(crate) fn start(&self, id: &str, mut command: Command) -> Actor {
+    /// Starts it, and keeps what it says, unless its stderr is to take nothing.
+    pub(crate) fn start(&self, id: &str, mut command: Command, stderr: Option<Stderr>) -> Actor {
         let log = File::options().create(true).append(true).open(self.log_of(id)).unwrap();
-        command.stdout(log.try_clone().unwrap()).stderr(log);
+        command.stdout(log.try_clone().unwrap());
+        match stderr {
+            Some(stderr) => {
+                let (stderr, reader) = stderr.open();
+                command.stderr(stderr);
+                self.unread.borrow_mut().extend(reader);
+            }
+            None => _ = command.stderr(log),
+        }
         // Ctrl-C at the terminal is ours to answer.
         Actor { id: id.to_owned(), process: command.process_group(0).spawn().unwrap() }
     }

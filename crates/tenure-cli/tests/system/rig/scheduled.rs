@@ -99,7 +99,7 @@ impl Scheduled {
         command.args(["--store", &self.place.url_for(who), "run", NAME, "--node-id", IDS[who]]);
         command.args(["--lease-duration", &format!("{}ms", self.ttl.as_millis())]);
         command.args(&self.arguments);
-        self.room.start(IDS[who], command)
+        self.room.start(IDS[who], command, None)
     }
 
     /// Waits until a killed candidate has ended, and starts it again.

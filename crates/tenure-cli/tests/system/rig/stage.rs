@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, judge};
+use super::output::Stderr;
 use super::place::{Kind, Place};
 use super::processes::{self, below, children, is_killed, is_there};
 use super::register::{Books, Register};
@@ -44,6 +45,7 @@ pub(crate) struct Stage {
     pub(crate) contenders: Vec<Actor>,
     pub(crate) thaws: Vec<Thaw>,
     pub(crate) place: Place,
+    stderr: Option<Stderr>,
     name: Name,
     history: History,
     register: Register,
@@ -56,7 +58,18 @@ pub(crate) struct Stage {
 impl Stage {
     /// All of them started.
     pub(crate) fn new(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
+        Stage::with_stderr(kind, ttl, mode, None)
+    }
+
+    /// The same with a stderr that takes nothing.
+    pub(crate) fn with_stderr(
+        kind: Kind,
+        ttl: Duration,
+        mode: Mode,
+        stderr: Option<Stderr>,
+    ) -> Stage {
         let mut stage = Stage::empty(kind, ttl, mode);
+        stage.stderr = stderr;
         (0..IDS.len()).for_each(|_| stage.add());
         stage
     }
@@ -71,6 +84,7 @@ impl Stage {
             contenders: Vec::new(),
             thaws: Vec::new(),
             place,
+            stderr: None,
             name: Name::new(NAME).unwrap(),
             history: History::create(&room.path().join(HISTORY)),
             register: Register::open(room.path()),
@@ -87,6 +101,11 @@ impl Stage {
     /// Where a trial may leave what is to be kept if it fails.
     pub(crate) fn directory(&self) -> &Path {
         self.room.path()
+    }
+
+    /// Everything that one of them has said.
+    pub(crate) fn said(&self, who: usize) -> String {
+        std::fs::read_to_string(self.room.log_of(IDS[who])).unwrap_or_default()
     }
 
     /// The newest term of one of them, if it ever led.
@@ -113,7 +132,7 @@ impl Stage {
         command.arg(format!("{}ms", self.ttl.as_millis()));
         command.arg("--").arg(std::env::current_exe().unwrap()).args(["worker", self.mode.name()]);
         command.arg(self.room.path());
-        self.room.start(IDS[who], command)
+        self.room.start(IDS[who], command, self.stderr)
     }
 
     /// Waits until somebody's work is under way, and says whose.

@@ -1,0 +1,49 @@
+//! A guard, or a machine, that has no file descriptors left: processes outside the command's group are killed all the same.
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::faults::TTL;
+use crate::rig::descriptors::Descriptors;
+use crate::rig::output::turns;
+use crate::rig::place::Kind;
+use crate::rig::processes::signal;
+use crate::rig::stage::{PATIENCE, Stage};
+use crate::rig::worker::Mode;
+use crate::trial;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (left, name) in
+        [(Descriptors::Spare, "only_the_spare_ones"), (Descriptors::One, "only_one")]
+    {
+        for (which, fault) in [(Signal::KILL, "kill"), (Signal::STOP, "freeze")] {
+            let name = format!("descriptors::{name}::{fault}::file");
+            trials.push(trial(name, Kind::File, move || exhausted(left, which)));
+        }
+    }
+    trials
+}
+
+fn exhausted(left: Descriptors, which: Signal) {
+    // Of a frozen leader's command some would end when they are asked to: these do not.
+    let mode = if which == Signal::STOP { Mode::Forks } else { Mode::Daemon };
+    let mut stage = Stage::new(Kind::File, TTL, mode);
+    for _ in 0..turns(2) {
+        let term = stage.settled();
+        left.limit(term.guard);
+        signal(term.leader, which);
+        stage.next_after(term.token, TTL + PATIENCE);
+        stage.gone(&term.work);
+        // It may be about to release the lease, which takes descriptors.
+        Descriptors::All.limit(term.guard);
+        if which == Signal::KILL {
+            stage.ended(term.who);
+            stage.restart(term.who);
+        } else {
+            signal(term.leader, Signal::CONT);
+            stage.waits(term.who);
+        }
+    }
+    stage.finish();
+}

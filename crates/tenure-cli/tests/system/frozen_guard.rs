@@ -1,0 +1,115 @@
+//! A guard that is frozen (SIGSTOP) while its leader works on: the leader notices and replaces it; and if the leader dies
+//! first, the guard goes on and does its duty. TENURE_TURNS says how often.
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::faults::{LONG, SOON, TTL, called};
+use crate::fleet::{pids, taken_within, terms_of, three_with, two_go_on, unmoved};
+use crate::rig::output::turns;
+use crate::rig::place::Kind;
+use crate::rig::processes::{is_stopped, is_there, signal};
+use crate::rig::stage::{PATIENCE, Stage};
+use crate::rig::time::{look, now};
+use crate::rig::worker::Mode;
+use crate::trial;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for place in [Kind::File, Kind::Redis] {
+        let mut add = |name: &str, run: fn(Kind)| {
+            let name = format!("frozen_guard::{name}::{}", called(place));
+            trials.push(trial(name, place, move || run(place)));
+        };
+        add("is_replaced", replaced);
+        add("goes_on_when_the_leader_dies", leader_dies);
+        add("of_a_member_is_replaced", replaced_in_fleet);
+        add("of_a_member_goes_on_when_that_dies", member_dies);
+    }
+    trials
+}
+
+fn freeze(guard: u32) {
+    signal(guard, Signal::STOP);
+    look(PATIENCE, || is_stopped(guard).then_some(())).expect("it stops");
+}
+
+fn replaced(place: Kind) {
+    for _ in 0..turns(2) {
+        // A stage for each: a guard that dies again and again is started again more slowly.
+        let mut stage = Stage::new(place, TTL, Mode::Daemon);
+        let term = stage.settled();
+        freeze(term.guard);
+        let frozen = now();
+        stage.gone(&term.work);
+        // The longest there can be: renewed just before, and acknowledged.
+        let took = now().since(frozen);
+        if took > 2 * TTL + SOON {
+            stage.fail(&format!("noticed only after {took:?}"));
+        }
+        stage.next_since(now());
+        assert!(is_there(term.leader), "the leader lives on");
+        assert!(!is_there(term.guard), "the guard was killed");
+        assert_ne!(stage.steady().guard, term.guard);
+        let said = stage.said(term.who);
+        assert!(said.contains("the guard does not answer: killed it"), "{said}");
+        stage.finish();
+    }
+}
+
+fn leader_dies(place: Kind) {
+    let mut stage = Stage::new(place, LONG, Mode::Daemon);
+    for _ in 0..turns(2) {
+        let term = stage.settled();
+        freeze(term.guard);
+        let struck = now();
+        signal(term.leader, Signal::KILL);
+        let gap = stage.next_after(term.token, LONG + PATIENCE).at.since(struck);
+        if gap > SOON {
+            stage.fail(&format!("nobody led for {gap:?}"));
+        }
+        stage.gone(&term.work);
+        stage.ended(term.who);
+        stage.restart(term.who);
+    }
+    stage.finish();
+}
+
+fn replaced_in_fleet(place: Kind) {
+    for _ in 0..turns(1) {
+        let mut stage = three_with(place, TTL, None);
+        let owners = stage.settled(&[3; 3], PATIENCE);
+        let terms = terms_of(&owners, "m1");
+        let guard = stage.members[1].guard().expect("it has a guard");
+        freeze(guard);
+        stage.gone(&pids(&terms));
+        let after = stage.settled_as(PATIENCE, "begun again", |after| {
+            let begun = terms.iter().all(|(shard, before)| {
+                after.get(shard).is_some_and(|after| {
+                    (&after.member, after.token) == (&before.member, before.token)
+                        && after.pid != before.pid
+                })
+            });
+            begun.then_some(())
+        });
+        unmoved(&stage, &owners, &after, "m1");
+        assert!(!is_there(guard), "the guard was killed");
+        assert_eq!(stage.lines_with(1, &["the guard does not answer: killed it"]), 1);
+        stage.finish();
+    }
+}
+
+fn member_dies(place: Kind) {
+    for _ in 0..turns(1) {
+        let mut stage = three_with(place, LONG, None);
+        let owners = stage.settled(&[3; 3], PATIENCE);
+        let terms = terms_of(&owners, "m1");
+        freeze(stage.members[1].guard().expect("it has a guard"));
+        let at = now();
+        stage.members[1].signal(Signal::KILL);
+        taken_within(&mut stage, &terms, at, SOON);
+        stage.gone(&pids(&terms));
+        two_go_on(&mut stage, &owners);
+        stage.finish();
+    }
+}

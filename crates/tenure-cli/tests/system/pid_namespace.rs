@@ -1,0 +1,148 @@
+//! A pid namespace with its own `/proc`, where everything works as elsewhere, and one that sees the `/proc` of another, where
+//! no command is run.
+//!
+//! And one whose `/proc` hides the processes of other users, which are no concern of an ordinary user's guard.
+//!
+//! In the first, trials of this program run inside `unshare`, so that they, the contenders and the judge see one `/proc`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::rig::output::turns;
+use crate::rig::place::Kind;
+use crate::rig::room::Room;
+use crate::rig::time::look;
+use crate::trial;
+
+/// What is tried inside: children that leave the command's session and its family, and storms.
+const INSIDE: [(&str, Kind); 7] = [
+    ("child::session::kill::file", Kind::File),
+    ("child::session::freeze::file", Kind::File),
+    ("child::daemon::kill::redis", Kind::Redis),
+    ("fleet::the_shards_of_one_killed_are_taken_at_once::file", Kind::File),
+    ("storm::file", Kind::File),
+    ("storm::redis", Kind::Redis),
+    ("fleet::storm::redis", Kind::Redis),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials: Vec<Trial> = INSIDE
+        .into_iter()
+        .map(|(inside, place)| {
+            let name = format!("pid_namespace::own_proc::{inside}");
+            trial(name, place, move || with_own_proc(inside))
+        })
+        .collect();
+    trials.push(trial("pid_namespace::foreign_proc::file".to_owned(), Kind::File, refused));
+    trials.push(trial("pid_namespace::hidden_proc::file".to_owned(), Kind::File, hidden));
+    let able = unshare(&["true"]).output().is_ok_and(|output| output.status.success());
+    let needs = "needs root and unshare, to make a pid namespace";
+    let only_if_able = |trial: Trial| match able {
+        true => trial,
+        false => trial.with_kind(needs.to_owned()).with_ignored_flag(true),
+    };
+    trials.into_iter().map(only_if_able).collect()
+}
+
+/// A program in a pid namespace of its own. `--mount-proc` is another argument.
+fn unshare(arguments: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]).args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn with_own_proc(inside: &str) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = unshare(&["--mount-proc", program.to_str().unwrap(), "--exact", inside]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", both(&output));
+    assert!(both(&output).contains("1 passed"), "{}", both(&output));
+}
+
+fn both(output: &Output) -> String {
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    format!("{stdout}{stderr}")
+}
+
+fn refused() {
+    let room = Room::new();
+    let store = format!("file:{}", room.path().join("store").display());
+    let tenure = |arguments: &[&str]| {
+        let tenure = room.command();
+        let mut command = unshare(&[tenure.get_program().to_str().unwrap(), "--store", &store]);
+        for (name, value) in tenure.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(arguments).output().unwrap()
+    };
+    let made = room.path().join("made");
+    let touch = ["touch", made.to_str().unwrap()];
+    for _ in 0..turns(1) {
+        for before in [
+            &["run", "job", "--"][..],
+            &["run", "job", "--no-guard", "--"],
+            &["run", "job", "--every", "1s", "--"],
+            &["fleet", "run", "crowd", "--shards", "a", "--"],
+            &["fleet", "run", "crowd", "--shards", "a", "--no-guard", "--"],
+        ] {
+            let output = tenure(&[before, &touch].concat());
+            let said = both(&output);
+            assert_eq!(output.status.code(), Some(123), "{before:?}: {said}");
+            assert!(said.contains("/proc belongs to another pid namespace"), "{said}");
+            assert!(said.contains("--mount-proc"), "it says what to do: {said}");
+            assert!(!made.exists(), "{before:?}: nothing was run");
+        }
+    }
+    // What runs no command needs no list of processes.
+    let output = tenure(&["run", "job", "--mock", "--every", "1s", "--once"]);
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
+    assert!(both(&output).contains("poll 1"), "{}", both(&output));
+    room.empties().unwrap();
+}
+
+/// A directory that an ordinary user can use, unlike that of a room.
+struct Open(PathBuf);
+
+impl Open {
+    fn new() -> Open {
+        let path = std::env::temp_dir().join(format!("tenure-hidden-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+        Open(path)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `hidepid=1`: the entries of other users cannot be read. The guard of many commands still knows when one is gone, and so
+/// the next run begins.
+fn hidden() {
+    let open = Open::new();
+    let (tenure, runs) = (open.0.join("tenure"), open.0.join("runs"));
+    std::fs::copy(env!("CARGO_BIN_EXE_tenure"), &tenure).unwrap();
+    // A process of another user is there to be hidden.
+    let script = "mount -t proc -o hidepid=1 proc /proc && cd \"$1\" || exit 1; sleep 60 & \
+                  exec setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=\"$1\" \
+                  ./tenure --store file:\"$1\"/leases fleet run crowd --shards a --every 200ms -- \
+                  sh -c 'echo run >>runs'";
+    let mut command = unshare(&["--mount", "sh", "-c", script, "sh", open.0.to_str().unwrap()]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let ran = || std::fs::read_to_string(&runs).unwrap_or_default().lines().count();
+    let often = look(Duration::from_secs(20), || (ran() >= 5).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(often.is_some(), "{} runs: the guard did not see that a command was gone", ran());
+}
