@@ -79,7 +79,7 @@ pub(crate) const OURSELVES: &str = "/proc/self/exe";
 /// The end of the line is seen a moment before the death that caused it.
 const DEATH_FOLLOWS: Duration = Duration::from_secs(1);
 
-/// After a panic the guard kills for so long what the commands have left, and then ends: a leader that lives goes on with it.
+/// How long the guard tries to kill what its commands have started after a panic. A living leader then continues.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
 
 /// `tenure guard [CMD ARG…]`, started by `tenure run`.
@@ -153,10 +153,11 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
     let candidate = hold.candidate.clone();
-    let talk = Talk { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
+    let leader_line =
+        LeaderLine { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
     if command.is_empty() {
         let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
-        let done = Watch { ended: "", talk, leader, setup, hold, giving_back, deaths }
+        let done = Watch { ended: "", leader_line, leader, setup, hold, giving_back, deaths }
             .give_back(None)
             .await;
         drop(live);
@@ -175,14 +176,14 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let main = match started {
         Ok(main) => main,
         Err(error) => {
-            let _ = talk.line.send(&Report::Failed(error.to_string()), &[]);
+            let _ = leader_line.line.send(&Report::Failed(error.to_string()), &[]);
             return Ok(());
         }
     };
     // Only now: the command does not wait for the store.
     let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
     let ended = "ended the command and ";
-    let watch = Watch { ended, talk, leader, setup, hold, giving_back, deaths };
+    let watch = Watch { ended, leader_line, leader, setup, hold, giving_back, deaths };
     let done = watch.keep(main, fuse).await;
     // Until now the lease is not free by the leader's death alone.
     drop(live);
@@ -192,7 +193,7 @@ async fn stand(command: &[OsString]) -> Result<()> {
 struct Watch {
     /// What there was to end, for the log.
     ended: &'static str,
-    talk: Talk,
+    leader_line: LeaderLine,
     leader: Leader,
     setup: Setup,
     hold: Hold,
@@ -205,9 +206,9 @@ impl Watch {
         let mut tree = Tree::alone(main);
         let death = self.leader.death();
         let Outcome { ended, told } =
-            oversee(&mut tree, &mut fuse, &mut self.deaths, &mut self.talk, death).await;
+            oversee(&mut tree, &mut fuse, &mut self.deaths, &mut self.leader_line, death).await;
         // Nothing of the command is left from here on.
-        self.talk.say(&Report::Gone { ended, told });
+        self.leader_line.queue(&Report::Gone { ended, told });
         self.give_back(Some(fuse.deadline())).await
     }
 
@@ -219,7 +220,7 @@ impl Watch {
         loop {
             tokio::select! {
                 biased;
-                dismissed = self.talk.hung_up() => {
+                dismissed = self.leader_line.hung_up() => {
                     let followed = async {
                         tokio::select! {
                             () = self.leader.death() => true,
@@ -316,8 +317,8 @@ fn start(
         .ok_or_else(|| io::Error::other("the command has no process number"))
 }
 
-/// The guard's side of the line: reads orders, and sends reports when there is room for them.
-struct Talk {
+/// The guard's end of the line to the leader: receives orders, and sends reports when there is room for them.
+struct LeaderLine {
     line: Line,
     log: Log,
     candidate: CandidateId,
@@ -326,8 +327,8 @@ struct Talk {
     received: Option<u64>,
 }
 
-impl Talk {
-    fn say(&mut self, report: &Report) {
+impl LeaderLine {
+    fn queue(&mut self, report: &Report) {
         // Every report can be written as JSON.
         self.outbox.extend(serde_json::to_vec(report));
     }
@@ -343,14 +344,14 @@ impl Talk {
     }
 }
 
-impl Orders for Talk {
+impl Orders for LeaderLine {
     async fn next(&mut self) -> Option<Order> {
         loop {
-            // Only now: whoever asks for the next order has carried out the last. One answer is enough for many.
+            // Only now: the caller asks for the next order when it has carried out the last. One acknowledgement covers many.
             if self.outbox.is_empty()
                 && let Some(number) = self.received.take()
             {
-                self.say(&Report::Acknowledged(number));
+                self.queue(&Report::Acknowledged(number));
             }
             tokio::select! {
                 biased;
@@ -375,7 +376,7 @@ impl Orders for Talk {
 
     fn cannot_kill(&mut self, failure: String) {
         log::error(self.log, &self.candidate, &failure);
-        self.say(&Report::CannotKill(failure));
+        self.queue(&Report::CannotKill(failure));
     }
 }
 

@@ -165,7 +165,7 @@ impl Crew {
             tokio::select! {
                 biased;
                 // What ends comes before what begins.
-                news = report(&mut self.keeper) => self.heard(news),
+                news = report(&mut self.keeper) => self.guard_event(news),
                 extended = extended(&mut self.extensions) => self.extended(&extended),
                 event = fleet.next() => match event {
                     Some(event) => self.happened(event),

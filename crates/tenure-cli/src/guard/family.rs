@@ -88,7 +88,7 @@ fn parent(pid: i32) -> io::Result<Option<i32>> {
 
 /// The children of this process, reaped or not.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
-    let _spare = spare_fds::lend();
+    let _spare = spare_fds::release();
     match listed() {
         Some(pids) => Ok(pids),
         None => searched(),
@@ -128,7 +128,7 @@ pub(super) fn walk(
     spared: impl Fn(i32) -> bool,
     mut seen: impl FnMut(&Process, &BTreeSet<i32>),
 ) -> io::Result<()> {
-    let _spare = spare_fds::lend();
+    let _spare = spare_fds::release();
     let me = me();
     let mut ours = BTreeSet::from([me]);
     let mut meet = |process: &Process, ours: &mut BTreeSet<i32>| {
@@ -180,8 +180,8 @@ pub(super) fn walk(
 /// Signals a process if its parent, by now, is us or one of `ours`. One that is gone is no error.
 ///
 /// A number alone is never trusted: the process is held by a descriptor, and then its parent is read. Without a descriptor to
-/// spare, our own child is signalled by its number: nobody else gets that before we reap it. A deeper descendant becomes our
-/// child when its parents die.
+/// spare, our own child is signalled by its number, which no other process gets before we reap the child. A deeper
+/// descendant becomes our child when its parents die.
 pub(super) fn signal_if_child_of(
     ours: &BTreeSet<i32>,
     pid: i32,

@@ -23,7 +23,7 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Whether its numbers are those that signals go to. One that is missing is found out by whoever reads it.
+/// Whether its numbers are those that signals go to. A missing `/proc` shows when it is read.
 pub(super) fn is_ours() -> bool {
     static FOREIGN: OnceLock<bool> = OnceLock::new();
     !*FOREIGN.get_or_init(|| found() == Found::Foreign)

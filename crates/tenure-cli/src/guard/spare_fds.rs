@@ -10,12 +10,12 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const NUMBER: usize = 2;
 
-static SPARE: Mutex<Spare> = Mutex::new(Spare { wanted: false, lent: 0, fds: Vec::new() });
+static SPARE: Mutex<Spare> = Mutex::new(Spare { wanted: false, released: 0, fds: Vec::new() });
 
 struct Spare {
     wanted: bool,
-    /// How many use their places now, one inside the other.
-    lent: usize,
+    /// How many callers use the free places now, nested.
+    released: usize,
     fds: Vec<OwnedFd>,
 }
 
@@ -26,7 +26,7 @@ fn spare() -> MutexGuard<'static, Spare> {
 impl Spare {
     /// As many as there are to be had; the next time perhaps more.
     fn fill(&mut self) {
-        while self.wanted && self.lent == 0 && self.fds.len() < NUMBER {
+        while self.wanted && self.released == 0 && self.fds.len() < NUMBER {
             // Not a duplicate: that would help where this process has no more, but not where the machine has none.
             let Ok(fd) = eventfd(0, EventfdFlags::CLOEXEC) else { return };
             self.fds.push(fd);
@@ -43,19 +43,19 @@ pub(super) fn keep() {
 
 /// Their places are free until this is dropped.
 #[must_use]
-pub(super) struct Lent(());
+pub(super) struct Released(());
 
-pub(super) fn lend() -> Lent {
+pub(super) fn release() -> Released {
     let mut spare = spare();
-    spare.lent += 1;
+    spare.released += 1;
     spare.fds.clear();
-    Lent(())
+    Released(())
 }
 
-impl Drop for Lent {
+impl Drop for Released {
     fn drop(&mut self) {
         let mut spare = spare();
-        spare.lent -= 1;
+        spare.released -= 1;
         spare.fill();
     }
 }

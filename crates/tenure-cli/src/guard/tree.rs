@@ -226,7 +226,7 @@ fn kill_all(spared: &BTreeSet<i32>, failures: &mut Failures) {
 /// How often what could not be killed is tried again, at least.
 pub(super) const RETRY_AT_MOST: Duration = Duration::from_secs(1);
 
-/// Ends whatever became our child and is nobody's we know: the tree of a guard that died.
+/// Ends every child that is not spared: the process tree of a guard that died.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     failures: Failures,
@@ -280,13 +280,12 @@ pub(super) fn unknown() -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
-/// Whether we have no child that nobody has spared.
+/// Whether every child is gone that is not spared.
 fn nothing_left() -> bool {
     unknown().map_or_else(|_| no_child_left(), |unknown| unknown.is_empty())
 }
 
-/// The same where `/proc` cannot be read, by the kernel's own word. While one of those that are spared is left, whose the
-/// others are cannot be told.
+/// The same where `/proc` cannot be read, by `wait`. While a spared child is left, `wait` cannot tell the others apart.
 fn no_child_left() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let is_child = |pid: &i32| {

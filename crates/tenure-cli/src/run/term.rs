@@ -301,14 +301,14 @@ impl Crew<'_> {
                     ward.order(Order::Signal(caught.number));
                 }
                 () = until(patience), if !abandoned => {
-                    if ward.is_silent() {
+                    if ward.has_no_report() {
                         abandoned = true;
                         ward.abandon();
                     }
                 }
                 () = until(expires_at), if !abandoned => {
                     // It may have answered meanwhile.
-                    if ward.is_silent() && ward.expires_at().is_some_and(|at| clock.now() >= at) {
+                    if ward.has_no_report() && ward.expires_at().is_some_and(|at| clock.now() >= at) {
                         abandoned = true;
                         self.lines.trouble("the guard does not answer: killed it");
                         ward.abandon();

@@ -68,8 +68,8 @@ pub(super) struct Guarded {
     guard: tokio::process::Child,
     spared: Spared,
     watchdog: Watchdog,
-    /// What the guard has said and nobody has heard yet; `None` is the end of the line.
-    unheard: VecDeque<Option<Report>>,
+    /// Reports that were received and not returned yet; `None` is the end of the line.
+    received: VecDeque<Option<Report>>,
     /// The guard is dead or dying: its tree comes to us, and ends here.
     orphans: Option<Orphans>,
 }
@@ -116,11 +116,11 @@ impl Ward {
         }
     }
 
-    /// Whether the guard has said nothing that was not heard. After a freeze of our own its answer may be there, and the
-    /// runtime does not know yet.
-    pub(super) fn is_silent(&mut self) -> bool {
+    /// Reads what the guard has sent; whether no report is waiting for [`Ward::next`]. After a freeze of this process an
+    /// acknowledgement may be in the socket before the runtime knows of it.
+    pub(super) fn has_no_report(&mut self) -> bool {
         match self {
-            Ward::Guarded(guarded) => guarded.is_silent(),
+            Ward::Guarded(guarded) => guarded.has_no_report(),
             Ward::Bare { .. } => true,
         }
     }
@@ -164,29 +164,29 @@ impl Ward {
 }
 
 impl Guarded {
-    fn is_silent(&mut self) -> bool {
+    fn has_no_report(&mut self) -> bool {
         while self.orphans.is_none()
             && let Some(message) = self.line.take()
         {
             match message.map(|(report, _)| report) {
                 Some(Report::Acknowledged(number)) => self.watchdog.acknowledged(number),
-                Some(report) => self.unheard.push_back(Some(report)),
+                Some(report) => self.received.push_back(Some(report)),
                 None => {
-                    self.unheard.push_back(None);
+                    self.received.push_back(None);
                     break;
                 }
             }
         }
-        self.unheard.is_empty()
+        self.received.is_empty()
     }
 
     async fn next(&mut self) -> Event {
         while self.orphans.is_none() {
-            let heard = match self.unheard.pop_front() {
-                Some(unheard) => unheard,
+            let report = match self.received.pop_front() {
+                Some(report) => report,
                 None => self.line.receive().await,
             };
-            match heard {
+            match report {
                 Some(Report::Gone { ended, told }) => {
                     return Event::Ended(Fate::Gone(Outcome { ended, told }));
                 }
@@ -226,8 +226,8 @@ fn guarded(recipe: &Recipe, permit: &Permit<'_>, store: &dyn Store) -> io::Resul
     files.extend(store.liveness());
     line.send(&setup, &files)?;
     let watchdog = Watchdog::new(recipe.stop_within);
-    let unheard = VecDeque::new();
-    Ok(Guarded { line, guard, spared, watchdog, unheard, orphans: None })
+    let received = VecDeque::new();
+    Ok(Guarded { line, guard, spared, watchdog, received, orphans: None })
 }
 
 fn bare(recipe: &Recipe, permit: &Permit<'_>) -> io::Result<Ward> {

@@ -10,8 +10,8 @@ use crate::guard::{Ended, Keeper, News, Report, Reports};
 use crate::lines::Common as _;
 
 impl Crew {
-    /// What comes from the guard, or what became of it.
-    pub(super) fn heard(&mut self, news: Option<News>) {
+    /// Handles a report of the guard, or its end.
+    pub(super) fn guard_event(&mut self, news: Option<News>) {
         match news {
             Some(News::Report(number, Report::CannotKill(failure))) => {
                 let shard = self.jobs.get(&number).map(|job| &job.shard);
@@ -46,7 +46,7 @@ impl Crew {
             return self.end(number);
         }
         let how = match &report {
-            // No end: heard elsewhere.
+            // Not an end: see `guard_event`.
             Report::CannotKill(_) | Report::Acknowledged(_) => return,
             Report::Failed(why) => format!("could not be started: {why}"),
             Report::Gone { ended: Ended::Code(0), .. } => "has ended".to_owned(),

@@ -64,7 +64,7 @@ pub(crate) struct Keeper {
 pub(crate) enum News {
     /// A report on the command of the hold with this number.
     Report(u32, Report),
-    /// The guard does not answer, or not do what it should have done by now: it is killed.
+    /// The guard does not acknowledge, or has not done what it should have done by now: the member kills it.
     Unresponsive,
     /// The guard is gone, and the member itself cannot kill what it has left; which process and why.
     CannotKill(String),
@@ -222,7 +222,7 @@ impl Guard {
                 let why = "its command line is too long: a guard takes 64 KiB".to_owned();
                 tell(News::Report(id, Report::Failed(why)));
             };
-            let hear = |reports: Vec<(u32, Report)>| {
+            let handle = |reports: Vec<(u32, Report)>| {
                 for (id, report) in reports {
                     if let Report::Acknowledged(number) = report {
                         overdue.acknowledged(number);
@@ -240,12 +240,12 @@ impl Guard {
                     biased;
                     reports = self.line.receive() => {
                         let Some(reports) = reports else { break };
-                        hear(reports);
+                        handle(reports);
                     }
                     () = &mut passing => break,
-                    // After a freeze of our own the answer may be there, and the runtime does not know yet.
+                    // After a freeze of this process a report may be in the socket before the runtime knows of it.
                     () = overdue.come() => match self.line.take() {
-                        Some(Some((reports, _))) => hear(reports),
+                        Some(Some((reports, _))) => handle(reports),
                         Some(None) => break,
                         None => {
                             tell(News::Unresponsive);

@@ -74,7 +74,7 @@ impl Returns {
                 self.under_way = self.under_way.saturating_sub(1);
                 returned
             }
-            // The task has panicked: nobody waits for what it had to do.
+            // The task has panicked: what it had to do is not waited for.
             None if self.under_way > 0 => {
                 self.under_way = 0;
                 Returned { given: 0, kept: None, only_asked: true }
