@@ -26,10 +26,14 @@ pub(crate) fn thaw(mark: &str) {
 /// Takes the group away, and what is left of it back to where it came from.
 pub(crate) fn remove(mark: &str) {
     let group = group(mark);
-    let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    for pid in members.lines() {
-        let _ = std::fs::write(Path::new(ROOT).join("cgroup.procs"), pid);
-    }
+    // Until it is empty: what a member forks before it is moved is a member too, and would be frozen with the next tree.
+    look(Duration::from_secs(1), || {
+        let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        for pid in members.lines() {
+            let _ = std::fs::write(Path::new(ROOT).join("cgroup.procs"), pid);
+        }
+        members.is_empty().then_some(())
+    });
     let _ = std::fs::remove_dir(group);
 }
 
