@@ -134,11 +134,12 @@ fn hidden() {
     // By another process, as in `kill_refused`: a program that a fork of this one has open for writing cannot be run.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tenure")).arg(&tenure).status();
     assert!(copied.unwrap().success());
-    // A process of another user is there to be hidden.
+    // A process of another user is there to be hidden. The shell stays the first process of the namespace, and dies with
+    // `unshare`: one that changes its user would not.
     let script = "mount -t proc -o hidepid=1 proc /proc && cd \"$1\" || exit 1; sleep 60 & \
-                  exec setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=\"$1\" \
+                  setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=\"$1\" \
                   ./tenure --store file:\"$1\"/leases fleet run crowd --shards a --every 200ms -- \
-                  sh -c 'echo run >>runs'";
+                  sh -c 'echo run >>runs'; exit 1";
     let mut command = unshare(&["--mount", "sh", "-c", script, "sh", open.0.to_str().unwrap()]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
