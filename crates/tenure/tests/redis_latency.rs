@@ -56,7 +56,7 @@ async fn fail_over(server: u16, url: impl Fn(&DelayLine) -> String) {
     let b = candidate(&url(&second_line), "b").await;
     let hold = std::env::var("TENURE_HOLD_SECS").ok().and_then(|secs| secs.parse().ok());
     pause(Duration::from_secs(hold.unwrap_or(10))).await;
-    assert!(first.is_valid(), "the first term goes on");
+    assert!(first.is_valid(), "lost: {:?} {:?}", a.status(), a.renewals());
     assert!(!b.is_leader());
     drop(first_line);
     let second = leads(&b).await;

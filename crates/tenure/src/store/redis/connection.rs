@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::dial::{Dialer, Io, off_the_runtime};
-use super::link::Link;
+use super::link::{Link, LinkState};
 use super::login::log_in;
 use super::server_info::ServerInfo;
 use super::settings::Settings;
@@ -50,27 +50,41 @@ impl Connector {
 
     /// The connection, a new one if there is none that can be trusted.
     pub(super) async fn link(&self) -> Result<Arc<Link>> {
-        let mut outcome = {
+        let (suspect, mut outcome) = {
             let mut slot = locked(&self.slot);
-            if let Some(link) = slot.link.as_ref().filter(|link| link.is_good()) {
-                return Ok(Arc::clone(link));
+            let suspect = match slot.link.as_ref().map(|link| (link, link.state())) {
+                Some((link, LinkState::Good)) => return Ok(Arc::clone(link)),
+                Some((link, LinkState::Suspect)) => Some(Arc::clone(link)),
+                Some((_, LinkState::Broken)) | None => None,
+            };
+            if suspect.is_none() {
+                slot.link = None;
             }
-            slot.link = None;
             if let Some(error) = slot.unreported.take() {
                 return Err(error);
             }
-            match &slot.attempt {
+            let outcome = match &slot.attempt {
                 // An attempt whose runtime has ended is closed.
                 Some(attempt) if attempt.outcome.has_changed().is_ok() => attempt.outcome.clone(),
                 _ => self.start(&mut slot),
+            };
+            (suspect, outcome)
+        };
+        let connected = async {
+            match outcome.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(result)) => result.clone(),
+                _ => Err(Error::unavailable(format!(
+                    "cannot reach {}: the connection attempt ended early",
+                    self.settings
+                ))),
             }
         };
-        match outcome.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(result)) => result.clone(),
-            _ => Err(Error::unavailable(format!(
-                "cannot reach {}: the connection attempt ended early",
-                self.settings
-            ))),
+        match suspect {
+            None => connected.await,
+            Some(link) => tokio::select! {
+                result = connected => result,
+                () = link.recovered() => Ok(link),
+            },
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! A call may be dropped before its answer came (the driver has a time limit of its own). It stays in flight until the
 //! answer comes, so that a slow server gets no more than [`IN_FLIGHT`] calls on a connection, however often they are
-//! repeated. A connection on which a dropped call stays unanswered for longer than a round trip takes is not used again: a
-//! half-open connection costs one time limit, not all of them. An answer that is late, or a call that was dropped soon
-//! after it was sent, costs no new connection.
+//! repeated. A connection on which a dropped call stays unanswered for longer than a round trip takes is *suspect*, and a
+//! new one is made: a half-open connection costs one time limit, not all of them. It is used again if an answer comes
+//! before the new one is there. A call that was dropped soon after it was sent costs no new connection.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::dial::Io;
@@ -89,8 +89,19 @@ impl Link {
         })
     }
 
-    pub(super) fn is_good(&self) -> bool {
-        !self.driver.is_finished() && self.health.is_good()
+    pub(super) fn state(&self) -> LinkState {
+        if self.driver.is_finished() { LinkState::Broken } else { self.health.state() }
+    }
+
+    /// Waits until a suspect connection has answered.
+    pub(super) async fn recovered(&self) {
+        loop {
+            let answered = self.health.answers.notified();
+            if self.state() == LinkState::Good {
+                return;
+            }
+            answered.await;
+        }
     }
 
     /// Sends one command and waits for its answer.
@@ -175,9 +186,20 @@ impl Link {
     }
 }
 
+/// Whether a connection can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkState {
+    Good,
+    /// A dropped call is unanswered for longer than a round trip takes.
+    Suspect,
+    Broken,
+}
+
 /// What the calls on a connection have shown about it.
 #[derive(Debug)]
 struct Health {
+    /// Notified of every answer.
+    answers: Notify,
     broken: AtomicBool,
     /// The shortest time that an answer took.
     round_trip_nanos: AtomicU64,
@@ -188,17 +210,23 @@ struct Health {
 impl Health {
     fn new(round_trip: Duration) -> Self {
         let round_trip_nanos = AtomicU64::new(nanos(round_trip));
-        Health { broken: AtomicBool::new(false), round_trip_nanos, dropped: Mutex::default() }
+        let (answers, broken) = (Notify::new(), AtomicBool::new(false));
+        Health { answers, broken, round_trip_nanos, dropped: Mutex::default() }
     }
 
-    fn is_good(&self) -> bool {
+    fn state(&self) -> LinkState {
         if self.broken.load(Ordering::Relaxed) {
-            return false;
+            return LinkState::Broken;
         }
         let round_trip = Duration::from_nanos(self.round_trip_nanos.load(Ordering::Relaxed));
         let dropped = *locked(&self.dropped);
-        // Half as much again: round trips vary.
-        dropped.is_none_or(|sent| Clock::boot().now().since(sent) <= round_trip * 3 / 2)
+        match dropped {
+            // Half as much again: round trips vary.
+            Some(sent) if Clock::boot().now().since(sent) > round_trip * 3 / 2 => {
+                LinkState::Suspect
+            }
+            _ => LinkState::Good,
+        }
     }
 
     /// A call that was sent then has been answered.
@@ -206,6 +234,7 @@ impl Health {
         let took = nanos(Clock::boot().now().since(sent));
         self.round_trip_nanos.fetch_min(took, Ordering::Relaxed);
         *locked(&self.dropped) = None;
+        self.answers.notify_waiters();
     }
 
     fn dropped(&self, sent: Moment) {
