@@ -57,6 +57,11 @@ pub(crate) trait Subject: Send + Sync {
         false
     }
 
+    /// Why a property is not tried on this store although its fixture could.
+    fn leaves_out(&self, _property: &Property) -> Option<&'static str> {
+        None
+    }
+
     /// A fixture for one trial, which lives in the trial's own runtime. `alone`: on a store nobody
     /// else uses.
     ///
@@ -86,6 +91,9 @@ fn trials(subject: &Arc<dyn Subject>) -> impl Iterator<Item = Trial> {
         let name = format!("{}::{}", subject.name(), property.name);
         let runner = Arc::clone(subject);
         let trial = Trial::test(name, move || attempt(&*runner, property));
+        if let Some(why) = subject.leaves_out(property) {
+            return trial.with_kind(why).with_ignored_flag(true);
+        }
         match (cannot, &missing) {
             (Some(cannot), _) => {
                 let why = format!("cannot be done to this store: {cannot}");

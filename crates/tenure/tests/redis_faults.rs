@@ -11,6 +11,8 @@ use rustix::process::Signal;
 use tenure::store::{Change, Grade, Scope, Verdict};
 use tenure::{Answer, Kind, Release};
 
+#[path = "redis_faults/clock_set_back.rs"]
+mod clock_set_back;
 #[path = "redis_faults/lost_leases.rs"]
 mod lost_leases;
 #[path = "redis_faults/meddling.rs"]
@@ -24,6 +26,7 @@ mod servers;
 #[path = "redis_faults/startup_wait.rs"]
 mod startup_wait;
 
+use clock_set_back::*;
 use lost_leases::*;
 use meddling::*;
 use proxy::Proxy;
@@ -64,7 +67,14 @@ fn main() -> ExitCode {
         no_overlap_on_a_writable_replica,
         no_overlap_after_a_promotion_that_lost_the_grant,
         no_overlap_after_a_second_promotion,
+        a_clock_set_back_delays_the_next_holder_by_one_ttl,
+        a_clock_set_back_takes_no_lease_from_its_holder,
+        a_clock_set_back_does_not_lengthen_a_wait,
+        a_revocation_at_once_works_after_a_clock_was_set_back,
+        a_deleted_key_after_a_clock_was_set_back_delays_by_one_ttl,
+        times_out_of_any_range_are_corrupt,
         a_frozen_server_costs_one_call,
+        calls_in_flight_are_bounded,
         late_answers_are_nobodys,
         replies_cut_anywhere_leave_no_confusion,
         a_watch_is_made_again,
@@ -182,6 +192,32 @@ async fn a_frozen_server_costs_one_call() {
     };
     // One of ours is the administrator's: the store itself has kept its new connection.
     assert_eq!(connections(&after), connections(&before) + 1);
+}
+
+/// B2: calls that time out and are repeated do not pile up on a server that does not answer.
+async fn calls_in_flight_are_bounded() {
+    let rig = Rig::new(DURABLE);
+    let store = rig.open().await;
+    let hold = granted(&*store, &claim("a", "me")).await.hold;
+    assert!(renew(&*store, &hold).await.unwrap().is_held(), "the script is known by its hash");
+    rig.run::<()>("CONFIG RESETSTAT").await;
+    rig.signal(Signal::STOP);
+    let limit = Duration::from_millis(300);
+    for _ in 0..5 {
+        let calls = (0..100).map(|_| tokio::time::timeout(limit, renew(&*store, &hold)));
+        let answers = futures_util::future::join_all(calls).await;
+        assert!(answers.iter().all(Result::is_err), "the server is stopped");
+    }
+    rig.signal(Signal::CONT);
+    assert!(renew(&*store, &hold).await.unwrap().is_held());
+    let stats = rig.run::<String>("INFO commandstats").await;
+    let count = |command: &str| -> u64 {
+        let prefix = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    };
+    let executed = count("eval") + count("evalsha");
+    assert!(executed <= 40, "of 501 calls the server got {executed}");
 }
 
 async fn late_answers_are_nobodys() {

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use tenure::store::Store;
 use tenure::{Clock, Kind, Name};
 
@@ -15,6 +13,8 @@ mod redis_rig;
 #[allow(dead_code, reason = "shared with the conformance trials")]
 mod servers;
 
+use redis_rig::authority::Authority;
+use redis_rig::secure::Secure;
 use redis_rig::{DURABLE, Rig, acquire, claim, granted, open, renew, tests};
 use servers::Scratch;
 
@@ -205,61 +205,6 @@ async fn permissions_taken_away_are_denied_and_take_no_lease() {
     rig.run::<()>("ACL SETUSER t off").await;
     let store = open(&format!("redis://t:pw@127.0.0.1:{}", rig.port)).await;
     assert_eq!(acquire(&*store, &claim("c", "me")).await.unwrap_err().kind(), Kind::Denied);
-}
-
-/// A certificate authority and what it signs, as files.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    ca: String,
-}
-
-impl Authority {
-    fn new(directory: &Path, name: &str) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let ca = directory.join(format!("{name}.crt"));
-        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
-        Authority { issuer: Issuer::new(params, key), ca: ca.display().to_string() }
-    }
-
-    /// Writes `FILE.crt` and `FILE.key` for these names.
-    fn sign(&self, directory: &Path, file: &str, names: &[&str], expired: bool) -> [String; 2] {
-        let key = KeyPair::generate().unwrap();
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let mut params = CertificateParams::new(names).unwrap();
-        if expired {
-            (params.not_before, params.not_after) =
-                (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
-        }
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let paths = ["crt", "key"].map(|end| directory.join(format!("{file}.{end}")));
-        std::fs::write(&paths[0], certificate.pem()).unwrap();
-        std::fs::write(&paths[1], key.serialize_pem()).unwrap();
-        paths.map(|path| path.display().to_string())
-    }
-}
-
-/// A server that speaks TLS on one port, and plaintext on the other for the administrator.
-struct Secure {
-    rig: Rig,
-    port: u16,
-}
-
-impl Secure {
-    fn new(authority: &Authority, [cert, key]: &[String; 2], clients: &str) -> Self {
-        let port = servers::free_port();
-        let text = port.to_string();
-        let mut arguments = vec!["--tls-port", &text, "--tls-auth-clients", clients];
-        arguments.extend(["--tls-cert-file", cert, "--tls-key-file", key]);
-        arguments.extend(["--tls-ca-cert-file", &authority.ca]);
-        Secure { rig: Rig::new(&arguments), port }
-    }
-
-    async fn open(&self, host: &str, options: &str) -> std::sync::Arc<dyn Store> {
-        open(&format!("rediss://{host}:{}?{options}", self.port)).await
-    }
 }
 
 async fn tls_with_the_right_ca_and_client_certificate_works() {

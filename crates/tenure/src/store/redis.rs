@@ -68,7 +68,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use self::connection::{Connector, Link};
+use self::connection::Connector;
+use self::link::Link;
 use self::reply::Reply;
 use self::script::{BATCH, Call, INDEX_KEY, SERVER_KEY, in_batches, millis};
 pub(crate) use self::server::Server;
@@ -82,8 +83,11 @@ use crate::lease::{
 };
 
 mod connection;
+mod dial;
 mod ear;
 mod examine;
+mod link;
+mod login;
 mod reply;
 mod script;
 mod server;

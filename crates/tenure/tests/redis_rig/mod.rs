@@ -18,6 +18,10 @@ use tenure::{Answer, CandidateId, Claim, Clock, Grant, Hold, Lease, Name, Nonce}
 
 use crate::servers::{self, Scratch, Server, free_port};
 
+pub(crate) mod authority;
+pub(crate) mod delay_line;
+pub(crate) mod secure;
+
 pub(crate) const KIND: &str = "redis-7";
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 

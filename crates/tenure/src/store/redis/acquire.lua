@@ -88,11 +88,10 @@ end
 -- The start-up wait of a term that is granted now, after `last`. A durable server has lost nothing,
 -- but the holder of a term that was not released may have renewed while durability was off.
 local function required_wait(last, ttl)
-  local kept = math.min(last.wait.at - now, last.wait.length)
-  local wait = later(NO_WAIT, now + kept, last.wait.reason)
+  local wait = later(NO_WAIT, last.wait.at, last.wait.reason)
   if last.term and now < last.ends then
     -- The visible key was deleted before its time, and its holder does not know it.
-    wait = later(wait, now + math.min(last.ends - now, last.ttl), 'deleted')
+    wait = later(wait, last.ends, 'deleted')
   end
   if WINDOW == '0' then return wait end
   local server, longest = server(), ttl

@@ -7,7 +7,8 @@ use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Msg, RedisResult};
 
-use super::connection::{CONNECT_LIMIT, Connector};
+use super::connection::Connector;
+use super::dial::CONNECT_LIMIT;
 use super::settings::Settings;
 use crate::clock::Clock;
 use crate::error::{Error, Result};

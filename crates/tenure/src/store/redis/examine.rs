@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::Link;
+use super::link::Link;
 use super::server_info::ServerInfo;
 use crate::clock::Clock;
 use crate::error::Result;
@@ -158,7 +158,7 @@ fn youth(info: &ServerInfo) -> Check {
 
 /// For people: nothing depends on the two clocks agreeing.
 async fn drift(link: &Link, clock: &Clock) -> Result<Check> {
-    let value = link.send(&redis::cmd("TIME")).await.map_err(|trouble| trouble.error)?;
+    let value = link.send(redis::cmd("TIME")).await.map_err(|trouble| trouble.error)?;
     let ours = clock.minting_micros();
     let parts: Vec<u64> = redis::from_redis_value(value).unwrap_or_default();
     let theirs = match parts[..] {
@@ -174,7 +174,7 @@ async fn round_trip(link: &Link, clock: &Clock) -> Result<Duration> {
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
         let sent = clock.now();
-        link.send(&redis::cmd("PING")).await.map_err(|trouble| trouble.error)?;
+        link.send(redis::cmd("PING")).await.map_err(|trouble| trouble.error)?;
         times.push(clock.now().since(sent));
     }
     times.sort_unstable();

@@ -13,6 +13,10 @@ if redis.replicate_commands then redis.replicate_commands() end
 local TOKEN_END = 9007199254740992 -- 2^53
 local HOUR = 3600000
 local DAY = 24 * HOUR
+-- A TTL is at most a day. No end lies further ahead of the server's clock than this: a day more, for a
+-- clock that was set.
+local TTL_MAX = DAY
+local AHEAD_MAX = TTL_MAX + DAY
 local FORMAT = '2'
 local FIELDS = {
   'v', 'origin', 'token', 'leads_from', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
@@ -55,6 +59,18 @@ local number = once(function(digits)
   end
   local value = tonumber(digits)
   return value < TOKEN_END and value
+end)
+
+-- A time that a script may have written, in milliseconds on the server's clock, or false.
+local time = once(function(digits)
+  local value = number(digits)
+  return value and value <= now + AHEAD_MAX and value
+end)
+
+-- A TTL, or the length of a wait.
+local length = once(function(digits)
+  local value = number(digits)
+  return value and value <= TTL_MAX and value
 end)
 
 local function is_token(value)
@@ -170,14 +186,13 @@ local is_ending = once(function(before)
 end)
 
 -- The end of a start-up wait, as a record keeps it: 'AT LENGTH REASON' in milliseconds on the
--- server's clock, or ''. The length bounds what is left of it: a clock that was set must not make
--- anybody wait longer.
+-- server's clock, or ''. The length bounds what is left of it after the clock was set back.
 local NO_WAIT = { at = 0, length = 0, reason = '' }
 local leads_from = once(function(digits)
   if digits == '' then return NO_WAIT end
-  local at, length, reason = string.match(digits, '^(%d+) (%d+) (%l+)$')
-  at, length = at and number(at), length and number(length)
-  return at and length and { at = at, length = length, reason = reason }
+  local at, long, reason = string.match(digits, '^(%d+) (%d+) (%l+)$')
+  at, long = at and time(at), long and number(long)
+  return at and long and long <= AHEAD_MAX and { at = at, length = long, reason = reason }
 end)
 
 -- The companion as a table; false and nil as above.
@@ -188,7 +203,7 @@ local function companion(key)
   local record = {
     origin = number(raw[2]), token = number(raw[3]), wait = leads_from(raw[4]),
     candidate = raw[5], nonce = raw[6],
-    ttl = number(raw[7]), ends = number(raw[8]), since = number(raw[9]),
+    ttl = length(raw[7]), ends = time(raw[8]), since = number(raw[9]),
     saved = raw[10], before = raw[11], next = raw[12], note = raw[13], checkpoint = raw[14]
   }
   local saved = record.saved == ''
@@ -208,6 +223,26 @@ local function companion(key)
   return record
 end
 
+-- The server's clock was set back if a term ends later than one granted now would, or a wait later than
+-- its whole length from now. The time that has passed since is not known, but no holder believes in its
+-- term for longer than its TTL after its last renewal, and that is not later than now. So the term ends
+-- one TTL from now, and the wait ends one length from now. Whichever script sees it first records that,
+-- so that the time is counted once and the key expires in time. Nothing depends on the record being
+-- written: a server that refuses writes for now is asked again.
+local function correct_times(name, key, record, ours)
+  local ends, wait = math.min(record.ends, ends_after(record.ttl)), record.wait
+  if record.term and ends < record.ends then
+    record.ends = ends
+    local written = redis.pcall('HSET', key, 'until', text(ends))
+    if ours and type(written) == 'number' then redis.pcall('PEXPIREAT', name, text(ends)) end
+  end
+  if wait.at > ends_after(wait.length) then
+    record.wait = { at = ends_after(wait.length), length = wait.length, reason = wait.reason }
+    local words = text(record.wait.at) .. ' ' .. text(wait.length) .. ' ' .. wait.reason
+    redis.pcall('HSET', key, 'leads_from', words)
+  end
+end
+
 -- What lies under a name; nil and why if it is not ours to touch.
 --   visible  the visible key is there, whoever set it
 --   ours     it is the one that belongs to the companion's term: same value, and expiring when we
@@ -222,6 +257,7 @@ local function look(name, key)
   if record == nil then return nil, why end
   local ours = visible and record and record.term and value == record.candidate
     and earliest <= record.ends and record.ends <= latest
+  if record then correct_times(name, key, record, ours) end
   return {
     name = name, key = key, value = value, record = record, earliest = earliest,
     visible = visible, ours = ours, live = ours and now < record.ends
@@ -244,7 +280,7 @@ local function held_until(name, key, candidate, nonce, token)
   if not raw or raw[1] ~= FORMAT or raw[2] ~= candidate or raw[3] ~= nonce or raw[4] ~= token then
     return nil
   end
-  local ends = raw[5] and number(raw[5])
+  local ends = raw[5] and time(raw[5])
   if not ends or ends <= now then return nil end
   local earliest, latest = expiry(name)
   return earliest <= ends and ends <= latest and ends or nil

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::{Cmd, Value};
 
-use super::connection::Link;
+use super::link::Link;
 use super::reply::Reply;
 use crate::error::{Error, Result};
 use crate::lease::Name;
@@ -122,13 +122,20 @@ impl Call {
         self
     }
 
-    /// One round trip; a second one only where the server does not know the script yet.
+    /// One round trip: the first time on a connection with the script in full, later with its hash. A second one only where
+    /// the server has lost its scripts since.
     pub(super) async fn send(&self, link: &Link) -> Result<Reply> {
-        let answer = match link.send(&self.command("EVALSHA", &self.script.hash)).await {
-            Err(trouble) if trouble.no_script => {
-                link.send(&self.command("EVAL", self.script.code)).await
+        let in_full = || self.command("EVAL", self.script.code);
+        let answer = if link.knows_script(&self.script.hash) {
+            match link.send(self.command("EVALSHA", &self.script.hash)).await {
+                Err(trouble) if trouble.no_script => {
+                    link.forget_scripts();
+                    link.send(in_full()).await
+                }
+                answer => answer,
             }
-            answer => answer,
+        } else {
+            link.send(in_full()).await
         };
         match answer.map_err(|trouble| trouble.error)? {
             Value::Array(items) => Ok(Reply::new(items)),

@@ -43,7 +43,7 @@ impl Server {
     /// Sends a command about `key`, of which it takes for granted that it is a `kind`.
     pub(crate) async fn ask(&self, command: &Cmd, key: &str, kind: &str) -> Result<Value> {
         let link = self.connector.link().await?;
-        link.send(command).await.map_err(|trouble| match trouble.wrong_type {
+        link.send(command.clone()).await.map_err(|trouble| match trouble.wrong_type {
             true => Error::corrupt(format!(
                 "'{}' at {} is not a {kind}: name another key, or delete that one",
                 key.escape_debug(),

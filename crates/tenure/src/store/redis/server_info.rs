@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::connection::Link;
+use super::link::Link;
 
 type Facts = HashMap<String, String>;
 
@@ -18,17 +18,20 @@ pub(super) struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// What this user may not read is missing.
+    /// From the answers to [`commands`]. What this user may not read is missing.
+    pub(super) fn new(answers: impl IntoIterator<Item = Value>) -> ServerInfo {
+        let mut answers = answers.into_iter().map(|answer| answer.extract_error().ok());
+        let mut answer = || answers.next().flatten();
+        let (info, config) = (answer(), answer());
+        let pairs = config.and_then(|value| redis::from_redis_value(value).ok());
+        ServerInfo { info: info.map(facts).unwrap_or_default(), config: pairs.unwrap_or_default() }
+    }
+
+    /// Asks the server.
     pub(super) async fn read(link: &Link) -> ServerInfo {
-        let info = redis::cmd("INFO");
-        let mut config = redis::cmd("CONFIG");
-        config.arg("GET").arg("*append*");
-        let (info, config) = tokio::join!(link.send(&info), link.send(&config));
-        let pairs = config.ok().and_then(|value| redis::from_redis_value(value).ok());
-        ServerInfo {
-            info: info.ok().map(facts).unwrap_or_default(),
-            config: pairs.unwrap_or_default(),
-        }
+        let [info, config] = commands();
+        let (info, config) = tokio::join!(link.send(info), link.send(config));
+        ServerInfo::new([info, config].map(|answer| answer.unwrap_or(Value::Nil)))
     }
 
     /// A line of INFO.
@@ -64,6 +67,13 @@ impl ServerInfo {
         let rewrites = is("aof_rewrite_in_progress", "1") || is("aof_rewrite_scheduled", "1");
         rewrites && is("aof_last_rewrite_time_sec", "-1")
     }
+}
+
+/// What a server is asked about itself.
+pub(super) fn commands() -> [Cmd; 2] {
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("*append*");
+    [redis::cmd("INFO"), config]
 }
 
 fn facts(info: Value) -> Facts {

@@ -68,6 +68,14 @@ impl Settings {
         ))
     }
 
+    /// A command was not sent because so many others are in flight.
+    pub(super) fn overloaded(&self, in_flight: usize) -> Trouble {
+        let error = Error::unavailable(format!(
+            "{self} does not keep up: {in_flight} calls wait for an answer, and this one was not sent"
+        ));
+        Trouble { error, no_script: false, wrong_type: false, broken: false }
+    }
+
     /// A TLS handshake failed, or the TLS under a connection.
     pub(super) fn insecure(&self, error: &io::Error) -> Error {
         let what = match tls_error(error) {

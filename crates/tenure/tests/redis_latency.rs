@@ -1,0 +1,119 @@
+//! The Redis store far from its server: a round trip of 300 ms, with and without TLS, at the default TTL (F45, B1).
+//!
+//! `TENURE_HOLD_SECS=60` keeps each leader for a minute before it fails over.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tenure::{Clock, Election, Leadership};
+
+mod redis_rig;
+#[path = "conformance/servers.rs"]
+#[allow(dead_code, reason = "shared with the conformance trials")]
+mod servers;
+
+use redis_rig::authority::Authority;
+use redis_rig::delay_line::{DelayLine, ONE_WAY};
+use redis_rig::secure::Secure;
+use redis_rig::{DURABLE, Rig, acquire, claim, open, pause, tests};
+use servers::Scratch;
+
+/// Against hanging, on a machine with other work.
+const LIMIT: Duration = Duration::from_secs(40);
+
+fn main() -> ExitCode {
+    redis_rig::main(tests![
+        elections_fail_over_at_300_ms,
+        elections_over_tls_fail_over_at_300_ms,
+        a_connection_attempt_outlives_its_callers,
+        the_error_of_an_attempt_without_callers_is_reported,
+    ])
+}
+
+fn plain(line: &DelayLine) -> String {
+    format!("redis://127.0.0.1:{}", line.port())
+}
+
+async fn candidate(url: &str, id: &str) -> Election {
+    let starting = Election::builder("job").id(id).start(open(url).await);
+    tokio::time::timeout(LIMIT, starting).await.expect("it starts").expect("a candidate")
+}
+
+async fn leads(election: &Election) -> Leadership {
+    let leads = tokio::time::timeout(LIMIT, election.leadership()).await;
+    leads.expect("it leads in time").expect("it was not stopped")
+}
+
+/// Two candidates at the default TTL, each behind a line of its own: the first leads and loses nothing, and the second
+/// takes over when the line of the first is cut.
+async fn fail_over(server: u16, url: impl Fn(&DelayLine) -> String) {
+    let first_line = DelayLine::start(server, ONE_WAY).await;
+    let second_line = DelayLine::start(server, ONE_WAY).await;
+    let a = candidate(&url(&first_line), "a").await;
+    let first = leads(&a).await;
+    let b = candidate(&url(&second_line), "b").await;
+    let hold = std::env::var("TENURE_HOLD_SECS").ok().and_then(|secs| secs.parse().ok());
+    pause(Duration::from_secs(hold.unwrap_or(10))).await;
+    assert!(first.is_valid(), "lost: {:?} {:?}", a.status(), a.renewals());
+    assert!(!b.is_leader());
+    drop(first_line);
+    let second = leads(&b).await;
+    let (now, deadline) = (Clock::boot().now(), first.deadline());
+    assert!(now >= deadline, "two leaders for {:?}", deadline.since(now));
+    assert!(second.token() > first.token(), "the token grows");
+    // It keeps what it took.
+    pause(Duration::from_secs(6)).await;
+    assert!(second.is_valid());
+}
+
+async fn elections_fail_over_at_300_ms() {
+    let rig = Rig::new(DURABLE);
+    fail_over(rig.port, plain).await;
+}
+
+async fn elections_over_tls_fail_over_at_300_ms() {
+    let scratch = Scratch::new();
+    let authority = Authority::new(scratch.path(), "ca");
+    let files = authority.sign(scratch.path(), "server", &["localhost"], false);
+    let server = Secure::new(&authority, &files, "no");
+    let url = |line: &DelayLine| format!("rediss://localhost:{}?ca={}", line.port(), authority.ca);
+    fail_over(server.port, url).await;
+}
+
+/// Callers that give up long before the connection is made do not start it again.
+async fn a_connection_attempt_outlives_its_callers() {
+    let rig = Rig::new(DURABLE);
+    let line = DelayLine::start(rig.port, ONE_WAY).await;
+    let store = open(&plain(&line)).await;
+    let clock = Clock::boot();
+    let start = clock.now();
+    let ours = claim("a", "me");
+    let mut calls = 0;
+    // Each call ends before its own answer can arrive: only the shared attempt makes progress.
+    while line.accepted() == 0 || clock.now().since(start) < 6 * ONE_WAY {
+        let call = tokio::time::timeout(ONE_WAY / 2, acquire(&*store, &ours));
+        assert!(call.await.is_err(), "no answer can have arrived");
+        calls += 1;
+    }
+    let grant = acquire(&*store, &ours).await.unwrap().held().expect("it is free");
+    assert_eq!(grant.hold.name, ours.name);
+    assert!(calls > 1);
+    assert_eq!(line.accepted(), 1, "one connection after {calls} calls that gave up");
+}
+
+/// A refused password is reported also when no caller waited for the end of the attempt.
+async fn the_error_of_an_attempt_without_callers_is_reported() {
+    let rig = Rig::with(&["--requirepass", "right"], ":right@");
+    let line = DelayLine::start(rig.port, ONE_WAY).await;
+    let store = open(&format!("redis://:wrong@127.0.0.1:{}", line.port())).await;
+    let ours = claim("a", "me");
+    let call = tokio::time::timeout(ONE_WAY / 2, acquire(&*store, &ours));
+    assert!(call.await.is_err(), "no answer can have arrived");
+    // By then the attempt has failed.
+    pause(6 * ONE_WAY).await;
+    let error = acquire(&*store, &ours).await.unwrap_err();
+    assert!(error.to_string().contains("check user and password"), "{error}");
+    assert_eq!(line.accepted(), 1, "no second attempt");
+}
