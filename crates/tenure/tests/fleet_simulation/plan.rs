@@ -106,7 +106,7 @@ impl Plan {
         // Sources are read every ten seconds.
         plan.settled_at += 40 * SECOND;
         plan.end += 60 * SECOND;
-        plan.blind = seed % 2 == 0;
+        plan.blind = seed.is_multiple_of(2);
         plan
     }
 
