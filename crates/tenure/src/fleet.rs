@@ -38,12 +38,14 @@
 //! - **Stop, then release.** A shard that moves is first taken from its owner ([`Event::Revoked`]), whose work has ended when
 //!   every [`Work`] of it is dropped. Then it is released, naming who comes next, who is woken and takes it.
 //! - **Fail closed.** A member that cannot renew stops all its work before its deadlines.
-//! - **Members** hold a lease on themselves, `FLEET:node:MEMBER`. A second one with the same id claims nothing while the first is
+//! - **Members** hold a lease on themselves, `FLEET:node:MEMBER`, as soon as they have read their list of shards, and announce a
+//!   digest of that list in its checkpoint: a shard is planned for members that list it. A second one with the same id claims nothing while the first is
 //!   there.
 //! - **Two threads**: renewals have one of their own, as in every election; another one reads the source and plans.
 
 mod builder;
 pub mod control;
+mod list_digest;
 mod office;
 mod seat;
 mod shard;
@@ -61,6 +63,7 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, mpsc};
 
 pub use builder::Builder;
+pub use list_digest::ListDigest;
 pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};
 pub use steward::{Coverage, Number, Reason};
 pub use survey::{Owned, Survey, survey};
@@ -90,6 +93,8 @@ pub struct Member {
     pub note: String,
     /// Somebody has said that it should own nothing.
     pub drained: bool,
+    /// What it has announced about its list of shards.
+    pub list: ListDigest,
 }
 
 /// New deadlines, as renewals bring them: for work in another process, which has to be told.
@@ -226,6 +231,16 @@ impl Fleet {
     /// What the store said last: `None` before its first answer, its error while it gives none.
     pub fn reachable(&self) -> Option<Result<()>> {
         self.shared.reachable.borrow().clone()
+    }
+
+    /// Why the source of shards cannot be read, while it cannot. Before its first good read a member does not join.
+    pub fn source_error(&self) -> Option<Error> {
+        locked(&self.shared.view).source_error.clone()
+    }
+
+    /// Whether another living process is a member under the id of this one, which therefore waits.
+    pub fn has_namesake(&self) -> bool {
+        locked(&self.shared.view).namesake
     }
 
     /// Whether this member is fit to work, as far as a [health check](Builder::health) says.

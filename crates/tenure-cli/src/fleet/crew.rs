@@ -260,6 +260,7 @@ impl Crew {
             Event::StoreUnreachable(error) => self.lines.unreachable(&error),
             Event::StoreBack => self.lines.back(),
             Event::Source(text) => self.lines.trouble(&text),
+            Event::Lists(lists) => self.lines.lists(&lists),
             Event::Unowned(count, some) => self.lines.unowned(count, &some, &shown(self.ttl)),
             _ => {}
         }
@@ -270,8 +271,7 @@ impl Crew {
         if self.namesake_at.is_none_or(|at| now < at) {
             return;
         }
-        let me = self.fleet.member_id();
-        let found = self.fleet.members().iter().any(|member| member.id == *me);
+        let found = self.fleet.has_namesake();
         // A clean leave ends with the lease that it waits for.
         let waits = self.leaving.is_none() && !self.fleet.is_member();
         if found && waits {

@@ -44,8 +44,8 @@ impl Lines {
             warn,
             id,
             "namesake",
-            "[{id}] A member with the same id is there, or was until a moment ago: this one takes nothing until that lease is \
-             free. Give each its own --node-id"
+            "[{id}] Another running member has the same id: this one owns no shards until that member has left. Give \
+             each its own --node-id"
         );
     }
 
@@ -125,6 +125,23 @@ impl Lines {
             ),
             false => say!(info, id, "beat", "👥 [{id}] Status: NO MEMBER - Heartbeat at {time}"),
         }
+    }
+
+    /// How many shards each member lists; empty when all list the same again.
+    pub(super) fn lists(&self, lists: &[(CandidateId, usize)]) {
+        let id = &self.id;
+        if lists.is_empty() {
+            return say!(info, id, "lists", "[{id}] All members list the same shards again");
+        }
+        let lists: Vec<String> =
+            lists.iter().map(|(member, shards)| format!("{member} {shards}")).collect();
+        say!(
+            warn,
+            id,
+            "lists",
+            "[{id}] The members list different shards ({}): a shard is owned by a member that lists it",
+            lists.join(", ")
+        );
     }
 
     pub(super) fn unowned(&self, count: usize, some: &[Shard], ttl: &str) {

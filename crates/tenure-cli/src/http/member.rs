@@ -96,6 +96,8 @@ impl Member {
         let said = fleet.reachable();
         let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let last_error = said.as_ref().and_then(|said| said.clone().err()).or(last_error);
+        // Why it does not join comes before what is over.
+        let last_error = fleet.source_error().filter(|_| !is_leader).or(last_error);
         Body {
             is_leader,
             last_polled: self.work.read().last_polled.map(time::rfc3339),

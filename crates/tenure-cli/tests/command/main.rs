@@ -8,6 +8,7 @@ mod candidates;
 mod demo;
 mod doctor;
 mod fleet;
+mod fleet_lists;
 mod fleet_run;
 mod fleet_source;
 mod guard;

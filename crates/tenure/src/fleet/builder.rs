@@ -169,6 +169,8 @@ impl Builder {
         let mut membership = Place::new(machine);
         // It gives no right to any shard, and whoever waits for it waits again for those.
         membership.machine.begin_without_right();
+        // It joins when it has read its list: the others give a share to each member.
+        membership.machine.begin_unwanted();
         membership.note = Note::new(&self.note)?;
         // Its shards may be worked on elsewhere, but to be there it has to live.
         membership.ends_with_process = true;

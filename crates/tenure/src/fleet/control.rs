@@ -21,6 +21,8 @@
 //! # Ok(()) }
 //! ```
 
+mod drained;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -28,12 +30,15 @@ use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::Shard;
+use super::shard::{member_of, nodes_prefix};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Grant, Name, Nonce, OWN_PREFIX, Release,
 };
 use crate::store::{Scope, Store};
+
+pub use drained::Drained;
 
 const VERSION: u64 = 1;
 /// A change is one reading and one writing; whoever dies in it holds up others no longer than this.
@@ -47,7 +52,7 @@ pub struct Control {
     /// Shards that nobody shall own.
     pub paused: BTreeSet<Shard>,
     /// Members that shall own nothing.
-    pub drained: BTreeSet<CandidateId>,
+    pub drained: Drained,
 }
 
 /// As it is stored. What it does not know it refuses: it would be lost with the next change.
@@ -79,6 +84,9 @@ pub async fn read(store: &dyn Store, fleet: &Name) -> Result<Control> {
 ///
 /// `change` is called once, with what was said before, unless an error comes first. If it changes nothing, nothing is written.
 ///
+/// The record holds 4 KiB. When a change does not fit, the oldest drains of ids that are no members now are dropped until it
+/// does: most of them belong to processes that never return. The drain of a running member is never dropped.
+///
 /// # Errors
 /// [`Unavailable`](crate::Kind::Unavailable) when others are changing it all the time, and when an answer is missing: then it
 /// may or may not be changed, and saying the same again does no harm.
@@ -92,7 +100,7 @@ pub async fn change(
 ) -> Result<Control> {
     let (clock, name) = (Clock::boot(), name(fleet));
     let (grant, deadline) = take(store, &clock, &name, asker, wait).await?;
-    let changed = edit(store, &clock, &grant, deadline, change).await;
+    let changed = edit(store, fleet, &clock, &grant, deadline, change).await;
     // What stays behind runs out by itself.
     let _ = store.release(&[Release::from(grant.hold)]).await;
     changed
@@ -131,8 +139,16 @@ async fn take(
     }
 }
 
+/// The ids that hold a membership lease now.
+async fn members(store: &dyn Store, fleet: &Name) -> Result<BTreeSet<CandidateId>> {
+    let leases = store.observe(&Scope::Prefix(nodes_prefix(fleet))).await?;
+    let held = leases.into_iter().flatten().filter(|lease| lease.holder.is_some());
+    Ok(held.filter_map(|lease| member_of(fleet, &lease.name)).collect())
+}
+
 async fn edit(
     store: &dyn Store,
+    fleet: &Name,
     clock: &Clock,
     grant: &Grant,
     deadline: Moment,
@@ -145,7 +161,13 @@ async fn edit(
     if after == before {
         return Ok(after);
     }
-    let checkpoint = after.written()?;
+    let checkpoint = match after.written() {
+        Ok(checkpoint) => checkpoint,
+        Err(_) => {
+            let members = members(store, fleet).await?;
+            after.make_room(|id| members.contains(id) || !before.drained.contains(id))?
+        }
+    };
     let late = || {
         Error::unavailable(format!(
             "changing '{name}' took so long that somebody else may have done so, and nothing was \
@@ -162,6 +184,20 @@ async fn edit(
 }
 
 impl Control {
+    /// Drops the oldest drains that `keep` does not name, as few as possible, so that the rest can be written.
+    fn make_room(&mut self, keep: impl Fn(&CandidateId) -> bool) -> Result<Checkpoint> {
+        loop {
+            let error = match self.written() {
+                Ok(checkpoint) => return Ok(checkpoint),
+                Err(error) => error,
+            };
+            let Some(oldest) = self.drained.iter().find(|id| !keep(id)).cloned() else {
+                return Err(error);
+            };
+            self.drained.remove(&oldest);
+        }
+    }
+
     fn written(&self) -> Result<Checkpoint> {
         let record = Record {
             v: VERSION,
@@ -222,205 +258,4 @@ fn understood(name: &Name, checkpoint: Option<&Checkpoint>) -> Result<Control> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::error::Kind;
-    use crate::fleet::fleet_name;
-    use crate::store::memory::MemoryStore;
-
-    const WAIT: Duration = Duration::from_secs(20);
-
-    fn id(text: &str) -> CandidateId {
-        CandidateId::new(text).unwrap()
-    }
-
-    fn shard(text: &str) -> Shard {
-        Shard::new(text).unwrap()
-    }
-
-    fn fleet() -> Name {
-        fleet_name("poll").unwrap()
-    }
-
-    /// A directory that goes with the test.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(what: &str) -> Self {
-            let path = std::env::temp_dir()
-                .join(format!("tenure-control-{what}-{:x}", crate::entropy::random_u128()));
-            std::fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    async fn stores() -> (Vec<Arc<dyn Store>>, Scratch) {
-        let scratch = Scratch::new("store");
-        let mut stores: Vec<Arc<dyn Store>> = vec![Arc::new(MemoryStore::new(Clock::boot()))];
-        if cfg!(feature = "file") {
-            let url = format!("file:{}/leases", scratch.0.display());
-            stores.push(crate::store::open(&url).await.unwrap());
-        }
-        (stores, scratch)
-    }
-
-    /// Leaves this in the place of what people have said.
-    async fn plant(store: &dyn Store, bytes: &[u8]) {
-        let claim = Claim::new(name(&fleet()), id("planter"), Nonce::random(), TTL);
-        let grant = store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
-        let checkpoint = Checkpoint::new(bytes).unwrap();
-        assert!(store.save(&grant.hold, 1, &checkpoint).await.unwrap().is_held());
-        store.release(&[grant.hold.into()]).await.unwrap().remove(0).unwrap();
-    }
-
-    #[tokio::test]
-    async fn what_was_said_is_read_by_everybody_and_taken_back() {
-        let (stores, _scratch) = stores().await;
-        for store in stores {
-            assert_eq!(read(&*store, &fleet()).await.unwrap(), Control::default());
-            let odd = [shard("a b"), shard("\n\0"), shard("ä\""), shard(&"x".repeat(512))];
-            let say = |control: &mut Control| {
-                control.paused.extend(odd.clone());
-                control.drained.insert(id("web-1"));
-            };
-            let said = change(&*store, &fleet(), &id("me"), WAIT, say).await.unwrap();
-            assert_eq!(said.paused.len(), 4);
-            assert_eq!(read(&*store, &fleet()).await.unwrap(), said);
-            let take_back = |control: &mut Control| {
-                assert!(control.paused.remove("a b"));
-                control.drained.clear();
-            };
-            let said = change(&*store, &fleet(), &id("you"), WAIT, take_back).await.unwrap();
-            assert!(said.paused.len() == 3 && said.drained.is_empty());
-            assert_eq!(read(&*store, &fleet()).await.unwrap(), said);
-            let other = fleet_name("poll2").unwrap();
-            assert_eq!(read(&*store, &other).await.unwrap(), Control::default());
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn of_what_many_say_at_once_nothing_is_lost() {
-        let (stores, _scratch) = stores().await;
-        for store in stores {
-            let askers = (0..12).map(|asker| {
-                let store = store.detached();
-                tokio::spawn(async move {
-                    for round in 0..3 {
-                        let shard = shard(&format!("{asker}-{round}"));
-                        let insert = |control: &mut Control| {
-                            control.paused.insert(shard);
-                        };
-                        let asker = id(&format!("asker-{asker}"));
-                        change(&*store, &fleet(), &asker, WAIT, insert).await.unwrap();
-                    }
-                })
-            });
-            for asker in askers.collect::<Vec<_>>() {
-                asker.await.unwrap();
-            }
-            assert_eq!(read(&*store, &fleet()).await.unwrap().paused.len(), 36);
-        }
-    }
-
-    #[tokio::test]
-    async fn nothing_new_is_not_written_and_a_change_wakes_those_who_watch() {
-        let (stores, _scratch) = stores().await;
-        for store in stores {
-            let pause = |control: &mut Control| {
-                control.paused.insert(shard("a"));
-            };
-            let mut changes = store.watch(&Scope::name(&name(&fleet())));
-            assert!(changes.next().await.is_some());
-            change(&*store, &fleet(), &id("me"), WAIT, pause).await.unwrap();
-            assert!(changes.next().await.is_some());
-            plant(&*store, br#" { "v": 1, "paused": ["a"], "drained": [] } "#).await;
-            change(&*store, &fleet(), &id("me"), WAIT, pause).await.unwrap();
-            let lease = store.observe(&Scope::name(&name(&fleet()))).await.unwrap().remove(0);
-            let lease = lease.unwrap();
-            assert!(lease.holder.is_none(), "it was given back");
-            assert!(lease.checkpoint.unwrap().as_bytes().starts_with(b" {"), "nobody wrote");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_read_is_never_nothing_and_stays() {
-        let (stores, _scratch) = stores().await;
-        for store in stores {
-            for (text, says) in [
-                (&b""[..], "not JSON"),
-                (b"\xff\xfe", "not JSON"),
-                (br#"{"v":1,"paused":["a"]"#, "not JSON"),
-                (b"[]", "no version"),
-                (b"{}", "no version"),
-                (br#"{"v":"1","paused":[],"drained":[]}"#, "no version"),
-                (br#"{"v":2,"paused":[],"moved":{}}"#, "of version 2"),
-                (br#"{"v":1}"#, "missing field"),
-                (br#"{"v":1,"paused":[],"drained":[],"also":1}"#, "unknown field"),
-                (br#"{"v":1,"paused":[""],"drained":[]}"#, "must not be empty"),
-                (br#"{"v":1,"paused":[],"drained":["a b"]}"#, "' '"),
-                (br#"{"v":1,"paused":[7],"drained":[]}"#, "invalid type"),
-            ] {
-                plant(&*store, text).await;
-                let error = read(&*store, &fleet()).await.unwrap_err();
-                assert_eq!(error.kind(), Kind::Corrupt, "{error}");
-                assert!(error.to_string().contains(says), "{error}");
-                let clear = |control: &mut Control| *control = Control::default();
-                let error = change(&*store, &fleet(), &id("me"), WAIT, clear).await.unwrap_err();
-                assert_eq!(error.kind(), Kind::Corrupt, "{error}");
-                let lease = store.observe(&Scope::name(&name(&fleet()))).await.unwrap().remove(0);
-                let lease = lease.unwrap();
-                assert_eq!(lease.checkpoint.unwrap().as_bytes(), text);
-                assert!(lease.holder.is_none());
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn more_than_there_is_room_for_is_refused_and_changes_nothing() {
-        let (stores, _scratch) = stores().await;
-        for store in stores {
-            let few = |control: &mut Control| {
-                control.paused.insert(shard("a"));
-            };
-            let before = change(&*store, &fleet(), &id("me"), WAIT, few).await.unwrap();
-            let many = |control: &mut Control| {
-                control.paused.extend((0..1_000).map(|n| shard(&format!("shard-{n}"))));
-            };
-            let error = change(&*store, &fleet(), &id("me"), WAIT, many).await.unwrap_err();
-            assert_eq!(error.kind(), Kind::Invalid);
-            assert!(error.to_string().contains("the set FLEET:paused"), "{error}");
-            assert_eq!(read(&*store, &fleet()).await.unwrap(), before);
-        }
-    }
-
-    #[tokio::test]
-    async fn one_who_waits_comes_when_it_is_free_or_gives_up() {
-        let (stores, _scratch) = stores().await;
-        for store in stores {
-            let claim = Claim::new(name(&fleet()), id("slow"), Nonce::random(), WAIT);
-            let slow = store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
-            let pause = |control: &mut Control| {
-                control.paused.insert(shard("a"));
-            };
-            let short = Duration::from_millis(50);
-            let error = change(&*store, &fleet(), &id("me"), short, pause).await.unwrap_err();
-            assert_eq!(error.kind(), Kind::Unavailable);
-            assert!(error.to_string().contains("nothing was changed"), "{error}");
-            let (me, fleet) = (id("me"), fleet());
-            let (changed, ()) = tokio::join!(change(&*store, &fleet, &me, WAIT, pause), async {
-                Clock::boot().sleep(short).await;
-                store.release(&[slow.hold.into()]).await.unwrap().remove(0).unwrap();
-            });
-            assert!(changed.unwrap().paused.contains("a"));
-        }
-    }
-}
+mod tests;

@@ -16,16 +16,16 @@ use tokio::sync::mpsc;
 use super::control::{self, Control};
 use super::seat::{MEMBERSHIP, Note, Shared, locked};
 use super::shard::{leases_prefix, member_of, nodes_prefix};
-use super::source::{Keeper, Shards, Source};
-use super::steward::{Order, Steward};
+use super::source::{Keeper, Shards, Source, Word};
+use super::steward::{MemberState, Order, Steward};
 use super::work::Event;
-use super::{Member, Reason, Shard};
+use super::{ListDigest, Member, Reason, Shard};
 use crate::clock::Moment;
 use crate::election::Machine;
-use crate::elector::{Command, Place, Said};
+use crate::elector::{Command, Place, Said, Saved};
 use crate::entropy;
 use crate::error::{Kind, Result};
-use crate::lease::CandidateId;
+use crate::lease::{CandidateId, Token};
 use crate::store::{Scope, Store};
 use crate::timing::Timing;
 
@@ -39,6 +39,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const COVERAGE_EVERY: Duration = Duration::from_secs(1);
 /// How often it is told that their number has changed.
 const UNOWNED_EVERY: Duration = Duration::from_secs(10);
+/// A member is observed before it has announced its list; so soon after that it has.
+const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
 /// So many of those without are named.
 const NAMED: usize = 5;
 
@@ -54,10 +56,21 @@ pub(super) struct Office {
 
 /// What a look around has shown.
 struct Sight {
-    members: BTreeMap<CandidateId, String>,
+    /// The note of each member, and the list that it has announced.
+    members: BTreeMap<CandidateId, (String, ListDigest)>,
+    /// The lease on this member's own id, while it is held.
+    own: Option<OwnLease>,
     /// When the first of them goes, if it is not renewed.
     until: Option<Moment>,
     control: Control,
+}
+
+/// The membership lease of this member's id, whoever holds it.
+#[derive(Clone, Copy)]
+struct OwnLease {
+    token: Token,
+    /// When it expires, on our clock: not before, and not after.
+    expires: (Moment, Moment),
 }
 
 struct Desk {
@@ -66,6 +79,15 @@ struct Desk {
     keeper: Keeper,
     sight: Option<Sight>,
     orders: Vec<Order>,
+    /// This member campaigns for its membership: it has read its list.
+    joins: bool,
+    /// The list that the other members know from this term's announcement.
+    announced: Option<ListDigest>,
+    announce_at: Moment,
+    /// The first observation of the current term on our own id.
+    own: Option<OwnLease>,
+    /// Since when members announce different lists, and whether that was reported.
+    lists_differ: Option<(Moment, bool)>,
     /// Failing to look around has been told.
     troubled: bool,
     /// How many had no owner when that was last told, and when.
@@ -83,6 +105,11 @@ impl Office {
             keeper: Keeper::default(),
             sight: None,
             orders: Vec::new(),
+            joins: false,
+            announced: None,
+            announce_at: Moment::NEVER,
+            own: None,
+            lists_differ: None,
             troubled: false,
             unowned: (0, Moment::NEVER),
             leave_at: None,
@@ -102,6 +129,7 @@ impl Desk {
         let mut hints = source.hints();
         let mut reading: Option<BoxFuture<'_, Result<Shards>>> = None;
         let mut looking: Option<BoxFuture<'_, Result<Sight>>> = None;
+        let mut announcing: Option<BoxFuture<'_, (ListDigest, Result<Saved>)>> = None;
         // Something may have changed; while it is being read, it is read once more after that.
         let (mut read_again, mut look_again) = (true, true);
         let (mut read_at, mut look_at) = (clock.now(), clock.now());
@@ -121,8 +149,12 @@ impl Desk {
                 looking = Some(self.look());
                 look_at = now + self.office.timing.retry;
             }
+            if announcing.is_none() && now >= self.announce_at {
+                announcing = self.announcement();
+            }
             // What is under way is not begun a second time, so there is nothing to wake up for.
             let wake_at = [
+                (announcing.is_none() && self.is_unannounced()).then_some(self.announce_at),
                 self.act_at(now),
                 Some(count_at),
                 reading.is_none().then_some(read_at),
@@ -149,6 +181,16 @@ impl Desk {
                     looking = None;
                     look_at = self.saw(clock.now(), seen);
                 }
+                (list, saved) = done(&mut announcing) => {
+                    announcing = None;
+                    match saved {
+                        Ok(Saved::Kept) => self.announced = Some(list),
+                        failed => {
+                            tracing::debug!(?failed, "the list of shards was not announced");
+                            self.announce_at = clock.now() + AGAIN;
+                        }
+                    }
+                }
                 Some(()) = hints.next() => read_again = true,
                 Some(_) = nodes.next() => look_again = true,
                 Some(_) = words.next() => look_again = true,
@@ -164,7 +206,12 @@ impl Desk {
     /// `false`: it is over.
     fn take(&mut self, now: Moment, note: Note) -> bool {
         match note {
-            Note::Seated => self.steward.seated(now),
+            Note::Seated => {
+                self.announced = None;
+                self.own = None;
+                locked(&self.office.shared.view).namesake = false;
+                self.steward.seated(now);
+            }
             Note::Unseated(reason) => self.steward.unseated(now, reason),
             Note::Owner(shard, owner, works) => {
                 self.steward.owner(now, shard, owner.as_deref(), works);
@@ -264,13 +311,19 @@ impl Desk {
             let control = control::read(&*store, &shared.name).await?;
             let scope = Scope::Prefix(nodes_prefix(&shared.name));
             let leases = store.observe(&scope).await?;
-            let mut sight = Sight { members: BTreeMap::new(), until: None, control };
+            let received = clock.now();
+            let mut sight = Sight { members: BTreeMap::new(), own: None, until: None, control };
             // What cannot be read is nobody; it does not hide the others.
             for lease in leases.into_iter().flatten().filter(|lease| lease.holder.is_some()) {
                 let Some(id) = member_of(&shared.name, &lease.name) else { continue };
                 let until = sent + lease.left + AFTER_EXPIRY;
                 sight.until = Some(sight.until.map_or(until, |first| first.min(until)));
-                sight.members.insert(id, lease.note.as_str().to_owned());
+                if let Some(token) = lease.token.filter(|_| id == shared.me) {
+                    let expires = (sent + lease.left, received + lease.left);
+                    sight.own = Some(OwnLease { token, expires });
+                }
+                let list = ListDigest::announced(lease.checkpoint.as_ref());
+                sight.members.insert(id, (lease.note.as_str().to_owned(), list));
             }
             Ok(sight)
         }
@@ -291,21 +344,32 @@ impl Desk {
         };
         self.troubled = false;
         let drained = |id: &CandidateId| sight.control.drained.contains(id);
-        let mut members: BTreeMap<CandidateId, bool> =
-            sight.members.keys().map(|id| (id.clone(), drained(id))).collect();
+        let state = |id: &CandidateId, list: &ListDigest| MemberState {
+            drained: drained(id),
+            list: list.clone(),
+        };
+        let mut members: BTreeMap<CandidateId, MemberState> =
+            sight.members.iter().map(|(id, (_, list))| (id.clone(), state(id, list))).collect();
         // Also before we are seen: what was said of us counts from the first.
         let me = &self.office.shared.me;
         if drained(me) {
-            members.insert(me.clone(), true);
+            members.entry(me.clone()).or_default().drained = true;
         }
         self.steward.members(now, members);
-        let shown = sight.members.iter().map(|(id, note)| Member {
+        let shown = sight.members.iter().map(|(id, (note, list))| Member {
             id: id.clone(),
             note: note.clone(),
             drained: drained(id),
+            list: list.clone(),
         });
         locked(&self.office.shared.view).members = shown.collect();
-        let look_at = now + self.office.timing.retry;
+        self.look_for_namesake(sight.own);
+        // A member that is new here announces its list a moment after it has joined.
+        let known = |id| self.sight.as_ref().is_some_and(|before| before.members.contains_key(id));
+        let mut seen = sight.members.iter();
+        let unannounced = seen.any(|(id, (_, list))| !list.is_announced() && !known(id));
+        let look_again_in = if unannounced { ANNOUNCED_AFTER } else { self.office.timing.retry };
+        let look_at = now + look_again_in.min(self.office.timing.retry);
         let look_at =
             sight.until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
         let paused = self.sight.as_ref().map(|before| &before.control.paused);
@@ -317,13 +381,50 @@ impl Desk {
         look_at
     }
 
+    /// Whether another living process holds the lease on our id: a term that was never ours is renewed.
+    fn look_for_namesake(&mut self, own: Option<OwnLease>) {
+        let shared = &self.office.shared;
+        let own = own.filter(|own| !shared.has_held(own.token));
+        let first = self.own.filter(|first| own.is_some_and(|own| own.token == first.token));
+        let renewed = own.zip(first).is_some_and(|(own, first)| own.expires.0 > first.expires.1);
+        self.own = first.or(own);
+        locked(&shared.view).namesake = renewed && !shared.is_member();
+    }
+
+    fn is_unannounced(&self) -> bool {
+        self.announced.as_ref() != Some(self.steward.list()) && self.office.shared.is_member()
+    }
+
+    /// Tells the other members what this one lists, if they do not know it yet.
+    fn announcement(&self) -> Option<BoxFuture<'static, (ListDigest, Result<Saved>)>> {
+        let term = self.office.shared.membership_term().filter(|_| self.is_unannounced())?;
+        let list = self.steward.list().clone();
+        let saved = async move {
+            let saved = match list.to_checkpoint() {
+                Ok(checkpoint) => term.save(&checkpoint).await,
+                Err(error) => Err(error),
+            };
+            (list, saved)
+        };
+        Some(saved.boxed())
+    }
+
     fn read(&mut self, now: Moment, read: Result<Shards>) {
         let change = self.keeper.take(read);
+        let shared = &self.office.shared;
+        locked(&shared.view).source_error = self.keeper.failing().cloned();
         for word in change.words {
-            let text = word.to_string();
-            self.office
-                .shared
-                .report(Event::Source(format!("{} {text}", self.office.source.shown())));
+            let text = match &word {
+                Word::Fails { error, kept: None } => {
+                    let retry = self.office.reread;
+                    let fleet = &shared.name;
+                    format!(
+                        "{fleet}: cannot list shards: {error}; not joining the fleet, next try in {retry:?}"
+                    )
+                }
+                word => format!("{} {word}", self.office.source.shown()),
+            };
+            shared.report(Event::Source(text));
         }
         if change.changed {
             self.shards_changed(now);
@@ -339,9 +440,37 @@ impl Desk {
             |shard: &Shard| control.paused.contains(shard) || shards.is_paused(shard.as_str());
         self.steward.shards(now, &shards.shards, paused, &mut self.orders);
         locked(&self.office.shared.view).shards = shards;
+        // The others give a share to each member, so one that knows no shards yet must not be a member.
+        if !std::mem::replace(&mut self.joins, true) {
+            self.tell(MEMBERSHIP, Said::Wanted(true));
+        }
+    }
+
+    /// Reports once that members list different shards, and once that they do not any more. A difference while each reads a new
+    /// list in its own time is not reported.
+    fn compare_lists(&mut self, now: Moment) {
+        let own = self.steward.list();
+        let others =
+            || self.steward.observed_members().filter(|(_, state)| state.list.is_announced());
+        let differ =
+            self.office.shared.is_member() && others().any(|(_, state)| state.list != *own);
+        if !differ {
+            if let Some((_, true)) = self.lists_differ.take() {
+                self.office.shared.report(Event::Lists(Vec::new()));
+            }
+            return;
+        }
+        let (since, reported) = *self.lists_differ.get_or_insert((now, false));
+        let settled = (2 * self.office.reread).max(self.office.timing.ttl);
+        if !reported && now.since(since) >= settled {
+            self.lists_differ = Some((since, true));
+            let lists = others().map(|(id, state)| (id.clone(), state.list.shards()));
+            self.office.shared.report(Event::Lists(lists.collect()));
+        }
     }
 
     fn count(&mut self, now: Moment) {
+        self.compare_lists(now);
         let coverage = self.steward.coverage(now);
         locked(&self.office.shared.view).coverage = coverage;
         // A number that changes every second is told now and then; that there are any, and that there are none, at once.

@@ -45,6 +45,8 @@ pub(super) struct Shared {
     slots: Mutex<Numbered<Slot>>,
     owned: RwLock<HashMap<Shard, Arc<Term>>>,
     terms: AtomicU64,
+    /// The token of this member's last membership; 0 before the first.
+    membership_token: AtomicU64,
     warned: AtomicU64,
     sleeps_until: AtomicU64,
     renewals: Mutex<Renewals>,
@@ -61,6 +63,10 @@ pub(super) struct View {
     pub(super) members: Vec<Member>,
     pub(super) coverage: Coverage,
     pub(super) shards: Arc<Shards>,
+    /// Why the source of shards cannot be read, while it cannot.
+    pub(super) source_error: Option<Error>,
+    /// Another living process is a member under the id of this one.
+    pub(super) namesake: bool,
 }
 
 /// What belongs to one machine.
@@ -96,6 +102,7 @@ impl Shared {
             slots: Mutex::default(),
             owned: RwLock::default(),
             terms: AtomicU64::new(0),
+            membership_token: AtomicU64::new(0),
             warned: AtomicU64::new(0),
             sleeps_until: AtomicU64::new(u64::MAX),
             renewals: Mutex::default(),
@@ -165,6 +172,18 @@ impl Shared {
         term.goes_on().then(|| (term.hold.token, term.valid_for()))
     }
 
+    /// The term of the lease on this member, while it is held.
+    pub(super) fn membership_term(&self) -> Option<Arc<Term>> {
+        let slots = self.slots();
+        let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
+        term.goes_on().then(|| term.clone())
+    }
+
+    /// Whether this is the token of this member's current or last membership.
+    pub(super) fn has_held(&self, token: Token) -> bool {
+        self.membership_token.load(Ordering::Relaxed) == token.get()
+    }
+
     pub(super) fn renewals(&self) -> Renewals {
         locked(&self.renewals).clone()
     }
@@ -210,6 +229,7 @@ impl Seat for Shared {
             slot.shard.clone()
         };
         let Some(shard) = shard else {
+            self.membership_token.store(token.get(), Ordering::Relaxed);
             self.report(Event::Joined { hold, number, deadline });
             return self.note(Note::Seated);
         };

@@ -10,23 +10,28 @@
 //! ```
 //!
 //! Members plan from what they see, which differs for moments. A shard that stays free therefore makes everybody plan anew, a
-//! little later each time; one that stays free for longer than a TTL is taken by those that prefer it next, for whoever should
-//! have it may not know of it. Such a one is kept for some TTLs even against the share, and longer each time it was in vain to
-//! offer it: members whose lists differ would pass it on and on.
+//! little later each time; one that stays free for longer than a TTL is taken by those that prefer it next. Such a one is kept for
+//! some TTLs even against the share, and longer each time it was in vain to offer it. A shard is planned only for members that list
+//! it, as far as their announcements say: see [`planning`].
 
+mod coverage;
+mod entry;
+mod order;
+mod planning;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shard;
+use super::{ListDigest, Shard};
 use crate::clock::Moment;
 use crate::election::Phase;
 use crate::lease::CandidateId;
-use crate::placement::{self, Item};
+use crate::placement;
+use entry::{Entry, Id, Ids, ME};
+pub use order::{Coverage, Order, Reason};
 
 /// The number of a shard within one member; never used for two.
 pub type Number = u64;
@@ -43,77 +48,16 @@ const SETTLE_PER_SHARD: Duration = Duration::from_micros(1);
 const CLAIMS: usize = 4_000;
 /// As many are given away at a time at most.
 const LEAVES: usize = 4_000;
-/// So many TTLs an adopted shard is kept, whatever the share; twice as many each time nobody else has taken it after that.
-const ADOPTED_FOR: u32 = 4;
-/// And so often that doubles at most.
-const ADOPTED_DOUBLES: u32 = 5;
 /// A shard that is still free after this makes everybody plan again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What is to be done about a shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// There is such a shard: look at its lease from now on, and do not campaign.
-    Add(Number, Shard),
-    /// Campaign for it.
-    Claim(Number),
-    /// Do not campaign for it any more.
-    Rest(Number),
-    /// End its work, then release it, and name who should come next.
-    Leave(Number, Option<CandidateId>, Reason),
-    /// There is no such shard any more: do the same where there is work, and forget it.
-    Drop(Number, Reason),
-}
-
-/// Why a shard was taken from its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// Somebody else should have it.
-    Rebalance,
-    /// This member leaves.
-    Shutdown,
-    /// Its lease, or the membership, could not be kept.
-    Expired,
-    /// Somebody has paused it.
-    Paused,
-    /// Somebody has drained this member.
-    Drain,
-    /// This member is not fit to work.
-    Unhealthy,
-    /// The source of shards does not name it any more.
-    Removed,
-}
-
-impl Reason {
-    /// The word used in logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::Rebalance => "rebalance",
-            Reason::Shutdown => "shutdown",
-            Reason::Expired => "expired",
-            Reason::Paused => "paused",
-            Reason::Drain => "drain",
-            Reason::Unhealthy => "unhealthy",
-            Reason::Removed => "removed",
-        }
-    }
-}
-
-/// How many shards have an owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Coverage {
-    /// All that the source names.
-    pub shards: usize,
-    /// Those nobody should own now.
-    pub paused: usize,
-    /// Those this member owns.
-    pub mine: usize,
-    /// Those nobody owns, as far as is known here.
-    pub free: usize,
-    /// Those nobody has owned for longer than a TTL.
-    pub unowned: usize,
+/// What was observed of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberState {
+    /// Whether it shall own nothing.
+    pub drained: bool,
+    /// The list that it has announced.
+    pub list: ListDigest,
 }
 
 /// One member's view of its fleet.
@@ -124,8 +68,12 @@ pub struct Steward {
     /// Why it does not hold the lease on itself, on which the others count; `None` while it does.
     unseated: Option<Reason>,
     seated_at: Moment,
-    /// Everybody that is there, and whether it was drained.
-    members: Option<BTreeMap<CandidateId, bool>>,
+    /// All members that were observed.
+    members: Option<BTreeMap<CandidateId, MemberState>>,
+    /// The digest of this member's own list.
+    list: ListDigest,
+    /// Members had announced different lists when it last planned.
+    lists_differed: bool,
     ids: Ids,
     /// The same, as numbers; ourselves always.
     here: HashSet<Id>,
@@ -142,77 +90,13 @@ pub struct Steward {
     held: usize,
     plan_at: Option<Moment>,
     look_again: Option<(Moment, Duration)>,
-    /// When the first adoption has lasted long enough.
-    adopted_until: Option<Moment>,
+    /// When the plan may change although nothing happens: an adoption has lasted long enough, or a shard was free for so long
+    /// that other members take it.
+    replan_at: Option<Moment>,
 }
 
 /// Many, and gone through as a whole. Hashed the same in every process: a simulation gives the same history twice.
 type Entries = HashMap<Number, Entry, BuildHasherDefault<DefaultHasher>>;
-
-#[derive(Debug)]
-struct Entry {
-    shard: Shard,
-    hash: u64,
-    /// Its lease was looked at.
-    seen: bool,
-    /// Its lease cannot be read: nobody can own it.
-    broken: bool,
-    paused: bool,
-    /// The source does not name it any more; `Some(true)`: it does again.
-    gone: Option<bool>,
-    owner: Option<Id>,
-    /// The owner is not in its start-up wait.
-    owner_works: bool,
-    planned: Option<Id>,
-    phase: Phase,
-    /// Its machine was told to campaign.
-    wanted: bool,
-    queued: bool,
-    /// A claim is under way.
-    claiming: bool,
-    /// It is to be given away: to whom, and why.
-    leave: Option<(Option<Id>, Reason)>,
-    /// It is being given away.
-    leaving: bool,
-    /// Taken because whoever should have it did not; until when it is kept, even if others should have more.
-    adopted: Option<Moment>,
-    /// How often in a row.
-    adoptions: u32,
-    free_since: Option<Moment>,
-    /// Since when it is planned for whom it is planned for.
-    offered: Moment,
-}
-
-impl Entry {
-    /// Whether somebody should own it.
-    fn counts(&self) -> bool {
-        !self.paused && !self.broken && self.gone.is_none()
-    }
-}
-
-/// A member's id, as a number: there are many shards and few members.
-type Id = u32;
-/// Our own.
-const ME: Id = 0;
-
-#[derive(Debug, Default)]
-struct Ids {
-    names: Vec<Arc<str>>,
-    numbers: HashMap<Arc<str>, Id>,
-}
-
-impl Ids {
-    fn of(&mut self, name: &str) -> Id {
-        if let Some(id) = self.numbers.get(name) {
-            return *id;
-        }
-        let name: Arc<str> = name.into();
-        let id = Id::try_from(self.names.len()).unwrap_or(Id::MAX);
-        self.names.push(name.clone());
-        self.numbers.insert(name, id);
-        id
-    }
-}
 
 impl Steward {
     /// The member `me`, which holds nothing yet and has not seen anything.
@@ -225,6 +109,8 @@ impl Steward {
             unseated: Some(Reason::Expired),
             seated_at: Moment::NEVER,
             members: None,
+            list: ListDigest::default(),
+            lists_differed: false,
             ids,
             here,
             entries: Entries::default(),
@@ -239,7 +125,7 @@ impl Steward {
             held: 0,
             plan_at: None,
             look_again: None,
-            adopted_until: None,
+            replan_at: None,
         }
     }
 
@@ -255,18 +141,22 @@ impl Steward {
     ) {
         debug_assert!(shards.is_sorted());
         let mut changed = false;
+        let mut hashes = Vec::with_capacity(shards.len());
         for shard in shards {
             let number = self.numbers.get(shard).copied();
             match number.and_then(|number| self.entries.get_mut(&number)) {
                 // Named again while its last work still ends: begun anew after that.
-                Some(entry) if entry.gone.is_some() => entry.gone = Some(true),
-                Some(_) => {}
+                Some(entry) => {
+                    hashes.push(entry.hash);
+                    entry.gone = entry.gone.map(|_| true);
+                }
                 None => {
-                    self.add(shard.clone(), paused(shard), out);
+                    hashes.push(self.add(now, shard.clone(), paused(shard), out));
                     changed = true;
                 }
             }
         }
+        self.list = ListDigest::of_hashes(hashes);
         for (&number, entry) in &mut self.entries {
             let is_paused = paused(&entry.shard);
             changed |= entry.paused != is_paused;
@@ -286,12 +176,14 @@ impl Steward {
         }
     }
 
-    fn add(&mut self, shard: Shard, paused: bool, out: &mut Vec<Order>) {
+    /// Returns the hash of its name.
+    fn add(&mut self, now: Moment, shard: Shard, paused: bool, out: &mut Vec<Order>) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
         self.unseen += 1;
+        let hash = placement::hash(shard.as_str());
         let entry = Entry {
-            hash: placement::hash(shard.as_str()),
+            hash,
             shard: shard.clone(),
             seen: false,
             broken: false,
@@ -309,15 +201,28 @@ impl Steward {
             adopted: None,
             adoptions: 0,
             free_since: None,
+            added_at: now,
+            missing_from: Vec::new(),
             offered: Moment::NEVER,
         };
         self.entries.insert(number, entry);
         self.numbers.insert(shard.clone(), number);
         out.push(Order::Add(number, shard));
+        hash
     }
 
-    /// These members are there; `true` for those that were drained.
-    pub fn members(&mut self, now: Moment, members: BTreeMap<CandidateId, bool>) {
+    /// The digest of the list that the source names, for the other members.
+    pub fn list(&self) -> &ListDigest {
+        &self.list
+    }
+
+    /// What was observed of the members, last.
+    pub fn observed_members(&self) -> impl Iterator<Item = (&CandidateId, &MemberState)> {
+        self.members.iter().flatten()
+    }
+
+    /// These members are there.
+    pub fn members(&mut self, now: Moment, members: BTreeMap<CandidateId, MemberState>) {
         if self.members.as_ref() == Some(&members) {
             return;
         }
@@ -327,7 +232,8 @@ impl Steward {
         self.note_free_all(now);
         // Who went is replaced at once; who came, to whom something is given, is not hurried.
         let members = self.members.iter().flatten();
-        let kept = members.filter(|(id, drained)| before.get(*id) == Some(*drained)).count();
+        let drained = |id| before.get(id).map(|state| state.drained);
+        let kept = members.filter(|(id, state)| drained(*id) == Some(state.drained)).count();
         let joined = !before.is_empty() && kept == before.len();
         self.plan_within(now, if joined { SETTLE_JOIN } else { SETTLE });
     }
@@ -386,8 +292,16 @@ impl Steward {
             Some(_) => owner == entry.planned && entry.adopted.is_none(),
             None => entry.planned.is_some() && entry.planned != before,
         };
-        if owner.is_some_and(|owner| owner != ME) {
+        if let Some(owner) = owner.filter(|owner| *owner != ME) {
             (entry.adopted, entry.adoptions) = (None, 0);
+            // The owner has it on its list, whatever was concluded before.
+            if !entry.missing_from.is_empty() {
+                let name = &self.ids.names[owner as usize];
+                let mut members = self.members.iter().flatten();
+                let state = members.find(|(id, _)| id.as_str() == &**name).map(|(_, state)| state);
+                let part = state.map_or(0, |state| state.list.part(entry.hash));
+                entry.missing_from.retain(|missing| *missing != part);
+            }
         }
         self.note_free(now, number);
         if !expected {
@@ -405,13 +319,13 @@ impl Steward {
             self.leaving -= 1;
         }
         if phase == Phase::Stopped {
-            self.forget(number, out);
+            self.forget(now, number, out);
         } else {
             self.note_free(now, number);
         }
     }
 
-    fn forget(&mut self, number: Number, out: &mut Vec<Order>) {
+    fn forget(&mut self, now: Moment, number: Number, out: &mut Vec<Order>) {
         let Some(entry) = self.entries.remove(&number) else { return };
         self.unseen -= usize::from(!entry.seen);
         self.claiming -= usize::from(entry.claiming);
@@ -419,7 +333,7 @@ impl Steward {
         self.free -= usize::from(entry.free_since.is_some());
         self.numbers.remove(&entry.shard);
         if entry.gone == Some(true) {
-            self.add(entry.shard, entry.paused, out);
+            self.add(now, entry.shard, entry.paused, out);
         }
     }
 
@@ -429,8 +343,8 @@ impl Steward {
     pub fn wake_at(&self) -> Option<Moment> {
         let plan_at = self.plan_at.filter(|_| self.can_plan());
         let look_again = self.look_again.map(|(at, _)| at).filter(|_| self.free > 0);
-        let adopted_until = self.adopted_until.filter(|_| self.can_plan());
-        [plan_at, look_again, adopted_until].into_iter().flatten().min()
+        let replan_at = self.replan_at.filter(|_| self.can_plan());
+        [plan_at, look_again, replan_at].into_iter().flatten().min()
     }
 
     /// Adds what is to be done now to `out`.
@@ -442,8 +356,8 @@ impl Steward {
             }
             _ => {}
         }
-        if self.adopted_until.is_some_and(|at| now >= at) {
-            self.adopted_until = None;
+        if self.replan_at.is_some_and(|at| now >= at) {
+            self.replan_at = None;
             self.plan_at.get_or_insert(now);
         }
         if self.can_plan() && self.plan_at.is_some_and(|at| now >= at) {
@@ -453,28 +367,6 @@ impl Steward {
         }
         self.give_away(out);
         self.claim(out);
-    }
-
-    /// Where things stand.
-    pub fn coverage(&self, now: Moment) -> Coverage {
-        let mut coverage = Coverage { free: self.free, ..Coverage::default() };
-        for entry in self.entries.values() {
-            coverage.shards += usize::from(entry.gone != Some(false));
-            coverage.paused += usize::from(entry.paused);
-            coverage.mine += usize::from(entry.phase == Phase::Leading);
-            let overdue = entry.free_since.is_some_and(|since| now.since(since) > self.ttl);
-            coverage.unowned += usize::from(overdue);
-        }
-        coverage
-    }
-
-    /// Those nobody has owned for longer than a TTL, or can own at all; at most `most`.
-    pub fn unowned(&self, now: Moment, most: usize) -> Vec<Shard> {
-        let overdue = self
-            .entries
-            .values()
-            .filter(|entry| entry.free_since.is_some_and(|since| now.since(since) > self.ttl));
-        overdue.take(most).map(|entry| entry.shard.clone()).collect()
     }
 
     /// Whether nothing of any term is left.
@@ -507,79 +399,15 @@ impl Steward {
         self.look_again = Some((at + LOOK_AGAIN, LOOK_AGAIN * 2));
     }
 
-    /// The members to plan with: as seen, and ourselves exactly as long as we hold our own lease.
-    fn present(&self) -> BTreeMap<CandidateId, bool> {
-        let mut present = self.members.clone().unwrap_or_default();
-        if self.takes_part() {
-            present.entry(self.me.clone()).or_insert(false);
-        } else {
-            present.remove(&self.me);
-        }
-        present
-    }
-
-    fn plan(&mut self, now: Moment) {
-        let present = self.present();
-        let members: Vec<placement::Member<'_>> = present
-            .iter()
-            .map(|(id, drained)| placement::Member { id: id.as_str(), drained: *drained })
-            .collect();
-        let ids: Vec<Id> = present.keys().map(|id| self.ids.of(id.as_str())).collect();
-        let mut index = vec![None; self.ids.names.len()];
-        for (at, id) in (0..).zip(&ids) {
-            index[*id as usize] = Some(at);
-        }
-        let counted = || self.entries.values().filter(|entry| entry.counts());
-        let items: Vec<Item> = counted()
-            .map(|entry| Item {
-                hash: entry.hash,
-                owner: entry.owner.and_then(|owner| index[owner as usize]),
-                adopted: entry.adopted.is_some(),
-            })
-            .collect();
-        let mut planned = placement::plan_hashed(&members, &items).into_iter();
-        let me = ME;
-        let mine = index[me as usize].filter(|at| !members[*at as usize].drained);
-        self.adopted_until = None;
-        for entry in self.entries.values_mut() {
-            let before = entry.planned.take();
-            if !entry.counts() {
-                continue;
-            }
-            let target = planned.next().flatten().map(|target| ids[target as usize]);
-            if target != before && entry.adopted.is_none() {
-                entry.offered = now;
-            }
-            entry.planned = target;
-            entry.adopted = entry.adopted.filter(|until| now < *until);
-            let Some(mine) = mine.filter(|_| entry.planned != Some(me)) else { continue };
-            // Whoever should have it has not taken it for so long that it may not know of it.
-            // Before it was offered to them, or before we could have taken it ourselves, nobody was to blame.
-            let offered = entry.offered.max(self.seated_at);
-            let waited =
-                entry.free_since.map_or(0, |since| waits(now.since(since.max(offered)), self.ttl));
-            // Who had to take it before does so again without letting those go first that did not.
-            let rank = || placement::rank(&members, entry.hash, mine);
-            let next =
-                waited > 0 && (entry.adoptions > 0 || rank().is_some_and(|rank| rank <= waited));
-            if next && entry.adopted.is_none() {
-                let doubled = ADOPTED_FOR << entry.adoptions.min(ADOPTED_DOUBLES);
-                entry.adopted = Some(now + self.ttl * doubled);
-                entry.adoptions = entry.adoptions.saturating_add(1);
-            }
-            if next || (entry.adopted.is_some() && entry.owner == Some(me)) {
-                entry.planned = Some(me);
-                self.adopted_until = self.adopted_until.min(entry.adopted).or(entry.adopted);
-            }
-        }
-    }
-
     /// Turns the plan into orders; claims wait in the queue.
     fn settle(&mut self, out: &mut Vec<Order>) {
         let me = ME;
         let takes_part = self.takes_part();
-        let drained =
-            self.members.as_ref().and_then(|members| members.get(&self.me)) == Some(&true);
+        let drained = self
+            .members
+            .as_ref()
+            .and_then(|members| members.get(&self.me))
+            .is_some_and(|state| state.drained);
         for (&number, entry) in &mut self.entries {
             if entry.gone.is_some() {
                 continue;
@@ -644,43 +472,9 @@ impl Steward {
             }
         }
     }
-
-    // ---- what is free ----
-
-    fn note_free_all(&mut self, now: Moment) {
-        let numbers: Vec<Number> = self.entries.keys().copied().collect();
-        for number in numbers {
-            self.note_free(now, number);
-        }
-    }
-
-    /// Notes since when nobody that is there owns a shard.
-    fn note_free(&mut self, now: Moment, number: Number) {
-        let Some(entry) = self.entries.get_mut(&number) else { return };
-        let works = entry.owner.filter(|_| entry.owner_works);
-        let owned =
-            works.is_some_and(|owner| self.here.contains(&owner)) || entry.phase == Phase::Leading;
-        let free = entry.seen && !owned && !entry.paused && entry.gone.is_none();
-        match (entry.free_since, free) {
-            (None, true) => {
-                entry.free_since = Some(now);
-                self.free += 1;
-            }
-            (Some(_), false) => {
-                entry.free_since = None;
-                self.free -= 1;
-            }
-            _ => {}
-        }
-    }
 }
 
 /// Whether there may be work, or a lease to give back.
 fn is_held(phase: Phase) -> bool {
     matches!(phase, Phase::Starting | Phase::Leading | Phase::Resigning)
-}
-
-/// How many whole TTLs that was.
-fn waits(time: Duration, ttl: Duration) -> usize {
-    usize::try_from(time.as_nanos() / ttl.as_nanos().max(1)).unwrap_or(usize::MAX)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::control::{self, Control};
 use super::shard::{leases_prefix, member_of, nodes_prefix};
-use super::{Member, Shard};
+use super::{ListDigest, Member, Shard};
 use crate::error::{Error, Result};
 use crate::lease::{Lease, Name, Token};
 use crate::store::{Scope, Store};
@@ -66,7 +66,8 @@ pub async fn survey(
     for lease in nodes.into_iter().filter(|lease| lease.holder.is_some()) {
         let Some(id) = member_of(fleet, &lease.name) else { continue };
         let drained = survey.control.drained.contains(&id);
-        survey.members.push(Member { id, note: lease.note.as_str().to_owned(), drained });
+        let list = ListDigest::announced(lease.checkpoint.as_ref());
+        survey.members.push(Member { id, note: lease.note.as_str().to_owned(), drained, list });
     }
     survey.members.sort_by(|a, b| a.id.cmp(&b.id));
     survey.shards = known.into_iter().map(|shard| (shard, Owned::default())).collect();

@@ -8,7 +8,7 @@ use super::{Reason, Shard};
 use crate::clock::Moment;
 use crate::elector::{Saved, Term};
 use crate::error::{Error, Result};
-use crate::lease::{Checkpoint, Hold, Token};
+use crate::lease::{CandidateId, Checkpoint, Hold, Token};
 
 /// Something happened in the fleet.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub enum Event {
     StoreBack,
     /// The source of shards cannot be read, so the last good list stays; or it has something to say.
     Source(String),
+    /// The members list different shards: how many each lists that has announced its list. Empty: they list the same again.
+    Lists(Vec<(CandidateId, usize)>),
     /// So many shards have had no owner for longer than a TTL; some of them.
     Unowned(usize, Vec<Shard>),
 }

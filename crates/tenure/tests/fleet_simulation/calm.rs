@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::clock::{MILLI, SECOND};
 use super::host::Count;
 use super::plan::Script;
-use super::process::index;
+use super::process::{Process, index};
 use super::world::{Happening, World};
 
 impl World {
@@ -17,6 +17,7 @@ impl World {
             Script::Chaos => self.mend()?,
             Script::Join => self.at(self.now, Happening::Start(last)),
             Script::Leave => self.at(self.now, Happening::Leave(last)),
+            Script::Lists => self.make_lists_differ(last),
             Script::Restart => {
                 for host in 0..self.hosts.len() {
                     if self.hosts[host].process.is_some() {
@@ -58,6 +59,61 @@ impl World {
         Ok(())
     }
 
+    /// Some members list everything, some half of it, one shard or nothing; and one joins that cannot read its list yet.
+    fn make_lists_differ(&mut self, joins: usize) {
+        let all = 2 * self.plan.shards;
+        for host in 0..joins {
+            self.hosts[host].blind = match self.rng.u8(0..6) {
+                0 => (0..all).collect(),
+                1 => (1..all).collect(),
+                2 => (0..all / 4).collect(),
+                3 => (0..all).filter(|_| self.rng.bool()).collect(),
+                _ => BTreeSet::new(),
+            };
+        }
+        self.publish(5 * SECOND);
+        self.hosts[joins].unreadable_until = self.now + self.rng.u64(0..4 * self.plan.ttl());
+        self.at(self.now, Happening::Start(joins));
+        self.at(self.now, Happening::CheckOwners);
+        if !self.plan.blind {
+            let at = self.now + (self.plan.settled_at - self.now) / 2;
+            self.at(at, Happening::SameLists);
+        }
+    }
+
+    /// Every member lists everything from now on.
+    pub(crate) fn make_lists_equal(&mut self) {
+        for host in &mut self.hosts {
+            host.blind.clear();
+        }
+        self.publish(5 * SECOND);
+    }
+
+    /// F53, F54, with no other fault: shards that a living member lists are owned within 2 × TTL, and a member that has read no
+    /// list is none.
+    pub(crate) fn check_owners(&mut self) -> Result<(), String> {
+        let no_list = |process: &Process| process.is_seated() && !process.has_list();
+        let mut hosts = self.hosts.iter();
+        if let Some(host) = hosts.find(|host| host.process.as_deref().is_some_and(no_list)) {
+            return Err(format!(
+                "L6 NO_LIST_NO_MEMBER: {} is a member and has read no list",
+                host.id
+            ));
+        }
+        let without = self.without_owner();
+        self.unowned_since.retain(|shard, _| without.contains(shard));
+        for shard in without {
+            let since = *self.unowned_since.entry(shard).or_insert(self.now);
+            if self.now - since > 2 * self.plan.ttl() {
+                return Err(format!(
+                    "L6 LISTED_IS_OWNED: shard {shard} has no owner since {since}, and a living member lists it"
+                ));
+            }
+        }
+        self.at(self.now + self.plan.ttl() / 8, Happening::CheckOwners);
+        Ok(())
+    }
+
     fn begin_to_count(&mut self) {
         self.counting = true;
         self.late_terms = 0;
@@ -88,6 +144,9 @@ impl World {
             _ => {}
         }
         self.begin_to_count();
+        if self.plan.script == Script::Chaos {
+            self.at(self.now, Happening::CheckOwners);
+        }
         self.look_around()
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Host {
     pub(crate) edition: u64,
     /// Shards its source does not know of.
     pub(crate) blind: BTreeSet<usize>,
+    /// Its source cannot be read before this.
+    pub(crate) unreadable_until: Time,
     /// The timers that count, with their times; earlier ones are stale.
     pub(crate) driver_timer: (Time, u64),
     pub(crate) office_timer: (Time, u64),
@@ -67,6 +69,7 @@ impl Host {
             list: Arc::default(),
             edition: 0,
             blind: BTreeSet::new(),
+            unreadable_until: 0,
             driver_timer: (0, 0),
             office_timer: (0, 0),
             obeys: false,

@@ -106,6 +106,12 @@ fn a_fleet_that_starts_again_claims_each_shard_a_few_times() {
         .unwrap_or_else(|what| panic!("{what}"));
 }
 
+/// F53, F54: no shard that a living member lists has no owner for longer than 2 × TTL.
+#[test]
+fn every_listed_shard_has_an_owner_while_lists_differ() {
+    run(seeds() / 2, Plan::lists, Mutant::None).unwrap_or_else(|what| panic!("{what}"));
+}
+
 #[test]
 fn one_seed() {
     let Some(seed) = variable("TENURE_SEED") else {
@@ -114,6 +120,7 @@ fn one_seed() {
     let plan = match std::env::var("TENURE_SCRIPT").as_deref() {
         Ok("Join") => Plan::quiet(seed, Script::Join),
         Ok("Leave") => Plan::quiet(seed, Script::Leave),
+        Ok("Lists") => Plan::lists(seed),
         Ok("Restart") => Plan::quiet(seed, Script::Restart),
         _ => Plan::chaos(seed),
     };
@@ -127,8 +134,9 @@ fn one_seed() {
 #[test]
 fn every_mutant_is_caught() {
     for mutant in Mutant::ALL {
-        let what =
-            run(SEEDS, Plan::chaos, *mutant).err().unwrap_or_else(|| panic!("{mutant:?} got away"));
+        let what = run(SEEDS, mutant.plan(), *mutant)
+            .err()
+            .unwrap_or_else(|| panic!("{mutant:?} got away"));
         let by = mutant.caught_by();
         assert!(what.contains(by), "{mutant:?} should break {by:?}: {what}");
         println!("{mutant:?}: {}", what.lines().next().unwrap_or_default());

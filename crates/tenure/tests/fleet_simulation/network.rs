@@ -29,6 +29,7 @@ impl World {
             Call::Observe(items) => {
                 (*observed, *observations) = (*observed + items.len() as u64, *observations + 1);
             }
+            Call::Announce(..) => {}
             Call::Look(_) => *looks += 1,
         }
     }

@@ -23,6 +23,9 @@ pub(crate) enum Script {
     Leave,
     /// Nothing goes wrong, but all die at once and start again.
     Restart,
+    /// Nothing goes wrong, but some lists of shards become different, briefly or until the end; one member joins whose list
+    /// cannot be read at first.
+    Lists,
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +98,16 @@ impl Plan {
             settled_at: 2 * settled,
             end: 2 * settled + 4 * ttl * MILLI,
         }
+    }
+
+    /// In half of the worlds the lists stay different.
+    pub(crate) fn lists(seed: u64) -> Self {
+        let mut plan = Plan::quiet(seed, Script::Lists);
+        // Sources are read every ten seconds.
+        plan.settled_at += 40 * SECOND;
+        plan.end += 60 * SECOND;
+        plan.blind = seed.is_multiple_of(2);
+        plan
     }
 
     pub(crate) fn ttl(&self) -> Time {

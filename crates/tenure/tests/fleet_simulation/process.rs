@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tenure::election::{Event, Machine, Phase, Request};
 use tenure::fleet::steward::{Order, Steward};
-use tenure::fleet::{Number, Shard};
+use tenure::fleet::{ListDigest, Number, Shard};
 use tenure::timing::Timing;
 use tenure::{CandidateId, Claim, Hold, Moment, Name, Release, Token};
 
@@ -55,6 +55,13 @@ pub(crate) struct Process {
     looking: bool,
     look_again: bool,
     look_at: Moment,
+    /// The lease on itself, while it is held.
+    membership: Option<Hold>,
+    announced: Option<ListDigest>,
+    announce_at: Moment,
+    announcements: u64,
+    /// It has read its list.
+    joins: bool,
 }
 
 struct Place {
@@ -170,9 +177,17 @@ impl Process {
             looking: false,
             look_again: true,
             look_at: now,
+            membership: None,
+            announced: None,
+            announce_at: now,
+            announcements: 0,
+            joins: false,
         };
         let name = tenure::fleet::node(fleet, &process.me);
-        let machine = process.machine(name, now);
+        let mut machine = process.machine(name, now);
+        if mutant != Mutant::JoinsWithoutList {
+            machine.begin_unwanted();
+        }
         process.slots.insert(MEMBERSHIP, Slot { shard: None, expected: true, work: None });
         process.commands.push_back(Command::Add(MEMBERSHIP, Box::new(machine)));
         process
@@ -216,6 +231,11 @@ impl Process {
     pub(crate) fn leads(&self) -> impl Iterator<Item = usize> {
         let leading = self.places.iter().filter(|(_, place)| place.phase == Phase::Leading);
         leading.filter_map(|(number, _)| self.slots.get(number)?.shard)
+    }
+
+    /// Whether it has read its list.
+    pub(crate) fn has_list(&self) -> bool {
+        self.shards.is_some()
     }
 
     pub(crate) fn lists(&self) -> &[Shard] {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure::election::{Event, Request};
-use tenure::fleet::{Number, Shard, member_of, nodes_prefix};
+use tenure::fleet::{ListDigest, Number, Shard, member_of, nodes_prefix};
 use tenure::store::memory::Ledger;
 use tenure::store::{Change, Revoke, Scope};
 use tenure::{
@@ -20,6 +20,8 @@ pub(crate) enum Call {
     Renew(Vec<(Number, Request, Hold)>),
     Release(Vec<(Number, Request, Release)>),
     Observe(Vec<(Number, Request, Name)>),
+    /// A member announces its list, in the checkpoint of its membership.
+    Announce(Hold, u64, ListDigest),
     /// Who is there and what people have said; when it was sent, on the member's clock.
     Look(Moment),
 }
@@ -29,12 +31,15 @@ pub(crate) enum Call {
 pub(crate) enum Reply {
     Answers(Vec<(Number, Event)>),
     Sight(Sight),
+    Announced(ListDigest),
+    /// Nothing that anyone waits for.
+    Nothing,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     pub(crate) sent: Moment,
-    pub(crate) members: Vec<(CandidateId, Duration)>,
+    pub(crate) members: Vec<(CandidateId, Duration, ListDigest)>,
     pub(crate) control: Control,
 }
 
@@ -140,6 +145,16 @@ impl SimStore {
                     (*place, Event::Observed(*request, answer))
                 })
                 .collect(),
+            Call::Announce(hold, number, list) => {
+                let checkpoint = list.to_checkpoint().expect("short");
+                let reached = self.reach(time, &hold.name);
+                let saved =
+                    reached.and_then(|()| self.ledger.save(now, hold, *number, &checkpoint));
+                return match saved {
+                    Ok(Answer::Held(())) => Reply::Announced(list.clone()),
+                    _ => Reply::Nothing,
+                };
+            }
             Call::Look(sent) => return Reply::Sight(self.look(now, *sent)),
         };
         Reply::Answers(answers)
@@ -158,9 +173,10 @@ impl SimStore {
     fn look(&self, now: Moment, sent: Moment) -> Sight {
         let scope = Scope::Prefix(nodes_prefix(&self.fleet));
         let leases = self.ledger.observe(now, &scope).into_iter().flatten();
-        let members = leases
-            .filter(|lease| lease.holder.is_some())
-            .filter_map(|lease| Some((member_of(&self.fleet, &lease.name)?, lease.left)));
+        let members = leases.filter(|lease| lease.holder.is_some()).filter_map(|lease| {
+            let list = ListDigest::announced(lease.checkpoint.as_ref());
+            Some((member_of(&self.fleet, &lease.name)?, lease.left, list))
+        });
         Sight { sent, members: members.collect(), control: self.control.clone() }
     }
 

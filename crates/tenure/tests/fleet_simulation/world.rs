@@ -54,6 +54,9 @@ pub(crate) enum Happening {
     Calm,
     Settled,
     Look,
+    /// Whether every shard that a member lists has an owner, or had one not long ago.
+    CheckOwners,
+    SameLists,
 }
 
 /// What a run amounted to.
@@ -89,6 +92,8 @@ pub(crate) struct World {
     /// How often the settled world was looked at, and which shards had no owner then.
     pub(crate) looks: u64,
     pub(crate) unowned: BTreeMap<usize, u64>,
+    /// Since when shards have no owner that a living member lists.
+    pub(crate) unowned_since: BTreeMap<usize, Time>,
     names: Vec<Name>,
     queue: Queue<Happening>,
     pub(crate) judge: Judge,
@@ -118,6 +123,7 @@ impl World {
             counting: false,
             looks: 0,
             unowned: BTreeMap::new(),
+            unowned_since: BTreeMap::new(),
             names,
             queue: Queue::new(),
             judge: Judge::new(all, plan.ttl()),
@@ -390,6 +396,8 @@ impl World {
             Happening::Deliver(host, run, reply) if runs(host, run) => match reply {
                 Reply::Answers(answers) => self.drive(host, Input::Answers(answers)),
                 Reply::Sight(sight) => self.decide(host, News::Saw(Some(sight))),
+                Reply::Announced(list) => self.decide(host, News::Announced(list)),
+                Reply::Nothing => Ok(()),
             },
             Happening::LookFails(host, run) if runs(host, run) => {
                 self.decide(host, News::Saw(None))
@@ -401,6 +409,9 @@ impl World {
             Happening::Read { host, run, by_hint } if runs(host, run) => {
                 if !by_hint {
                     self.at(self.now + REREAD, Happening::Read { host, run, by_hint });
+                }
+                if self.now < self.hosts[host].unreadable_until {
+                    return Ok(());
                 }
                 let list = self.hosts[host].list.clone();
                 self.decide(host, News::Read(list))
@@ -442,6 +453,11 @@ impl World {
             Happening::Calm => self.calm_down(),
             Happening::Settled => self.settled(),
             Happening::Look => self.look_around(),
+            Happening::CheckOwners => self.check_owners(),
+            Happening::SameLists => {
+                self.make_lists_equal();
+                Ok(())
+            }
             _ => Ok(()), // For an earlier run of the process, or a timer that was set anew.
         }
     }

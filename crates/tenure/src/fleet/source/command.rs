@@ -122,7 +122,7 @@ impl Source for Command {
 
 fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with {code}"),
+        (Some(code), _) => format!("exited with {code}"),
         (None, Some(signal)) => format!("died of signal {signal}"),
         (None, None) => "ended in an unknown way".to_owned(),
     }
@@ -231,11 +231,11 @@ mod tests {
         for (line, says) in [
             (
                 "echo a; echo first >&2; echo 'no such table' >&2; exit 3",
-                "ended with 3: no such table",
+                "exited with 3: no such table",
             ),
             ("echo a; kill -9 $$", "died of signal 9"),
-            ("echo a; false", "the command 'echo a; false' ended with 1"),
-            ("/no/such/program", "ended with 127: "),
+            ("echo a; false", "the command 'echo a; false' exited with 1"),
+            ("/no/such/program", "exited with 127: "),
             ("printf '\\033[2J\\200' >&2; exit 1", "\\u{1b}[2J\u{fffd}"),
         ] {
             let error = read(line).await.unwrap_err();

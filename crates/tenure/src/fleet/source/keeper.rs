@@ -111,7 +111,7 @@ impl fmt::Display for Word {
             Word::Fails { error, kept: Some(kept) } => {
                 write!(f, "cannot be read, so its last {kept} shards are kept: {error}")
             }
-            Word::Fails { error, kept: None } => write!(f, "cannot be read yet: {error}"),
+            Word::Fails { error, kept: None } => write!(f, "cannot be read: {error}"),
             Word::Back => f.write_str("can be read again"),
             Word::Emptied(had) => write!(f, "had {had} shards and has none now"),
             Word::Refuses(refused) => {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn an_error_at_the_start_is_not_zero_shards() {
         let mut keeper = Keeper::default();
-        assert_eq!(said(&keeper.take(down())), ["cannot be read yet: it is down"]);
+        assert_eq!(said(&keeper.take(down())), ["cannot be read: it is down"]);
         assert_eq!(keeper.shards(), None);
         let first = keeper.take(Ok(of(&[])));
         assert_eq!(first, Change { changed: true, words: vec![Word::Back] });

@@ -37,14 +37,29 @@ impl Desk {
     }
 
     fn members(&mut self, others: &[&str]) {
-        let members = others.iter().chain(&["a"]).map(|other| (id(other), false)).collect();
+        let member = |other: &&str| (id(other), self.state(false));
+        let members = others.iter().chain(&["a"]).map(member).collect();
         self.steward.members(self.now, members);
+    }
+
+    /// A member that lists the same shards.
+    fn state(&self, drained: bool) -> MemberState {
+        MemberState { drained, list: self.steward.list().clone() }
     }
 
     fn list(&mut self, shards: &[Shard], paused: &[&str]) -> Vec<Order> {
         let mut orders = Vec::new();
         let paused = |shard: &Shard| paused.contains(&shard.as_str());
         self.steward.shards(self.now, shards, paused, &mut orders);
+        // The others read the same list.
+        let members: BTreeMap<CandidateId, MemberState> = self
+            .steward
+            .observed_members()
+            .map(|(id, state)| (id.clone(), self.state(state.drained)))
+            .collect();
+        if !members.is_empty() {
+            self.steward.members(self.now, members);
+        }
         orders
     }
 
@@ -194,7 +209,8 @@ fn a_drained_member_gives_away_all_it_has_and_takes_nothing() {
     let mut desk = Desk::seated(&["b"], 2);
     let mine = if desk.steward.entries[&1].wanted { 1 } else { 2 };
     desk.leads([mine]);
-    desk.steward.members(desk.now, BTreeMap::from([(id("a"), true), (id("b"), false)]));
+    let states = [(id("a"), desk.state(true)), (id("b"), desk.state(false))];
+    desk.steward.members(desk.now, BTreeMap::from(states));
     let orders = desk.waits(Duration::from_millis(200));
     assert_eq!(leaves(&orders), [(mine, Some("b"), Reason::Drain)]);
     desk.moves(mine, Phase::Resigning);

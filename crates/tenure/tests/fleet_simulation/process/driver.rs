@@ -184,6 +184,7 @@ impl Process {
         let (token, deadline) = (lead.hold.token, lead.deadline);
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let Some(shard) = slot.shard else {
+            self.membership = Some(lead.hold.clone());
             out.push(Effect::Seated(true));
             return self.notes.push_back(Note::Seated);
         };
@@ -199,6 +200,7 @@ impl Process {
         let seated = self.is_seated();
         let Some(slot) = self.slots.get_mut(&id) else { return true };
         let Some(shard) = slot.shard else {
+            self.membership = None;
             out.push(Effect::Seated(false));
             self.notes.push_back(Note::Unseated);
             return true;

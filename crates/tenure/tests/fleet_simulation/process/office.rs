@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::election::{Event, Machine};
-use tenure::fleet::steward::{Order, Reason};
-use tenure::fleet::{Number, Shard};
+use tenure::fleet::steward::{MemberState, Order, Reason};
+use tenure::fleet::{ListDigest, Number, Shard};
 use tenure::{CandidateId, Moment};
 
 use super::{Command, Effect, MEMBERSHIP, Note, Process, Slot, index};
@@ -16,6 +16,7 @@ use crate::store::{Call, Sight};
 const NOTICE: Duration = Duration::from_millis(100);
 const AFTER_EXPIRY: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_secs(1);
+const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
 
 /// What wakes the office up.
 pub(crate) enum News {
@@ -24,6 +25,7 @@ pub(crate) enum News {
     /// A look around has come back, or not.
     Saw(Option<Sight>),
     Read(Arc<Vec<Shard>>),
+    Announced(ListDigest),
     /// A hint that members or words have changed.
     Nudge,
 }
@@ -32,7 +34,8 @@ impl Process {
     pub(crate) fn office_wakes_at(&self) -> Moment {
         let look_at = Some(self.look_at).filter(|_| !self.looking);
         let acts_at = self.leave_at.or_else(|| self.steward.wake_at()).filter(|_| !self.leaves);
-        let wake_at = [acts_at, look_at].into_iter().flatten().min();
+        let announce_at = self.is_unannounced().then_some(self.announce_at);
+        let wake_at = [acts_at, look_at, announce_at].into_iter().flatten().min();
         wake_at.unwrap_or(Moment::from_nanos(u64::MAX >> 1))
     }
 
@@ -46,6 +49,7 @@ impl Process {
                 }
             }
             News::Saw(sight) => self.saw(now, sight),
+            News::Announced(list) => self.announced = Some(list),
             News::Read(shards) => {
                 if self.shards.as_ref() != Some(&shards) {
                     self.shards = Some(shards);
@@ -54,6 +58,14 @@ impl Process {
             }
         }
         self.carry_on(now, out);
+        if let Some(hold) = self.membership.clone().filter(|_| self.is_unannounced())
+            && now >= self.announce_at
+        {
+            self.announce_at = now + AGAIN;
+            self.announcements += 1;
+            let list = self.steward.list().clone();
+            out.push(Effect::Call(Call::Announce(hold, self.announcements, list)));
+        }
         if !self.looking && std::mem::take(&mut self.look_again) {
             self.looking = true;
             self.look_at = now + self.timing.retry;
@@ -61,9 +73,16 @@ impl Process {
         }
     }
 
+    fn is_unannounced(&self) -> bool {
+        self.announced.as_ref() != Some(self.steward.list()) && self.membership.is_some()
+    }
+
     fn take(&mut self, now: Moment, note: Note) {
         match note {
-            Note::Seated => self.steward.seated(now),
+            Note::Seated => {
+                (self.announced, self.announce_at) = (None, now);
+                self.steward.seated(now);
+            }
             Note::Unseated if self.mutant == Mutant::IgnoresUnseated => {}
             Note::Unseated => self.steward.unseated(now, Reason::Expired),
             Note::Owner(number, owner, works) => {
@@ -147,14 +166,24 @@ impl Process {
             return;
         };
         let drained = |id: &CandidateId| sight.control.drained.contains(id);
-        let mut members: BTreeMap<CandidateId, bool> =
-            sight.members.iter().map(|(id, _)| (id.clone(), drained(id))).collect();
+        let own = self.steward.list();
+        let state = |id: &CandidateId, list: &ListDigest| MemberState {
+            drained: drained(id),
+            list: if self.mutant == Mutant::IgnoresLists { own } else { list }.clone(),
+        };
+        let mut members: BTreeMap<CandidateId, MemberState> =
+            sight.members.iter().map(|(id, _, list)| (id.clone(), state(id, list))).collect();
         if drained(&self.me) {
-            members.insert(self.me.clone(), true);
+            members.entry(self.me.clone()).or_default().drained = true;
         }
+        let known = |id| self.steward.observed_members().any(|(known, _)| known == id);
+        let mut seen = sight.members.iter();
+        let unannounced = seen.any(|(id, _, list)| !list.is_announced() && !known(id));
         self.steward.members(now, members);
-        let until = sight.members.iter().map(|(_, left)| sight.sent + *left + AFTER_EXPIRY).min();
-        let look_at = now + self.timing.retry;
+        let until =
+            sight.members.iter().map(|(_, left, _)| sight.sent + *left + AFTER_EXPIRY).min();
+        let look_again_in = if unannounced { ANNOUNCED_AFTER } else { self.timing.retry };
+        let look_at = now + look_again_in.min(self.timing.retry);
         self.look_at = until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
         let paused = self.control.as_ref().map(|before| &before.paused);
         let changed = paused != Some(&sight.control.paused);
@@ -169,5 +198,8 @@ impl Process {
         let (Some(shards), Some(control)) = (&self.shards, &self.control) else { return };
         let paused = |shard: &Shard| control.paused.contains(shard);
         self.steward.shards(now, shards, paused, &mut self.orders);
+        if !std::mem::replace(&mut self.joins, true) {
+            self.tell(MEMBERSHIP, Event::Wanted(true));
+        }
     }
 }
