@@ -78,30 +78,10 @@ test: ## every test; STORES=all fetches and requires every server
 	log=$$(mktemp)
 	trap 'rm -f "$$log"' EXIT
 	status=0
-	cargo test --workspace --all-features | tee "$$log" || status=$$?
-	awk '
-	    # "test NAME ... ignored" or "test NAME ... ignored, REASON"; names may be padded
-	    /^test .* \.\.\. ignored(, .*)?$$/ {
-	        name = reason = $$0
-	        sub(/^test /, "", name); sub(/ *\.\.\. ignored(, .*)?$$/, "", name)
-	        if (!sub(/^.* \.\.\. ignored, /, "", reason)) reason = ""
-	        if (!(name in seen)) list[++n] = name (reason == "" ? "" : ": " reason)
-	        seen[name] = 1
-	    }
-	    /^test result: / {
-	        for (i = 2; i <= NF; i++) {
-	            if ($$i == "passed;") passed += $$(i - 1)
-	            if ($$i == "failed;") failed += $$(i - 1)
-	            if ($$i == "ignored;") ignored += $$(i - 1)
-	        }
-	    }
-	    END {
-	        printf "\n%d passed, %d failed, %d ignored", passed, failed, ignored
-	        print (ignored ? ":" : "")
-	        for (i = 1; i <= n; i++) print "  " list[i]
-	        if (ignored && !all) print "make test STORES=all fetches and requires everything"
-	    }' all="$(STORES)" "$$log"
-	if ((status)); then echo "cargo test failed with status $$status"; fi
+	cargo test --workspace --all-features --no-fail-fast | tee "$$log" || status=$$?
+	scripts/test-summary "$$log"
+	if ((status)); then echo "cargo test failed with status $$status: cargo names the test binaries above"; fi
+	$(if $(STORES),,echo "make test STORES=all fetches and requires every server")
 	exit "$$status"
 
 # One filter at a time, because the conformance tests' harness takes only one. A filter that matches

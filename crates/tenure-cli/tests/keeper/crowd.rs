@@ -18,7 +18,9 @@ pub(crate) fn trials(kind: Kind) -> Vec<Trial> {
         trial("a_killed_members_commands_are_gone_before_their_leases_are_free", kind, |kind| {
             killed(kind, 50);
         }),
-        trial("two_thousand_commands", kind, |kind| killed(kind, 2_000)).with_ignored_flag(true),
+        trial("two_thousand_commands", kind, |kind| killed(kind, 2_000))
+            .with_kind("takes minutes: name it and add --ignored")
+            .with_ignored_flag(true),
         trial(
             "three_thousand_leases_without_commands_are_free_when_the_member_is_dead",
             kind,
