@@ -45,6 +45,8 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let mut trials =
         vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
+    let freezer = "freezer::leaves_nothing_in_its_group".to_owned();
+    trials.push(trial(freezer, Kind::File, rig::freezer::control));
     // The longest first.
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());

@@ -154,7 +154,10 @@ async fn answers(login: &str, port: u16) -> bool {
 
 async fn admin(login: &str, port: u16) -> redis::RedisResult<MultiplexedConnection> {
     let client = redis::Client::open(format!("redis://{login}127.0.0.1:{port}"))?;
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(20)));
+    // Against hanging; the defaults are short for a busy machine.
+    let limit = Some(Duration::from_secs(20));
+    let patient =
+        AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
     client.get_multiplexed_async_connection_with_config(&patient).await
 }
 

@@ -3,12 +3,14 @@
 //! With the kernel's freezer (cgroup v1) where we may use it; else with SIGSTOP and SIGCONT to one after the other.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::Moment;
 
-use super::processes::{below, is_stopped, is_there, signal};
+use super::processes::{MARK, below, is_stopped, is_there, signal};
+use super::room::Room;
 use super::time::{look, now};
 
 const ROOT: &str = "/sys/fs/cgroup/freezer";
@@ -115,4 +117,24 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         self.thaw_all();
     }
+}
+
+/// A tree that starts processes all the time leaves none of them in the group: a process left there would be frozen with
+/// the next tree, and what it does after that thaw would look like work of a stale leader.
+pub(crate) fn control() {
+    let room = Room::new();
+    let forks = "while :; do sleep 0.001 & sleep 0.001 & wait; done";
+    let mut tree = Command::new("setsid");
+    let tree = tree.args(["sh", "-c", forks]).env(MARK, room.mark()).spawn();
+    let mut tree = tree.expect("sh is there");
+    let left = (0..200).filter(|_| {
+        let (frozen, _) = Frozen::new(tree.id(), room.mark());
+        let by_kernel = frozen.by_kernel;
+        frozen.thaw();
+        let members = std::fs::read_to_string(group(room.mark()).join("cgroup.procs"));
+        by_kernel && members.is_ok_and(|members| !members.is_empty())
+    });
+    let left = left.count();
+    tree.kill().and_then(|()| tree.wait()).expect("the tree ends");
+    assert_eq!(left, 0, "of 200 thaws that left a process in the group");
 }
