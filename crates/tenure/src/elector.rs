@@ -5,6 +5,7 @@
 //! where they fall together, and everything else to the [`Seat`].
 
 mod builder;
+mod candidate_state;
 mod checkup;
 mod event;
 mod handle;
@@ -12,6 +13,8 @@ mod leadership;
 mod numbered;
 mod pulse;
 mod renewals;
+mod shared;
+mod status;
 mod term;
 mod wheel;
 
@@ -25,8 +28,9 @@ use tokio::sync::mpsc;
 
 use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
-use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase};
+use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase, Rivals};
 use crate::error::{Error, Result};
+use crate::health::HealthResult;
 use crate::lease::{
     Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, StartupWait,
     Token,
@@ -36,13 +40,15 @@ use crate::timing::Timing;
 
 pub use builder::Builder;
 pub(crate) use builder::spawn;
+pub use candidate_state::CandidateState;
 pub(crate) use checkup::Checkup;
 pub use event::Event;
-pub use handle::{Election, Status};
+pub use handle::Election;
 pub use leadership::{Leadership, Saved};
 pub(crate) use numbered::Numbered;
 pub use pulse::Pulse;
 pub use renewals::Renewals;
+pub use status::Status;
 pub(crate) use term::{Context, Term};
 use wheel::Wheel;
 
@@ -88,6 +94,8 @@ pub(crate) trait Seat: Send + Sync {
     fn renewal(&self, _place: PlaceId, _took: Duration, _answer: &Result<Answer>) {}
     /// Whether the candidate is fit to lead has changed.
     fn fit(&self, _place: PlaceId, _healthy: bool) {}
+    /// The health check gave this result.
+    fn checked(&self, _place: PlaceId, _result: &HealthResult) {}
     /// All is done for now; the next machine has to be woken then.
     fn sleeps_until(&self, _at: Option<Moment>) {}
 }
@@ -99,7 +107,11 @@ pub(crate) enum Said {
     Resign(Option<CandidateId>),
     Drain,
     Undrain,
-    Health(bool),
+    /// The result of the health check; why it failed.
+    Health(HealthResult),
+    /// The note of its lease becomes this.
+    Note(Note),
+    Rivals(Arc<Rivals>),
     WorkEnded,
     Stop,
 }
@@ -111,7 +123,9 @@ impl From<Said> for MachineEvent {
             Said::Resign(next) => MachineEvent::Resign(next),
             Said::Drain => MachineEvent::Asked(Ask::Drain),
             Said::Undrain => MachineEvent::Asked(Ask::Undrain),
-            Said::Health(healthy) => MachineEvent::Health(healthy),
+            Said::Health(result) => MachineEvent::Health(result.is_ok()),
+            Said::Note(_) => MachineEvent::NoteChanged,
+            Said::Rivals(rivals) => MachineEvent::Rivals(rivals),
             Said::WorkEnded => MachineEvent::WorkEnded,
             Said::Stop => MachineEvent::Stop,
         }
@@ -296,7 +310,7 @@ impl Driver {
 
     fn carry_out(&mut self, now: Moment, command: Command) -> bool {
         match command {
-            Command::Tell(place, said) => self.step(now, place, said.into()),
+            Command::Tell(place, said) => self.said(now, place, said),
             Command::Add(id, place) => {
                 self.names.insert(place.machine.name().clone(), id);
                 self.places.insert(id, place);
@@ -306,6 +320,18 @@ impl Driver {
             Command::Abandon => return false,
         }
         true
+    }
+
+    fn said(&mut self, now: Moment, id: PlaceId, said: Said) {
+        match &said {
+            Said::Note(note) => {
+                let Some(place) = self.places.get_mut(&id) else { return };
+                place.note = note.clone();
+            }
+            Said::Health(result) => self.seat.checked(id, result),
+            _ => {}
+        }
+        self.step(now, id, said.into());
     }
 
     fn woke(&mut self) {
