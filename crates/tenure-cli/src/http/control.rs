@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use tenure::fleet::control::{self, Control};
+use tenure::presence::present;
 use tenure::{CandidateId, Clock, Moment};
 
 use super::gate;
@@ -24,7 +25,9 @@ use super::member::Member;
 use super::reply::{self, Refusal};
 use super::routes::App;
 use super::subject::Subject;
+use crate::candidate::Candidate;
 use crate::reach;
+use crate::steer::successor::{self, Verdict};
 
 /// So long we wait until the election or the fleet has heard of it.
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
@@ -76,7 +79,12 @@ pub(super) async fn carry_out(
         return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
     }
     match &app.subject {
-        Subject::Candidate(instance) => act(instance, wish, to.as_ref())?,
+        Subject::Candidate(instance) => {
+            if let Some(to) = &to {
+                check_successor(app, instance, to).await?;
+            }
+            act(instance, wish, to.as_ref())?;
+        }
         Subject::Member(member) => write(app, member, wish).await?,
     }
     let name = app.subject.name();
@@ -151,6 +159,25 @@ async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Said, Refusa
     serde_json::from_slice(&body).map_err(|_| {
         Refusal::invalid(StatusCode::BAD_REQUEST, "the body is not like {\"to\":\"ID\"}, or {}")
     })
+}
+
+/// Refuses a successor that cannot lead, before the leader stops its work. Presence that cannot be read refuses nobody.
+async fn check_successor(app: &App, instance: &Instance, to: &CandidateId) -> Result<(), Refusal> {
+    let (name, me) = (instance.election.name(), instance.election.candidate_id());
+    if to == me || !instance.is_leader() {
+        return Ok(());
+    }
+    let (store, of, wait) = (app.store.clone(), name.clone(), app.limits.store_time);
+    let read = app
+        .aside
+        .spawn(async move { reach::patiently(&store.url(), wait, present(&*store, &of)).await });
+    let Ok(Ok(nodes)) = read.await else { return Ok(()) };
+    let holder = Some((me.as_str(), "leading"));
+    let candidates: Vec<_> = nodes.iter().map(|node| Candidate::new(node, holder)).collect();
+    match successor::check(name, me.as_str(), to, &candidates) {
+        Verdict::Refused(why) => Err(Refusal::invalid(StatusCode::CONFLICT, why)),
+        Verdict::Ready | Verdict::Unknown => Ok(()),
+    }
 }
 
 fn act(instance: &Instance, wish: Wish, to: Option<&CandidateId>) -> Result<(), Refusal> {
