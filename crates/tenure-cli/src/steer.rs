@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use tenure::ask::{Reply, Wish, ask};
+use tenure::fleet::control::{self, Control};
 use tenure::presence::present;
 use tenure::store::{Scope, Store};
 use tenure::{CandidateId, Clock, Name, Result};
@@ -156,16 +157,31 @@ async fn candidates(store: &dyn Store, name: &Name) -> Result<Vec<Candidate>> {
 }
 
 pub(crate) fn drain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
-    run(args, &drain.name, &Wish::Drain { id: drain.id.to_string() }, drain.wait)
+    run(args, drain, &Wish::Drain { id: drain.id.to_string() }, |control| {
+        control.drained.insert(drain.id.clone());
+    })
 }
 
 pub(crate) fn undrain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
-    run(args, &drain.name, &Wish::Undrain { id: drain.id.to_string() }, drain.wait)
+    run(args, drain, &Wish::Undrain { id: drain.id.to_string() }, |control| {
+        control.drained.remove(&drain.id);
+    })
 }
 
-fn run(args: &Args, name: &Name, wish: &Wish, wait: Duration) -> Result<Exit> {
+/// Changes the record that a candidate reads when it starts, and then asks the candidate that runs.
+fn run(
+    args: &Args,
+    drain: &DrainArgs,
+    wish: &Wish,
+    edit: impl FnOnce(&mut Control) + Send,
+) -> Result<Exit> {
+    let DrainArgs { name, wait, .. } = drain;
+    let wait = *wait;
     crate::runtime()?.block_on(async {
         let store = reach::open(args).await?;
+        let me = CandidateId::generate();
+        let change = control::change(&*store, name, &me, reach::PATIENCE, edit);
+        reach::patiently(&store.url(), reach::PATIENCE * 2, change).await?;
         let before = leader(&*store, name).await?;
         let reply = request(&*store, name, wish, wait, before.as_deref(), SUCCESSION).await?;
         if args.json {
@@ -269,8 +285,14 @@ fn sentence(
         (Wish::Undrain { id }, Reply::Done(now), _) => {
             format!("'{id}' campaigns again: {}.", leads(now))
         }
-        (Wish::Drain { id } | Wish::Undrain { id }, Reply::NoAnswer(now), _) => {
-            format!("'{id}' has not answered within {wait}: {}.", leads(now))
-        }
+        (Wish::Drain { id }, Reply::NoAnswer(now), _) => format!(
+            "'{id}' has not answered within {wait}: {}. The drain is kept: a candidate '{id}' that starts does not campaign, \
+             until 'tenure undrain {name} {id}'.",
+            leads(now)
+        ),
+        (Wish::Undrain { id }, Reply::NoAnswer(now), _) => format!(
+            "'{id}' has not answered within {wait}: {}. It is not drained any more: it campaigns when it starts.",
+            leads(now)
+        ),
     }
 }

@@ -13,6 +13,8 @@
 //! sent ([`Timing::deadline`]); loss is declared by the clock before any answer is looked at ([`Machine::step`]); a term
 //! that ended is never revived (answers are matched by request number); nothing is released before the work has ended.
 
+#[cfg(test)]
+mod drain_record_tests;
 mod memory;
 #[cfg(test)]
 mod note_tests;
@@ -73,6 +75,7 @@ pub struct Machine {
     healthy: bool,
     wanted: bool,
     drained: bool,
+    drain_record: DrainRecord,
     shutdown: bool,
     /// Whom we have told to stop, if anybody asked: the next release names it.
     successor: Option<CandidateId>,
@@ -95,6 +98,17 @@ pub struct Machine {
     /// The renewal in flight carries a changed note.
     note_in_flight: bool,
     last_step: Moment,
+}
+
+/// What this candidate knows of the drain that the store keeps for its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainRecord {
+    /// It is being read: the candidate does nothing before.
+    Pending,
+    /// The store did not answer: the candidate observes the lease and does not campaign.
+    Unavailable,
+    /// It was read, or there is none.
+    Read,
 }
 
 #[derive(Debug)]
@@ -182,6 +196,7 @@ impl Machine {
             healthy: true,
             wanted: true,
             drained: false,
+            drain_record: DrainRecord::Read,
             shutdown: false,
             successor: None,
             held_off: Moment::NEVER,
@@ -208,6 +223,11 @@ impl Machine {
         self.wanted = false;
     }
 
+    /// Does nothing before an [`Event::DrainRecord`] says whether it is drained.
+    pub fn begin_before_drain_record(&mut self) {
+        self.drain_record = DrainRecord::Pending;
+    }
+
     /// Leads as soon as the lease is granted: for a lease that grants no right (presence, membership).
     pub fn begin_without_right(&mut self) {
         self.grants_no_right = true;
@@ -228,13 +248,16 @@ impl Machine {
             Event::Resign(next) => self.resign(now, Why::Resigned, next, out),
             Event::Wanted(wanted) => self.wanted(now, wanted, out),
             Event::Asked(Ask::Drain) => {
+                self.drain_record = DrainRecord::Read;
                 self.drained = true;
                 self.resign(now, Why::Drained, None, out);
             }
             Event::Asked(Ask::Undrain) => {
+                self.drain_record = DrainRecord::Read;
                 self.drained = false;
                 self.look_soon(now);
             }
+            Event::DrainRecord(drained) => self.drain_record_read(now, drained),
             Event::Health(healthy) => self.health(now, healthy, out),
             Event::NoteChanged => self.note_changed(now),
             Event::Rivals(rivals) => self.rivals = Some(rivals),
@@ -248,6 +271,7 @@ impl Machine {
     /// When to come back with [`Event::Woke`]; `None` when only an event can move it.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.state {
+            State::Waiting { .. } if self.drain_record == DrainRecord::Pending => None,
             State::Waiting { look_at } => Some((*look_at).max(self.held_off_until())),
             State::Acquiring { sent, .. } | State::Looking { sent, .. } => {
                 Some(self.gives_up(*sent))
@@ -311,7 +335,8 @@ impl Machine {
     }
 
     fn campaigns(&self) -> bool {
-        self.healthy && self.wanted && !self.drained && !self.shutdown
+        let may = self.drain_record == DrainRecord::Read && !self.drained;
+        self.healthy && self.wanted && may && !self.shutdown
     }
 
     fn term_wakes_at(&self, term: &Term) -> Moment {
@@ -369,6 +394,7 @@ impl Machine {
             State::Waiting { .. } | State::Looking { .. } if self.shutdown => {
                 self.state = State::Stopped;
             }
+            State::Waiting { .. } if self.drain_record == DrainRecord::Pending => {}
             State::Waiting { look_at } if now >= *look_at => self.look(now, out),
             State::Acquiring { sent, .. } if now >= *sent + self.timing.try_for() => {
                 self.failed(now, timed_out(&self.name), out);
@@ -948,6 +974,21 @@ impl Machine {
         } else {
             self.resign(now, Why::Unhealthy, None, out);
         }
+    }
+
+    /// A request that came meanwhile is newer than the record.
+    fn drain_record_read(&mut self, now: Moment, drained: Option<bool>) {
+        if self.drain_record == DrainRecord::Read {
+            return;
+        }
+        match drained {
+            Some(drained) => {
+                self.drained = drained;
+                self.drain_record = DrainRecord::Read;
+            }
+            None => self.drain_record = DrainRecord::Unavailable,
+        }
+        self.look_soon(now);
     }
 
     fn wanted(&mut self, now: Moment, wanted: bool, out: &mut Vec<Action>) {

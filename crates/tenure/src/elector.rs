@@ -29,7 +29,8 @@ use tokio::sync::mpsc;
 use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
 use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase, Rivals};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::fleet::control;
 use crate::health::HealthResult;
 use crate::lease::{
     Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, StartupWait,
@@ -191,6 +192,8 @@ enum Done {
     /// The answers for machines, and when the question was sent.
     Machines(Moment, Vec<(PlaceId, MachineEvent)>),
     Asks(Result<Vec<Result<Lease>>>),
+    /// Whether the store keeps a drain of the candidate at this place; `None` if it did not answer.
+    DrainRecord(PlaceId, Option<bool>),
     Nothing,
 }
 
@@ -312,6 +315,10 @@ impl Driver {
         match command {
             Command::Tell(place, said) => self.said(now, place, said),
             Command::Add(id, place) => {
+                if place.listens {
+                    let (name, candidate) = (place.machine.name(), place.machine.candidate());
+                    self.read_drain_record(id, name.clone(), candidate.clone(), Duration::ZERO);
+                }
                 self.names.insert(place.machine.name().clone(), id);
                 self.places.insert(id, place);
                 self.step(now, id, MachineEvent::Woke);
@@ -380,6 +387,17 @@ impl Driver {
             Done::Asks(Ok(leases)) => self.asked(leases),
             // Seen again with the next change, and the asker reports that nobody answered.
             Done::Asks(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
+            Done::DrainRecord(id, drained) => {
+                let now = self.clock.now();
+                if drained.is_none()
+                    && let Some(place) = self.places.get_mut(&id)
+                {
+                    let (name, candidate) = (place.machine.name(), place.machine.candidate());
+                    let (name, candidate) = (name.clone(), candidate.clone());
+                    self.read_drain_record(id, name, candidate, self.try_for);
+                }
+                self.step(now, id, MachineEvent::DrainRecord(drained));
+            }
             Done::Nothing => {}
         }
     }
@@ -542,6 +560,35 @@ impl Driver {
                 tracing::debug!(%error, "an ask cannot be answered");
             }
             Done::Nothing
+        };
+        self.calls.push(call.boxed_local());
+    }
+
+    /// Reads, after a pause, whether the store keeps a drain of this candidate. A record that cannot be understood drains
+    /// no candidate: it must not keep all of them from leading.
+    fn read_drain_record(
+        &mut self,
+        id: PlaceId,
+        name: Name,
+        candidate: CandidateId,
+        pause: Duration,
+    ) {
+        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
+        let call = async move {
+            if !pause.is_zero() {
+                clock.sleep(pause).await;
+            }
+            let drained = match timed(&clock, try_for, control::read(&*store, &name)).await {
+                Ok(control) => Some(control.drained.contains(&candidate)),
+                Err(error) if error.kind() == Kind::Unavailable => None,
+                Err(error) => {
+                    tracing::warn!(
+                        "drains of '{name}' cannot be read, so this candidate is not drained: {error}"
+                    );
+                    Some(false)
+                }
+            };
+            Done::DrainRecord(id, drained)
         };
         self.calls.push(call.boxed_local());
     }

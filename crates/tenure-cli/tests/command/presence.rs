@@ -150,3 +150,28 @@ fn resign_to_a_candidate_that_cannot_lead_disturbs_nobody() {
     becomes(&place, "web-2", "waiting");
     place.run(&["resign", NAME, "--to", "web-2"]).exits(0).says("'web-2' leads");
 }
+
+#[test]
+fn a_drain_is_kept_over_a_restart_with_the_same_id() {
+    let place = Place::new();
+    let first = start(&place, "web-1", &[]);
+    becomes(&place, "web-1", "leading");
+    place.run(&["drain", NAME, "web-1"]).exits(0);
+    assert_eq!(first.end(), Some(0));
+    let again = start(&place, "web-1", &["--heartbeat", "100ms"]);
+    again.says("Status: FOLLOWER - nobody leads; drained");
+    becomes(&place, "web-1", "drained");
+    assert!(!again.said().contains("BECAME LEADER"), "{}", again.said());
+    place.run(&["undrain", NAME, "web-1"]).exits(0);
+    becomes(&place, "web-1", "leading");
+    // Drained while it does not run, and undrained likewise.
+    assert_eq!(again.end(), Some(0));
+    let kept = place.run(&["drain", NAME, "web-1", "--wait", "100ms"]);
+    kept.exits(1).says("The drain is kept").says("until 'tenure undrain billing:nightly web-1'");
+    let drained = start(&place, "web-1", &[]);
+    becomes(&place, "web-1", "drained");
+    assert_eq!(drained.end(), Some(0));
+    place.run(&["undrain", NAME, "web-1", "--wait", "100ms"]).exits(1);
+    let _leads = start(&place, "web-1", &[]);
+    becomes(&place, "web-1", "leading");
+}

@@ -41,6 +41,8 @@ pub enum Event {
     /// The note that claims carry has changed: a holder sends it now. Ignored unless the lease
     /// [grants no right](super::Machine::begin_without_right).
     NoteChanged,
+    /// Whether the store keeps a drain of this candidate; `None` if it did not answer.
+    DrainRecord(Option<bool>),
     /// The other candidates have changed, as far as they are known.
     Rivals(Arc<Rivals>),
     /// The work of the term has ended. Expected after every [`Action::Lead`], once, and not before [`Action::End`].

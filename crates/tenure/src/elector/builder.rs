@@ -215,6 +215,9 @@ impl Builder {
             self.priority,
             unhealthy,
         ));
+        if !self.own {
+            machine.begin_before_drain_record();
+        }
         let mut place = Place::new(machine);
         place.note = Note::new(&self.note)?;
         place.ends_with_process = self.ends_with_process;
