@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tenure::presence::{Node, Presence, present};
+use tenure::presence::{Presence, present};
 use tenure::{CandidateState, Clock, HealthGate};
 
 use crate::*;
@@ -81,42 +81,4 @@ async fn a_presence_shows_each_state_of_its_candidate() {
     }
     assert!(present(store.memory(), &name).await.unwrap().is_empty());
     election.stop().await;
-}
-
-/// How long a candidate with seven higher priorities beside it needs to take a lease that is released.
-async fn delay_behind_higher_priorities() -> Duration {
-    let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", TTL).await;
-    let leadership = a.leadership().await.unwrap();
-    let b = candidate(&store, "b", TTL).await;
-    let node = |number: i32| Node {
-        id: CandidateId::new(&format!("other-{number}")).unwrap(),
-        url: None,
-        priority: number,
-        state: Some(CandidateState::Waiting),
-        since: None,
-    };
-    b.set_candidates(&(1..=7).map(node).collect::<Vec<_>>());
-    until("b has observed a", || b.current_leader().as_deref() == Some("a")).await;
-    let clock = Clock::boot();
-    // The first hint of the watch makes it look once more; a look that is due already is not delayed.
-    clock.sleep(Duration::from_millis(100)).await;
-    let before = clock.now();
-    drop(leadership);
-    a.stop().await;
-    drop(b.leadership().await.unwrap());
-    let delay = clock.now().since(before);
-    b.stop().await;
-    delay
-}
-
-#[tokio::test]
-async fn higher_priorities_of_known_candidates_delay_a_claim_of_a_free_lease() {
-    // A claim that is in flight when the lease becomes free is not delayed, so one of several tries has to be.
-    for _ in 0..20 {
-        if delay_behind_higher_priorities().await >= Duration::from_millis(250) {
-            return;
-        }
-    }
-    panic!("no claim waited for the five ranks of 50 ms");
 }
