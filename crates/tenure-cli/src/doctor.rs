@@ -1,5 +1,6 @@
 //! `tenure doctor`: what the store is, how fast, what it promises, and why nobody leads.
 
+mod candidates;
 mod lease;
 
 use std::time::Duration;
@@ -86,14 +87,20 @@ fn millis(duration: Duration) -> f64 {
 }
 
 fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Finding>) -> String {
-    let mut lines = vec![
+    // The answer first.
+    let mut lines = Vec::new();
+    if let Some(lease) = lease {
+        lines.extend(lease.findings.iter().map(|said| format!("- {said}")));
+        lines.push(String::new());
+    }
+    lines.extend([
         format!("store       {} {}", store.url(), choice.origin()),
         format!("what        {}", report.what),
         format!("grade       {}: {}", report.grade, meaning(report.grade)),
         format!("seen by     {}", seen_by(&store.limits())),
         format!("round trip  {:.3} ms", millis(report.round_trip)),
         String::new(),
-    ];
+    ]);
     let width = report.checks.iter().map(|check| check.what.chars().count()).max().unwrap_or(0);
     lines.extend(report.checks.iter().map(|check| {
         let Check { what, verdict, found } = check;
@@ -104,10 +111,6 @@ fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Find
         };
         format!("{mark} {what:width$}  {:4}  {found}", word(*verdict))
     }));
-    if let Some(lease) = lease {
-        lines.push(String::new());
-        lines.extend(lease.findings.iter().map(|said| format!("- {said}")));
-    }
     lines.push(String::new());
     lines.push(summary(report, lease));
     lines.join("\n")

@@ -1,6 +1,7 @@
 //! The command `tenure`.
 
 mod args;
+mod candidate;
 mod choice;
 mod demo;
 mod doctor;
@@ -9,6 +10,7 @@ mod environment;
 mod exit;
 mod fleet;
 mod guard;
+mod health_check;
 mod http;
 mod interruption;
 mod lines;

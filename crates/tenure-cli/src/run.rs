@@ -15,19 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::election::Phase;
 use tenure::timing::Timing;
-use tenure::{CandidateId, Clock, Election, Error, Event, Kind as ErrorKind, Name, Result, Store};
+use tenure::{
+    CandidateId, CandidateState, Clock, Election, Error, Event, Kind as ErrorKind, Name, Result,
+    Store,
+};
 
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Hook, Log, adopt_orphans, changes_user, deaths, reap_orphans};
+use crate::guard::{Log, adopt_orphans, changes_user, deaths, reap_orphans};
 use crate::http::Door;
 use crate::lines::{Common as _, FAREWELL};
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
-use crate::{duration, startup_wait};
+use crate::{duration, health_check, startup_wait};
 
 use board::Board;
 pub(crate) use get::Get;
@@ -130,7 +132,8 @@ fn builder(plan: &Plan<'_>) -> tenure::Builder {
         let gate = plan.service.gate();
         let (health, name, id) = (health.clone(), plan.name.clone(), plan.id.clone());
         builder = builder.health(gate, move || {
-            Hook::new(&health, &name, &id, None).quiet_within(gate.every).run()
+            let (health, name, id) = (health.clone(), name.clone(), id.clone());
+            async move { health_check::run(&health, &name, &id).await }
         });
     }
     builder
@@ -216,7 +219,7 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
         return Err(Error::unavailable(format!("gave up after --wait {wait}: {why}")));
     }
     let led = match (status.state, status.current_leader) {
-        (Phase::Starting, _) => {
+        (CandidateState::Starting, _) => {
             let starts = status.starting.as_ref().map(startup_wait::left).unwrap_or_default();
             format!("this candidate has the lease and starts in {starts}")
         }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::presence::{Node, everybody};
+use tenure::presence::{Node, everybody, nodes};
+use tenure::store::Store;
 use tenure::{Lease, Name, Result};
 
 use crate::args::Args;
+use crate::candidate::Candidate;
 use crate::exit::Exit;
 use crate::schedule::{Ledger, Run};
 use crate::target::{Target, target};
@@ -33,21 +35,33 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
     crate::runtime()?.block_on(async {
         let store = reach::open(args).await?;
         let found = reach::observe(&*store, &target.scope()).await?;
-        let everybody = reach::patiently(&store.url(), reach::PATIENCE, everybody(&*store)).await?;
+        let candidates = candidates_of(&*store, &target, &found).await?;
         match &target {
             Target::One(name) => {
                 let lease = found.into_iter().next().transpose()?;
                 let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
-                one(args, name, &row.with_candidates(&everybody))
+                one(args, name, &row.with_candidates(&candidates))
             }
             Target::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
-                let rows = shown.map(|lease| Row::from(lease).with_candidates(&everybody));
+                let rows = shown.map(|lease| Row::from(lease).with_candidates(&candidates));
                 many(args, rows.collect(), &store.url())
             }
         }
     })
+}
+
+/// The candidates of all leases: what was found for all of them includes presence.
+async fn candidates_of(
+    store: &dyn Store,
+    target: &Target,
+    found: &[Result<Lease>],
+) -> Result<Vec<(Name, Node)>> {
+    if *target == Target::all() {
+        return Ok(nodes(found.iter().flatten()));
+    }
+    reach::patiently(&store.url(), reach::PATIENCE, everybody(store)).await
 }
 
 /// What can be read; the rest is told of on stderr.
@@ -111,16 +125,6 @@ pub(crate) struct Row {
     candidates: Vec<Candidate>,
 }
 
-/// One that takes part.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Candidate {
-    candidate_id: String,
-    url: Option<String>,
-    /// As far as it can be seen from outside: `leading`, `starting` or `waiting`.
-    state: &'static str,
-}
-
 impl Row {
     fn never_used(name: &Name) -> Row {
         Row {
@@ -140,18 +144,11 @@ impl Row {
         }
     }
 
-    /// The same, with those of `everybody` that take part in it.
-    fn with_candidates(mut self, everybody: &[(Name, Node)]) -> Row {
-        let ours = everybody.iter().filter(|(of, _)| of.as_str() == self.name);
-        let candidates = ours.map(|(_, node)| Candidate {
-            candidate_id: node.id.to_string(),
-            url: Some(node.note.clone()).filter(|url| !url.is_empty()),
-            state: match self.holder.as_deref() == Some(node.id.as_str()) {
-                true => self.state,
-                false => "waiting",
-            },
-        });
-        self.candidates = candidates.collect();
+    /// The same, with the candidates among `nodes` that take part in it.
+    pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> Row {
+        let ours = nodes.iter().filter(|(of, _)| of.as_str() == self.name);
+        let holder = self.holder.as_deref().map(|holder| (holder, self.state));
+        self.candidates = ours.map(|(_, node)| Candidate::new(node, holder)).collect();
         self
     }
 }
@@ -184,14 +181,37 @@ impl From<&Lease> for Row {
     }
 }
 
-/// Who takes part in one lease, for people.
+/// The candidates of one lease, for people.
 fn candidates(row: &Row) -> String {
-    let line = |candidate: &Candidate| {
+    let head = ["", "CANDIDATE", "STATE", "PRIORITY", "URL"].map(str::to_owned);
+    let cells = |candidate: &Candidate| {
         let mark = if candidate.state == "leading" { "👑" } else { "👥" };
-        let url = candidate.url.as_deref().map(output::printable).unwrap_or_default();
-        format!("{mark} {}  {url}", candidate.candidate_id).trim_end().to_owned()
+        [
+            mark.to_owned(),
+            candidate.candidate_id.clone(),
+            candidate.shown_state(),
+            candidate.priority.to_string(),
+            candidate.url.as_deref().map(output::printable).unwrap_or_default(),
+        ]
     };
-    row.candidates.iter().map(line).collect::<Vec<_>>().join("\n")
+    let rows = row.candidates.iter().map(cells);
+    let lines: Vec<_> = std::iter::once(head).chain(rows).collect();
+    columns(&lines)
+}
+
+/// How many candidates a row has, and how many of them cannot lead: `3 (1 drained)`.
+fn counted(row: &Row) -> String {
+    let all = row.candidates.len();
+    let count = |state: &str| row.candidates.iter().filter(|one| one.state == state).count();
+    let states = ["drained", "unhealthy"].into_iter().map(|state| (state, count(state)));
+    let states: Vec<String> = states
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    match &states[..] {
+        [] => all.to_string(),
+        states => format!("{all} ({})", states.join(", ")),
+    }
 }
 
 /// The leader of a row; of one that has none yet, when it will have one.
@@ -203,7 +223,7 @@ fn leader(row: &Row) -> String {
     }
 }
 
-/// The rows for people, each column as wide as its widest cell.
+/// The rows for people.
 fn table(rows: &[&Row]) -> String {
     let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "CANDIDATES", "SINCE"].map(str::to_owned);
     let none = || "-".to_owned();
@@ -214,13 +234,18 @@ fn table(rows: &[&Row]) -> String {
             leader(row),
             row.token.map_or_else(none, |token| token.to_string()),
             left.unwrap_or_else(none),
-            row.candidates.len().to_string(),
+            counted(row),
             row.since.clone().unwrap_or_else(none),
         ]
     };
-    let lines: Vec<[String; 6]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    columns(&lines)
+}
+
+/// Lines of cells, each column as wide as its widest cell.
+fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let text = lines.iter().map(|line| {
         let padded = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()

@@ -1,18 +1,24 @@
 //! `tenure resign`, `drain`, `undrain`: asks. Only the holder ends a term; we wait and report.
 
+pub(crate) mod successor;
+
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use tenure::ask::{Reply, Wish, ask};
+use tenure::fleet::control::{self, Control};
+use tenure::presence::present;
 use tenure::store::{Scope, Store};
 use tenure::{CandidateId, Clock, Name, Result};
 
 use crate::args::Args;
+use crate::candidate::Candidate;
 use crate::exit::Exit;
 use crate::{duration, output, reach, target};
+use successor::Verdict;
 
-/// How long we stay to see who comes next, once the last leader has let go.
+/// How long we wait for the next leader after a release.
 const SUCCESSION: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -22,8 +28,9 @@ Examples:
   tenure resign billing:nightly
   tenure resign billing:nightly --to web-2 --wait 30s
 
-Exit codes: 0 done, or nobody led; 1 no answer in time; 122 store unreachable;
-123 an operator must act; 125 usage.")]
+Exit codes: 0 done, or nobody led; 1 no answer in time, the named successor is not running, drained or
+unhealthy, or in the end another candidate does not lead; 122 store unreachable; 123 an operator must
+act; 125 usage.")]
 pub(crate) struct ResignArgs {
     /// The lease
     #[arg(value_parser = target::name)]
@@ -61,35 +68,149 @@ pub(crate) struct DrainArgs {
 }
 
 pub(crate) fn resign(args: &Args, resign: &ResignArgs) -> Result<Exit> {
-    let wish = Wish::Resign { to: resign.to.as_ref().map(CandidateId::to_string) };
-    run(args, &resign.name, &wish, resign.wait)
-}
-
-pub(crate) fn drain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
-    run(args, &drain.name, &Wish::Drain { id: drain.id.to_string() }, drain.wait)
-}
-
-pub(crate) fn undrain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
-    run(args, &drain.name, &Wish::Undrain { id: drain.id.to_string() }, drain.wait)
-}
-
-fn run(args: &Args, name: &Name, wish: &Wish, wait: Duration) -> Result<Exit> {
+    let ResignArgs { name, to, wait } = resign;
     crate::runtime()?.block_on(async {
         let store = reach::open(args).await?;
         let before = leader(&*store, name).await?;
-        // The ask ends by itself after `wait`; only a store that hangs takes longer.
-        let patience = wait.saturating_add(reach::PATIENCE);
-        let mut reply =
-            reach::patiently(&store.url(), patience, ask(&*store, name, wish, wait)).await?;
-        if reply == Reply::Done(None) && before.is_some() {
-            reply = Reply::Done(successor(&*store, name).await?);
+        if let (Some(before), Some(to)) = (&before, to)
+            && before != to.as_str()
+        {
+            match successor::check(name, before, to, &candidates(&*store, name).await?) {
+                Verdict::Ready => {}
+                Verdict::Unknown => tracing::warn!(
+                    "no candidate of '{name}' shows itself (--no-presence), so it is not known whether '{to}' is running"
+                ),
+                Verdict::Refused(why) => return refused(args, name, before, &why),
+            }
         }
+        let wish = Wish::Resign { to: to.as_ref().map(CandidateId::to_string) };
+        // With a named successor, all of the time is for it.
+        let patience = to.as_ref().map_or(SUCCESSION, |_| SUCCESSION.max(*wait));
+        let reply = request(&*store, name, &wish, *wait, before.as_deref(), patience).await?;
+        let kept = match (&reply, &before) {
+            (Reply::Done(now), Some(before)) => came_to(before, to.as_ref(), now.as_deref()),
+            _ => None,
+        };
+        let kept = match kept {
+            Some(Kept::LeadsAgain(before)) => {
+                Some(successor::leads_again(&before, &candidates(&*store, name).await?))
+            }
+            Some(Kept::NotTaken(sentence)) => Some(sentence),
+            None => None,
+        };
         if args.json {
-            output::json(&Answer::new(name, &reply))?;
+            output::json(&Answer::new(name, &reply, kept.as_deref()))?;
+        } else {
+            let sentence = kept.clone();
+            let sentence = sentence
+                .unwrap_or_else(|| self::sentence(name, &wish, *wait, before.as_deref(), &reply));
+            output::line(sentence)?;
+        }
+        let done = matches!(reply, Reply::Done(_)) && kept.is_none();
+        Ok(if done { Exit::Done } else { Exit::No })
+    })
+}
+
+/// How a leader resigned without the wanted result.
+enum Kept {
+    LeadsAgain(String),
+    /// The named successor does not lead; a sentence.
+    NotTaken(String),
+}
+
+/// What is wrong with `now` as the leader after `before` has resigned.
+fn came_to(before: &str, to: Option<&CandidateId>, now: Option<&str>) -> Option<Kept> {
+    let to = to.map(CandidateId::as_str);
+    match (to, now) {
+        (Some(to), Some(now)) if now == to => None,
+        // It was asked for what was so already.
+        (Some(to), _) if to == before => None,
+        (_, Some(now)) if now == before => Some(Kept::LeadsAgain(before.to_owned())),
+        (Some(to), now) => {
+            let now = now.map_or("nobody".to_owned(), output::printable);
+            let before = output::printable(before);
+            Some(Kept::NotTaken(format!(
+                "{before} handed over, but {to} has not taken over: {now} leads"
+            )))
+        }
+        (None, _) => None,
+    }
+}
+
+/// Says that the leader was not disturbed, and why.
+fn refused(args: &Args, name: &Name, leader: &str, why: &str) -> Result<Exit> {
+    if args.json {
+        let reply = Reply::NoAnswer(Some(leader.to_owned()));
+        output::json(&Answer::new(name, &reply, Some(why)))?;
+    } else {
+        output::line(why)?;
+    }
+    Ok(Exit::No)
+}
+
+/// The candidates of `name` that show themselves.
+async fn candidates(store: &dyn Store, name: &Name) -> Result<Vec<Candidate>> {
+    let nodes = reach::patiently(&store.url(), reach::PATIENCE, present(store, name)).await?;
+    let holder = leader(store, name).await?;
+    let holder = holder.as_deref().map(|holder| (holder, "leading"));
+    Ok(nodes.iter().map(|node| Candidate::new(node, holder)).collect())
+}
+
+pub(crate) fn drain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
+    run(args, drain, &Wish::Drain { id: drain.id.to_string() }, |control| {
+        control.drained.insert(drain.id.clone());
+    })
+}
+
+pub(crate) fn undrain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
+    run(args, drain, &Wish::Undrain { id: drain.id.to_string() }, |control| {
+        control.drained.remove(&drain.id);
+    })
+}
+
+/// Changes the record that a candidate reads when it starts, and then asks the candidate that runs.
+fn run(
+    args: &Args,
+    drain: &DrainArgs,
+    wish: &Wish,
+    edit: impl FnOnce(&mut Control) + Send,
+) -> Result<Exit> {
+    let DrainArgs { name, wait, .. } = drain;
+    let wait = *wait;
+    crate::runtime()?.block_on(async {
+        let store = reach::open(args).await?;
+        let me = CandidateId::generate();
+        let change = control::change(&*store, name, &me, reach::PATIENCE, edit);
+        reach::patiently(&store.url(), reach::PATIENCE * 2, change).await?;
+        let before = leader(&*store, name).await?;
+        let reply = request(&*store, name, wish, wait, before.as_deref(), SUCCESSION).await?;
+        if args.json {
+            output::json(&Answer::new(name, &reply, None))?;
         } else {
             output::line(sentence(name, wish, wait, before.as_deref(), &reply))?;
         }
         Ok(if matches!(reply, Reply::Done(_)) { Exit::Done } else { Exit::No })
+    })
+}
+
+/// Makes the request and waits for the answer, and if `before` led and no candidate does now, up to `succession` for the
+/// next leader.
+async fn request(
+    store: &dyn Store,
+    name: &Name,
+    wish: &Wish,
+    wait: Duration,
+    before: Option<&str>,
+    succession: Duration,
+) -> Result<Reply> {
+    // The request ends by itself after `wait`; only a store that hangs takes longer.
+    let patience = wait.saturating_add(reach::PATIENCE);
+    let reply = reach::patiently(&store.url(), patience, ask(store, name, wish, wait)).await?;
+    Ok(match reply {
+        Reply::Done(None) if before.is_some() => {
+            Reply::Done(next_leader(store, name, succession).await?)
+        }
+        reply => reply,
     })
 }
 
@@ -98,10 +219,10 @@ async fn leader(store: &dyn Store, name: &Name) -> Result<Option<String>> {
     Ok(lease.and_then(|lease| lease.leader().map(str::to_owned)))
 }
 
-/// Who leads after somebody has let go. The next one needs a moment to come.
-async fn successor(store: &dyn Store, name: &Name) -> Result<Option<String>> {
+/// The leader after a release. The next candidate needs a moment to take the lease.
+async fn next_leader(store: &dyn Store, name: &Name, wait: Duration) -> Result<Option<String>> {
     let clock = Clock::boot();
-    let give_up = clock.now() + SUCCESSION;
+    let give_up = clock.now() + wait;
     loop {
         let leader = leader(store, name).await?;
         if leader.is_some() || clock.now() >= give_up {
@@ -117,15 +238,19 @@ struct Answer<'a> {
     name: &'a str,
     done: bool,
     current_leader: Option<&'a str>,
+    /// Why it was not done, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 impl<'a> Answer<'a> {
-    fn new(name: &'a Name, reply: &'a Reply) -> Answer<'a> {
+    fn new(name: &'a Name, reply: &'a Reply, reason: Option<&'a str>) -> Answer<'a> {
         let (done, leader) = match reply {
             Reply::Done(leader) => (true, leader),
             Reply::NoAnswer(leader) => (false, leader),
         };
-        Answer { name: name.as_str(), done, current_leader: leader.as_deref() }
+        let done = done && reason.is_none();
+        Answer { name: name.as_str(), done, current_leader: leader.as_deref(), reason }
     }
 }
 
@@ -160,8 +285,14 @@ fn sentence(
         (Wish::Undrain { id }, Reply::Done(now), _) => {
             format!("'{id}' campaigns again: {}.", leads(now))
         }
-        (Wish::Drain { id } | Wish::Undrain { id }, Reply::NoAnswer(now), _) => {
-            format!("'{id}' has not answered within {wait}: {}.", leads(now))
-        }
+        (Wish::Drain { id }, Reply::NoAnswer(now), _) => format!(
+            "'{id}' has not answered within {wait}: {}. The drain is kept: a candidate '{id}' that starts does not campaign, \
+             until 'tenure undrain {name} {id}'.",
+            leads(now)
+        ),
+        (Wish::Undrain { id }, Reply::NoAnswer(now), _) => format!(
+            "'{id}' has not answered within {wait}: {}. It is not drained any more: it campaigns when it starts.",
+            leads(now)
+        ),
     }
 }

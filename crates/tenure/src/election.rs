@@ -13,7 +13,15 @@
 //! sent ([`Timing::deadline`]); loss is declared by the clock before any answer is looked at ([`Machine::step`]); a term
 //! that ended is never revived (answers are matched by request number); nothing is released before the work has ended.
 
+#[cfg(test)]
+mod drain_record_tests;
 mod memory;
+#[cfg(test)]
+mod note_tests;
+mod rank;
+mod same_id;
+#[cfg(test)]
+mod same_id_tests;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -31,6 +39,7 @@ use crate::rng::Rng;
 use crate::store::Change;
 use crate::timing::{Timing, together};
 use memory::{Memory, Trip};
+use same_id::SameId;
 
 /// How long others hold back when the last holder has named its successor, and how long one that has just
 /// resigned lets others come first.
@@ -45,6 +54,7 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(1);
 /// One that only looks on reads a lease that was granted anew after this, so that many are read together.
 const AFTER_HEARING: Duration = Duration::from_millis(20);
 
+pub use rank::Rivals;
 pub use words::{Action, Ask, Ending, Event, Lead, Phase, Request, Why};
 
 /// One candidate's part in the election of one name.
@@ -53,7 +63,9 @@ pub struct Machine {
     name: Name,
     candidate: CandidateId,
     timing: Arc<Timing>,
+    /// The rank while no other candidates are known.
     rank: u32,
+    rivals: Option<Arc<Rivals>>,
     rng: Rng,
     memory: Memory,
     state: State,
@@ -63,6 +75,7 @@ pub struct Machine {
     healthy: bool,
     wanted: bool,
     drained: bool,
+    drain_record: DrainRecord,
     shutdown: bool,
     /// Whom we have told to stop, if anybody asked: the next release names it.
     successor: Option<CandidateId>,
@@ -76,11 +89,26 @@ pub struct Machine {
     holder_leads: bool,
     /// The latest term that the store told of, however it did.
     heard: Option<Token>,
-    warned_same_id: bool,
+    same_id: SameId,
     /// The lease grants no right, so no earlier holder can be at work: there is no start-up wait.
     grants_no_right: bool,
     warned_other_ttl: bool,
+    /// The note has changed since it was last sent.
+    note_changed: bool,
+    /// The renewal in flight carries a changed note.
+    note_in_flight: bool,
     last_step: Moment,
+}
+
+/// What this candidate knows of the drain that the store keeps for its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainRecord {
+    /// It is being read: the candidate does nothing before.
+    Pending,
+    /// The store did not answer: the candidate observes the lease and does not campaign.
+    Unavailable,
+    /// It was read, or there is none.
+    Read,
 }
 
 #[derive(Debug)]
@@ -158,7 +186,8 @@ impl Machine {
             name,
             candidate,
             timing: timing.into(),
-            rank: rank.min(RANK_MAX),
+            rank,
+            rivals: None,
             rng: Rng::new(seed),
             memory: Memory::default(),
             state: State::Waiting { look_at: now },
@@ -167,6 +196,7 @@ impl Machine {
             healthy: true,
             wanted: true,
             drained: false,
+            drain_record: DrainRecord::Read,
             shutdown: false,
             successor: None,
             held_off: Moment::NEVER,
@@ -174,9 +204,11 @@ impl Machine {
             holder: None,
             holder_leads: false,
             heard: None,
-            warned_same_id: false,
+            same_id: SameId::default(),
             grants_no_right: false,
             warned_other_ttl: false,
+            note_changed: false,
+            note_in_flight: false,
             last_step: now,
         }
     }
@@ -189,6 +221,11 @@ impl Machine {
     /// Looks on, and does not campaign before an [`Event::Wanted`] says that it should.
     pub fn begin_unwanted(&mut self) {
         self.wanted = false;
+    }
+
+    /// Does nothing before an [`Event::DrainRecord`] says whether it is drained.
+    pub fn begin_before_drain_record(&mut self) {
+        self.drain_record = DrainRecord::Pending;
     }
 
     /// Leads as soon as the lease is granted: for a lease that grants no right (presence, membership).
@@ -211,14 +248,19 @@ impl Machine {
             Event::Resign(next) => self.resign(now, Why::Resigned, next, out),
             Event::Wanted(wanted) => self.wanted(now, wanted, out),
             Event::Asked(Ask::Drain) => {
+                self.drain_record = DrainRecord::Read;
                 self.drained = true;
                 self.resign(now, Why::Drained, None, out);
             }
             Event::Asked(Ask::Undrain) => {
+                self.drain_record = DrainRecord::Read;
                 self.drained = false;
                 self.look_soon(now);
             }
+            Event::DrainRecord(drained) => self.drain_record_read(now, drained),
             Event::Health(healthy) => self.health(now, healthy, out),
+            Event::NoteChanged => self.note_changed(now),
+            Event::Rivals(rivals) => self.rivals = Some(rivals),
             Event::WorkEnded => self.work_ended(now, out),
             Event::Stop => self.stop(now, out),
         }
@@ -229,6 +271,7 @@ impl Machine {
     /// When to come back with [`Event::Woke`]; `None` when only an event can move it.
     pub fn wake_at(&self) -> Option<Moment> {
         match &self.state {
+            State::Waiting { .. } if self.drain_record == DrainRecord::Pending => None,
             State::Waiting { look_at } => Some((*look_at).max(self.held_off_until())),
             State::Acquiring { sent, .. } | State::Looking { sent, .. } => {
                 Some(self.gives_up(*sent))
@@ -292,7 +335,8 @@ impl Machine {
     }
 
     fn campaigns(&self) -> bool {
-        self.healthy && self.wanted && !self.drained && !self.shutdown
+        let may = self.drain_record == DrainRecord::Read && !self.drained;
+        self.healthy && self.wanted && may && !self.shutdown
     }
 
     fn term_wakes_at(&self, term: &Term) -> Moment {
@@ -350,6 +394,7 @@ impl Machine {
             State::Waiting { .. } | State::Looking { .. } if self.shutdown => {
                 self.state = State::Stopped;
             }
+            State::Waiting { .. } if self.drain_record == DrainRecord::Pending => {}
             State::Waiting { look_at } if now >= *look_at => self.look(now, out),
             State::Acquiring { sent, .. } if now >= *sent + self.timing.try_for() => {
                 self.failed(now, timed_out(&self.name), out);
@@ -378,11 +423,27 @@ impl Machine {
             let request = self.request();
             let nonce = *self.nonce.get_or_insert_with(|| Nonce::from_bits(self.rng.next_u128()));
             self.state = State::Acquiring { request, sent: now, again: None };
-            let wait = match self.grants_no_right {
-                true => ClaimedWait::Never,
-                false => ClaimedWait::AsRequired,
-            };
-            out.push(Action::Acquire(request, nonce, wait));
+            self.note_changed = false;
+            out.push(Action::Acquire(request, nonce, self.claimed_wait()));
+        }
+    }
+
+    fn claimed_wait(&self) -> ClaimedWait {
+        match self.grants_no_right {
+            true => ClaimedWait::Never,
+            false => ClaimedWait::AsRequired,
+        }
+    }
+
+    /// The holder sends its new note with the next renewal, which is due now. Only a lease that grants no right has a note
+    /// that changes: the claim that carries it would be granted anew if the lease had expired.
+    fn note_changed(&mut self, now: Moment) {
+        if !self.grants_no_right {
+            return;
+        }
+        self.note_changed = true;
+        if let State::Holding(term) = &mut self.state {
+            term.renew_at = term.renew_at.min(now);
         }
     }
 
@@ -391,6 +452,7 @@ impl Machine {
         self.lead_if_due(now, out);
         let try_for = self.timing.try_for();
         let request = self.requests + 1;
+        let claimed_wait = self.claimed_wait();
         let State::Holding(term) = &mut self.state else {
             return;
         };
@@ -402,13 +464,18 @@ impl Machine {
             None if now >= term.renew_at => {
                 term.renewal = Some((request, now));
                 self.requests = request;
-                out.push(match term.unrecorded_wait.filter(|_| term.part == Part::Starting) {
-                    None => Action::Renew(request, term.hold.clone()),
-                    // The same claim again, which the store answers alike and extends: it records the wait.
+                let unrecorded_wait = term.unrecorded_wait.filter(|_| term.part == Part::Starting);
+                self.note_in_flight = std::mem::take(&mut self.note_changed);
+                // The same claim again, which the store answers alike and extends: it records the wait and the note.
+                out.push(match unrecorded_wait {
                     Some(reason) => {
                         let wait = StartupWait { left: term.lead_from.since(now), reason };
                         Action::Acquire(request, term.hold.nonce, ClaimedWait::AtLeast(wait))
                     }
+                    None if self.note_in_flight => {
+                        Action::Acquire(request, term.hold.nonce, claimed_wait)
+                    }
+                    None => Action::Renew(request, term.hold.clone()),
                 });
             }
             _ => {}
@@ -460,7 +527,7 @@ impl Machine {
             Err(error) => self.failed(now, error, out),
             Ok(Answer::Taken(lease)) => {
                 self.answered(out);
-                self.warn_same_id(&lease, out);
+                self.warn_same_id(trip, &lease, out);
                 self.nonce = None;
                 self.wait_for(trip, &lease, out);
                 self.look_again(again);
@@ -510,9 +577,9 @@ impl Machine {
             unrecorded_wait,
             part: Part::Starting,
             renewal: None,
-            renew_at: match unrecorded_wait {
-                Some(_) => trip.back,
-                None => self.timing.renew_at(trip.sent),
+            renew_at: match unrecorded_wait.is_some() || self.note_changed {
+                true => trip.back,
+                false => self.timing.renew_at(trip.sent),
             },
         }));
         if !self.campaigns() {
@@ -520,7 +587,7 @@ impl Machine {
         }
     }
 
-    /// The answer to the repeated claim of a term in its start-up wait: a renewal that also recorded the wait.
+    /// The answer to a repeated claim: a renewal that also recorded a start-up wait or a changed note.
     fn wait_recorded(
         &mut self,
         now: Moment,
@@ -531,9 +598,13 @@ impl Machine {
         if let State::Holding(term) = &mut self.state
             && let Some((ours, _)) = term.renewal
             && request == ours
-            && let Ok(Answer::Held(_)) = &answer
+            && let Ok(Answer::Held(grant)) = &answer
         {
             term.unrecorded_wait = None;
+            if self.grants_no_right {
+                // Where the lease had expired, this is the next term.
+                term.hold.token = grant.hold.token;
+            }
         }
         let answer = answer.map(|answer| match answer {
             Answer::Held(_) => Answer::Held(()),
@@ -562,7 +633,10 @@ impl Machine {
         match answer {
             Ok(Answer::Held(())) => {
                 term.deadline = self.timing.deadline(sent);
-                term.renew_at = self.timing.renew_at(sent);
+                term.renew_at = match self.note_changed {
+                    true => now,
+                    false => self.timing.renew_at(sent),
+                };
                 if term.part != Part::Starting {
                     out.push(Action::Extend(term.deadline));
                 }
@@ -582,7 +656,9 @@ impl Machine {
         };
         let by = lease.holder.as_ref().map(|holder| holder.id.clone());
         // Revoked, or taken by a namesake: the loss itself tells of it.
-        self.warned_same_id |= by.as_deref() == Some(self.candidate.as_str());
+        if by.as_deref() == Some(self.candidate.as_str()) {
+            self.same_id.reported();
+        }
         match term.part {
             Part::Leading => self.lose(trip.back, Why::Refused(by), Moment::NEVER, out),
             // Its work is stopping already, but it must not have effects any more.
@@ -597,6 +673,7 @@ impl Machine {
 
     /// Tries again soon: three tries fit before it is time to stop.
     fn renewal_failed(&mut self, now: Moment, sent: Moment, error: Error, out: &mut Vec<Action>) {
+        self.note_changed |= std::mem::take(&mut self.note_in_flight);
         self.count_failure(sent, error, out);
         let pause = self.rng.jittered(self.timing.try_for() / 8);
         if let State::Holding(term) = &mut self.state {
@@ -673,7 +750,11 @@ impl Machine {
     }
 
     fn rank_delay(&self) -> Duration {
-        RANK_STEP * self.rank
+        let rank = match &self.rivals {
+            Some(rivals) => rivals.rank(self.holder.as_deref()),
+            None => self.rank,
+        };
+        RANK_STEP * rank.min(RANK_MAX)
     }
 
     fn changed(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) {
@@ -798,17 +879,16 @@ impl Machine {
         }
     }
 
-    fn warn_same_id(&mut self, lease: &Lease, out: &mut Vec<Action>) {
+    fn warn_same_id(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
         let Some(holder) = &lease.holder else { return };
         let ours = holder.nonce.is_some_and(|nonce| Some(nonce) == self.nonce);
-        // Presence left by an earlier run of this candidate is no second candidate.
-        let warns = !self.grants_no_right && !self.warned_same_id;
-        if holder.id == self.candidate.as_str() && !ours && warns {
-            self.warned_same_id = true;
+        if self.grants_no_right || ours || holder.id != self.candidate.as_str() {
+            return;
+        }
+        if self.same_id.observe(trip, lease) {
             out.push(Action::Warn(format!(
-                "'{}' is held by another candidate with the id '{}', or by an earlier run of this one: \
-                 ids should be unique",
-                self.name, self.candidate
+                "a second candidate with the id '{}' is running and holds '{}': give each candidate its own id",
+                self.candidate, self.name
             )));
         }
     }
@@ -894,6 +974,21 @@ impl Machine {
         } else {
             self.resign(now, Why::Unhealthy, None, out);
         }
+    }
+
+    /// A request that came meanwhile is newer than the record.
+    fn drain_record_read(&mut self, now: Moment, drained: Option<bool>) {
+        if self.drain_record == DrainRecord::Read {
+            return;
+        }
+        match drained {
+            Some(drained) => {
+                self.drained = drained;
+                self.drain_record = DrainRecord::Read;
+            }
+            None => self.drain_record = DrainRecord::Unavailable,
+        }
+        self.look_soon(now);
     }
 
     fn wanted(&mut self, now: Moment, wanted: bool, out: &mut Vec<Action>) {

@@ -5,6 +5,7 @@
 //! where they fall together, and everything else to the [`Seat`].
 
 mod builder;
+mod candidate_state;
 mod checkup;
 mod event;
 mod handle;
@@ -12,6 +13,8 @@ mod leadership;
 mod numbered;
 mod pulse;
 mod renewals;
+mod shared;
+mod status;
 mod term;
 mod wheel;
 
@@ -25,8 +28,10 @@ use tokio::sync::mpsc;
 
 use crate::ask::{self, Asked};
 use crate::clock::{Clock, Moment};
-use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase};
-use crate::error::{Error, Result};
+use crate::election::{Action, Ask, Ending, Event as MachineEvent, Lead, Machine, Phase, Rivals};
+use crate::error::{Error, Kind, Result};
+use crate::fleet::control;
+use crate::health::HealthResult;
 use crate::lease::{
     Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, StartupWait,
     Token,
@@ -36,13 +41,15 @@ use crate::timing::Timing;
 
 pub use builder::Builder;
 pub(crate) use builder::spawn;
+pub use candidate_state::CandidateState;
 pub(crate) use checkup::Checkup;
 pub use event::Event;
-pub use handle::{Election, Status};
+pub use handle::Election;
 pub use leadership::{Leadership, Saved};
 pub(crate) use numbered::Numbered;
 pub use pulse::Pulse;
 pub use renewals::Renewals;
+pub use status::Status;
 pub(crate) use term::{Context, Term};
 use wheel::Wheel;
 
@@ -88,6 +95,8 @@ pub(crate) trait Seat: Send + Sync {
     fn renewal(&self, _place: PlaceId, _took: Duration, _answer: &Result<Answer>) {}
     /// Whether the candidate is fit to lead has changed.
     fn fit(&self, _place: PlaceId, _healthy: bool) {}
+    /// The health check gave this result.
+    fn checked(&self, _place: PlaceId, _result: &HealthResult) {}
     /// All is done for now; the next machine has to be woken then.
     fn sleeps_until(&self, _at: Option<Moment>) {}
 }
@@ -99,7 +108,11 @@ pub(crate) enum Said {
     Resign(Option<CandidateId>),
     Drain,
     Undrain,
-    Health(bool),
+    /// The result of the health check; why it failed.
+    Health(HealthResult),
+    /// The note of its lease becomes this.
+    Note(Note),
+    Rivals(Arc<Rivals>),
     WorkEnded,
     Stop,
 }
@@ -111,7 +124,9 @@ impl From<Said> for MachineEvent {
             Said::Resign(next) => MachineEvent::Resign(next),
             Said::Drain => MachineEvent::Asked(Ask::Drain),
             Said::Undrain => MachineEvent::Asked(Ask::Undrain),
-            Said::Health(healthy) => MachineEvent::Health(healthy),
+            Said::Health(result) => MachineEvent::Health(result.is_ok()),
+            Said::Note(_) => MachineEvent::NoteChanged,
+            Said::Rivals(rivals) => MachineEvent::Rivals(rivals),
             Said::WorkEnded => MachineEvent::WorkEnded,
             Said::Stop => MachineEvent::Stop,
         }
@@ -177,6 +192,8 @@ enum Done {
     /// The answers for machines, and when the question was sent.
     Machines(Moment, Vec<(PlaceId, MachineEvent)>),
     Asks(Result<Vec<Result<Lease>>>),
+    /// Whether the store keeps a drain of the candidate at this place; `None` if it did not answer.
+    DrainRecord(PlaceId, Option<bool>),
     Nothing,
 }
 
@@ -296,8 +313,12 @@ impl Driver {
 
     fn carry_out(&mut self, now: Moment, command: Command) -> bool {
         match command {
-            Command::Tell(place, said) => self.step(now, place, said.into()),
+            Command::Tell(place, said) => self.said(now, place, said),
             Command::Add(id, place) => {
+                if place.listens {
+                    let (name, candidate) = (place.machine.name(), place.machine.candidate());
+                    self.read_drain_record(id, name.clone(), candidate.clone(), Duration::ZERO);
+                }
                 self.names.insert(place.machine.name().clone(), id);
                 self.places.insert(id, place);
                 self.step(now, id, MachineEvent::Woke);
@@ -306,6 +327,18 @@ impl Driver {
             Command::Abandon => return false,
         }
         true
+    }
+
+    fn said(&mut self, now: Moment, id: PlaceId, said: Said) {
+        match &said {
+            Said::Note(note) => {
+                let Some(place) = self.places.get_mut(&id) else { return };
+                place.note = note.clone();
+            }
+            Said::Health(result) => self.seat.checked(id, result),
+            _ => {}
+        }
+        self.step(now, id, said.into());
     }
 
     fn woke(&mut self) {
@@ -354,6 +387,17 @@ impl Driver {
             Done::Asks(Ok(leases)) => self.asked(leases),
             // Seen again with the next change, and the asker reports that nobody answered.
             Done::Asks(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
+            Done::DrainRecord(id, drained) => {
+                let now = self.clock.now();
+                if drained.is_none()
+                    && let Some(place) = self.places.get_mut(&id)
+                {
+                    let (name, candidate) = (place.machine.name(), place.machine.candidate());
+                    let (name, candidate) = (name.clone(), candidate.clone());
+                    self.read_drain_record(id, name, candidate, self.try_for);
+                }
+                self.step(now, id, MachineEvent::DrainRecord(drained));
+            }
             Done::Nothing => {}
         }
     }
@@ -516,6 +560,35 @@ impl Driver {
                 tracing::debug!(%error, "an ask cannot be answered");
             }
             Done::Nothing
+        };
+        self.calls.push(call.boxed_local());
+    }
+
+    /// Reads, after a pause, whether the store keeps a drain of this candidate. A record that cannot be understood drains
+    /// no candidate: it must not keep all of them from leading.
+    fn read_drain_record(
+        &mut self,
+        id: PlaceId,
+        name: Name,
+        candidate: CandidateId,
+        pause: Duration,
+    ) {
+        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
+        let call = async move {
+            if !pause.is_zero() {
+                clock.sleep(pause).await;
+            }
+            let drained = match timed(&clock, try_for, control::read(&*store, &name)).await {
+                Ok(control) => Some(control.drained.contains(&candidate)),
+                Err(error) if error.kind() == Kind::Unavailable => None,
+                Err(error) => {
+                    tracing::warn!(
+                        "drains of '{name}' cannot be read, so this candidate is not drained: {error}"
+                    );
+                    Some(false)
+                }
+            };
+            Done::DrainRecord(id, drained)
         };
         self.calls.push(call.boxed_local());
     }

@@ -1,5 +1,6 @@
 //! PURE: whether a candidate is fit to lead, with hysteresis, so that one bad answer moves nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How health is asked for, and how often it must be bad or good in a row before anything follows.
@@ -24,6 +25,40 @@ impl Default for HealthGate {
     }
 }
 
+/// The result of one health check; a failure can say why.
+///
+/// ```
+/// use tenure::Health;
+///
+/// assert_eq!(Health::from(true), Health::Good);
+/// assert_eq!(Health::from(Err("exit 1".to_owned())), Health::Bad("exit 1".to_owned()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The check succeeded.
+    Good,
+    /// The check failed; why.
+    Bad(String),
+}
+
+impl From<bool> for Health {
+    fn from(good: bool) -> Health {
+        if good { Health::Good } else { Health::Bad("it failed".to_owned()) }
+    }
+}
+
+impl From<Result<(), String>> for Health {
+    fn from(result: Result<(), String>) -> Health {
+        match result {
+            Ok(()) => Health::Good,
+            Err(reason) => Health::Bad(reason),
+        }
+    }
+}
+
+/// What a machine is told of a health check; why it failed.
+pub(crate) type HealthResult = std::result::Result<(), Arc<str>>;
+
 /// Counts the answers. A candidate begins unfit, and the first answer counts at once: nobody leads before it was asked.
 #[derive(Debug)]
 pub(crate) struct Hysteresis {
@@ -37,6 +72,10 @@ pub(crate) struct Hysteresis {
 impl Hysteresis {
     pub(crate) fn new(gate: HealthGate) -> Self {
         Hysteresis { gate, asked: false, fit: false, against: 0 }
+    }
+
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.fit
     }
 
     /// Takes one answer; returns what it has become if that changed.

@@ -347,7 +347,7 @@ pub struct Claim {
     pub nonce: Nonce,
     /// For how long at a time.
     pub ttl: Duration,
-    /// Shown to whoever looks.
+    /// Shown to readers of the lease. The same claim again replaces it.
     pub note: Note,
     /// The work ends with this process, so its death may free the lease before it expires,
     /// where the store can see a process die (see the file store).

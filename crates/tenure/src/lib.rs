@@ -75,9 +75,9 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | elect | [`open`], [`Election`], [`Builder`], [`HealthGate`] |
+//! | elect | [`open`], [`Election`], [`Builder`], [`HealthGate`], [`Health`] |
 //! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
-//! | look on | [`Status`], [`Event`], [`Renewals`], [`Pulse`], [`election::Why`], [`election::Phase`] |
+//! | look on | [`Status`], [`CandidateState`], [`Event`], [`Renewals`], [`Pulse`], [`election::Why`], [`election::Phase`] |
 //! | deal many leases out over a fleet | [`fleet`], [`Fleet`] |
 //! | fence | [`Token`], [`Fence`], and the chapter on [fencing](guide::fencing) |
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](guide::testing) |
@@ -116,11 +116,13 @@ pub mod store;
 pub mod timing;
 
 pub use clock::{Clock, Moment};
-pub use elector::{Builder, Election, Event, Leadership, Pulse, Renewals, Saved, Status};
+pub use elector::{
+    Builder, CandidateState, Election, Event, Leadership, Pulse, Renewals, Saved, Status,
+};
 pub use error::{Error, Kind, Result};
 pub use fence::{Fence, StaleToken};
 pub use fleet::Fleet;
-pub use health::HealthGate;
+pub use health::{Health, HealthGate};
 pub use lease::{
     Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Holder, Lease,
     Lineage, Name, Nonce, Note, OWN_PREFIX, Release, StartupWait, StoreTime, Token, WaitReason,

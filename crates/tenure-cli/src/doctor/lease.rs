@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure::ask::Wish;
+use tenure::presence::present;
 use tenure::store::{Scope, Store};
 use tenure::{Clock, Ended, Error, Holder, Lease, Name, OWN_PREFIX, Result};
 
+use crate::candidate::Candidate;
 use crate::settings::nearest;
 use crate::{duration, output, reach, startup_wait, time};
+
+use super::candidates;
 
 /// A lease between two leaders is taken long before that.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -23,6 +27,8 @@ const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct Seen {
     name: Name,
     lease: Option<Result<Lease>>,
+    /// The candidates that show themselves.
+    candidates: Vec<Candidate>,
     /// What is being asked of its candidates.
     ask: Option<Lease>,
     /// The other names on this store; read only where the one asked for was never used.
@@ -42,6 +48,7 @@ pub(super) struct Finding {
     starts_in_ms: Option<u64>,
     token: Option<u64>,
     expires_in_ms: Option<u64>,
+    candidates: Vec<Candidate>,
     pub(super) findings: Vec<String>,
     /// Nobody can lead before an operator has acted.
     #[serde(skip)]
@@ -56,6 +63,13 @@ pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result
         lease = one(store, name).await?;
     }
     let lease = lease.filter(|lease| !matches!(lease, Ok(lease) if is_unused(lease)));
+    let nodes = reach::patiently(&store.url(), reach::PATIENCE, present(store, name)).await?;
+    let held = lease.as_ref().and_then(|lease| lease.as_ref().ok());
+    let holder = held.and_then(|lease| {
+        let state = if lease.wait.is_some() { "starting" } else { "leading" };
+        Some((lease.holder.as_ref()?.id.as_str(), state))
+    });
+    let candidates = nodes.iter().map(|node| Candidate::new(node, holder)).collect();
     let ask = one(store, &name.ask()).await?.and_then(Result::ok);
     let others = match lease {
         Some(_) => Vec::new(),
@@ -64,6 +78,7 @@ pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result
     Ok(Seen {
         name: name.clone(),
         lease,
+        candidates,
         ask: ask.filter(|ask| ask.holder.is_some()),
         others,
         shared: store.limits().shared,
@@ -90,6 +105,11 @@ impl Seen {
     pub(super) fn finding(&self) -> Finding {
         let mut said = Vec::new();
         let mut is_stuck = false;
+        // Presence first: it says what to do next.
+        said.extend(candidates::sentence(&self.name, &self.candidates));
+        let led = matches!(&self.lease, Some(Ok(lease)) if lease.holder.is_some());
+        let none_could = self.candidates.iter().all(|candidate| !candidate.could_lead());
+        let held_back = !led && !self.candidates.is_empty() && none_could;
         match &self.lease {
             None => self.never_used(&mut said),
             Some(Err(error)) => is_stuck = self.unreadable(error, &mut said),
@@ -112,13 +132,18 @@ impl Seen {
             starts_in_ms: lease.and_then(|lease| Some(startup_wait::in_millis(lease.wait?.left))),
             token: lease.and_then(|lease| lease.token).map(|token| token.get()),
             expires_in_ms: left.map(|left| u64::try_from(left).unwrap_or(u64::MAX)),
+            candidates: self.candidates.clone(),
             findings: said,
-            is_stuck,
+            is_stuck: is_stuck || held_back,
         }
     }
 
     fn never_used(&self, said: &mut Vec<String>) {
         let Seen { name, store, .. } = self;
+        if !self.candidates.is_empty() {
+            said.insert(0, format!("Nobody has led '{name}' on this store yet."));
+            return;
+        }
         said.push(format!(
             "Nobody has ever led '{name}' on {store}: nobody has campaigned for it, or under another \
              name, or on another store."
@@ -164,9 +189,12 @@ impl Seen {
             Some(Ended::Nothing) | None => "how its last term ended is not known".to_owned(),
         };
         said.push(format!("Nobody leads '{name}': {ended}."));
+        if !self.candidates.is_empty() {
+            return;
+        }
         said.push(format!(
-            "Whoever campaigned would have taken it by now. So nobody does: no candidate is running, \
-             or each is drained ('tenure undrain {name} ID'), unfit by its --health, or cannot reach \
+            "No candidate shows itself here. A candidate that campaigns would have the lease by now: none is running, or \
+             each uses --no-presence and is drained ('tenure undrain {name} ID') or unhealthy (--health), or cannot reach \
              this store."
         ));
         if let Some(next) = &lease.next {
@@ -204,7 +232,7 @@ impl Seen {
             ));
         }
         said.push(format!(
-            "Others wait, as they should. 'tenure resign {name} --to ID' asks it to hand over; \
+            "Other candidates wait, as they should. 'tenure resign {name} --to ID' asks it to hand over; \
              'tenure revoke {name}' is for a leader that does not answer."
         ));
     }
@@ -312,6 +340,7 @@ mod tests {
         Seen {
             name: Name::new("a").unwrap(),
             lease,
+            candidates: Vec::new(),
             ask: None,
             others: Vec::new(),
             shared: true,
@@ -372,6 +401,37 @@ mod tests {
         };
         says(&others(&["b"]), false, &["There is 'b'", "Only this machine"]);
         says(&others(&["xyz", "uvw"]), false, &["There are 2 others"]);
+    }
+
+    #[test]
+    fn candidates_that_are_held_back_are_the_answer() {
+        let candidate = |id: &str, state, reason: Option<&str>| Candidate {
+            candidate_id: id.to_owned(),
+            url: None,
+            state,
+            reason: reason.map(str::to_owned),
+            priority: 0,
+        };
+        let seen = |lease, candidates| Seen { candidates, ..seen(lease) };
+        let first = |seen: &Seen| seen.finding().findings[0].clone();
+        let free = || Some(Ok(lease(None, Some(Ended::Released(token(7))))));
+        let drained =
+            vec![candidate("web-1", "drained", None), candidate("web-2", "drained", None)];
+        let drained = seen(free(), drained);
+        says(&drained, true, &["released it in term 7"]);
+        assert_eq!(
+            first(&drained),
+            "2 candidates are running, both drained: tenure undrain a web-1"
+        );
+        let unhealthy = vec![candidate("h1", "unhealthy", Some("exit 127"))];
+        let unhealthy = seen(None, unhealthy).finding();
+        assert_eq!(
+            unhealthy.findings.join(" "),
+            "Nobody has led 'a' on this store yet. Candidate h1 is running; its health check fails (exit 127)."
+        );
+        assert!(unhealthy.is_stuck);
+        let mixed = vec![candidate("web-1", "waiting", None), candidate("web-2", "drained", None)];
+        says(&seen(free(), mixed), false, &["web-1 is waiting and web-2 is drained"]);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::task::{Kind, Task};
 use crate::args::Args;
 use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Duty, Hook, adopt_orphans, changes_user, deaths, ended_orphans, reap};
+use crate::guard::{Duty, adopt_orphans, changes_user, deaths, ended_orphans, reap};
+use crate::health_check;
 use crate::http::Door;
 use crate::lines::Common as _;
 use crate::run::{
@@ -127,7 +128,8 @@ impl Plan<'_> {
             let gate = self.run.service.gate();
             let (health, name, id) = (health.clone(), self.name.clone(), self.id.clone());
             builder = builder.health(gate, move || {
-                Hook::new(&health, &name, &id, None).quiet_within(gate.every).run()
+                let (health, name, id) = (health.clone(), name.clone(), id.clone());
+                async move { health_check::run(&health, &name, &id).await }
             });
         }
         Ok(builder)

@@ -1,4 +1,4 @@
-//! A user's shell command that is run and waited for: a hook, a health check.
+//! A user's shell command that is run and waited for: a hook.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,7 +12,6 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// What is run, and for whom.
 pub(crate) struct Hook {
     command: Command,
-    limit: Duration,
 }
 
 impl Hook {
@@ -26,14 +25,7 @@ impl Hook {
         crate::environment::of(&mut command, name, candidate, token);
         // It runs in a group of its own, so that what the shell has started can be ended with it. Stdout is the command's.
         command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null());
-        Hook { command, limit: LIMIT }
-    }
-
-    /// A health check is asked again and again: it may take so long, and must not fill the log.
-    pub(crate) fn quiet_within(mut self, limit: Duration) -> Hook {
-        self.command.stderr(Stdio::null());
-        self.limit = limit;
-        self
+        Hook { command }
     }
 
     /// Runs it to its end, or to the limit; whether it succeeded.
@@ -47,7 +39,7 @@ impl Hook {
             ended = group.ended() => {
                 ended.is_ok() && group.reap().is_ok_and(|status| status.success())
             }
-            () = clock.sleep(self.limit) => {
+            () = clock.sleep(LIMIT) => {
                 // One that may not be killed, because it has become another user's, is not waited for.
                 if group.kill().is_ok() && group.ended().await.is_ok() {
                     let _ = group.reap();

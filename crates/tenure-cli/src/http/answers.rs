@@ -54,7 +54,7 @@ impl Answers {
         }
         let state = match (status.is_leader, status.state.as_str()) {
             (true, _) => "leading",
-            (false, "leading") => "resigning",
+            (false, "leading") => "stopping",
             (false, state) => state,
         };
         Answer { status, state, valid_for_ms }

@@ -1,8 +1,8 @@
 //! `POST /resign`, `/drain`, `/undrain`: for those who know the secret.
 //!
 //! Each is answered when it was passed on and we have stopped saying that we lead, not when somebody else leads: that is
-//! seen in the status. A candidate is told directly. What is said about a member lies in the store, where all members read
-//! it, so it is written there, and stays when this process ends.
+//! seen in the status. A candidate is told directly. Drains are kept in the store, for the members of a fleet and for the
+//! candidate's next process.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -15,16 +15,18 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use tenure::fleet::control::{self, Control};
-use tenure::{CandidateId, Clock, Moment};
+use tenure::presence::present;
+use tenure::{CandidateId, Clock, Moment, Name};
 
 use super::gate;
 use super::instance::Instance;
 use super::limits::BODY;
-use super::member::Member;
 use super::reply::{self, Refusal};
 use super::routes::App;
 use super::subject::Subject;
+use crate::candidate::Candidate;
 use crate::reach;
+use crate::steer::successor::{self, Verdict};
 
 /// So long we wait until the election or the fleet has heard of it.
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
@@ -76,8 +78,26 @@ pub(super) async fn carry_out(
         return Err(Refusal::invalid(StatusCode::BAD_REQUEST, message));
     }
     match &app.subject {
-        Subject::Candidate(instance) => act(instance, wish, to.as_ref())?,
-        Subject::Member(member) => write(app, member, wish).await?,
+        Subject::Candidate(instance) => {
+            if let Some(to) = &to {
+                check_successor(app, instance, to).await?;
+            }
+            act(instance, wish, to.as_ref())?;
+            if wish != Wish::Resign {
+                let election = &instance.election;
+                write(app, election.name(), election.candidate_id(), wish).await?;
+            }
+        }
+        Subject::Member(member) => {
+            let (name, me) = (member.fleet.name(), member.fleet.member_id());
+            if wish == Wish::Resign {
+                let message = format!(
+                    "'{me}' is a member of a fleet and leads nothing it could resign from: POST /drain has it give its shards away"
+                );
+                return Err(Refusal::invalid(StatusCode::CONFLICT, message));
+            }
+            write(app, name, me, wish).await?;
+        }
     }
     let name = app.subject.name();
     let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
@@ -153,6 +173,25 @@ async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Said, Refusa
     })
 }
 
+/// Refuses a successor that cannot lead, before the leader stops its work. Presence that cannot be read refuses nobody.
+async fn check_successor(app: &App, instance: &Instance, to: &CandidateId) -> Result<(), Refusal> {
+    let (name, me) = (instance.election.name(), instance.election.candidate_id());
+    if to == me || !instance.is_leader() {
+        return Ok(());
+    }
+    let (store, of, wait) = (app.store.clone(), name.clone(), app.limits.store_time);
+    let read = app
+        .aside
+        .spawn(async move { reach::patiently(&store.url(), wait, present(&*store, &of)).await });
+    let Ok(Ok(nodes)) = read.await else { return Ok(()) };
+    let holder = Some((me.as_str(), "leading"));
+    let candidates: Vec<_> = nodes.iter().map(|node| Candidate::new(node, holder)).collect();
+    match successor::check(name, me.as_str(), to, &candidates) {
+        Verdict::Refused(why) => Err(Refusal::invalid(StatusCode::CONFLICT, why)),
+        Verdict::Ready | Verdict::Unknown => Ok(()),
+    }
+}
+
 fn act(instance: &Instance, wish: Wish, to: Option<&CandidateId>) -> Result<(), Refusal> {
     let election = &instance.election;
     match wish {
@@ -175,19 +214,9 @@ fn act(instance: &Instance, wish: Wish, to: Option<&CandidateId>) -> Result<(), 
     Ok(())
 }
 
-/// Notes it down where every member reads it. A client that goes away in the middle changes nothing of that.
-async fn write(app: &App, member: &Member, wish: Wish) -> Result<(), Refusal> {
-    let (name, me) = (member.fleet.name().clone(), member.fleet.member_id().clone());
-    let drain = match wish {
-        Wish::Resign => {
-            let message = format!(
-                "'{me}' is a member of a fleet and leads nothing it could resign from: POST /drain has it give its shards away"
-            );
-            return Err(Refusal::invalid(StatusCode::CONFLICT, message));
-        }
-        Wish::Drain => true,
-        Wish::Undrain => false,
-    };
+/// Keeps a drain in the store, or ends it. A client that goes away in the middle changes nothing of that.
+async fn write(app: &App, name: &Name, id: &CandidateId, wish: Wish) -> Result<(), Refusal> {
+    let (name, me, drain) = (name.clone(), id.clone(), wish == Wish::Drain);
     let (store, wait) = (app.store.clone(), app.limits.store_time);
     let written = app.aside.spawn(async move {
         let edit = |control: &mut Control| {

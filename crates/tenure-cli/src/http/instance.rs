@@ -1,9 +1,9 @@
 //! What the handlers know of this candidate. Reading it costs a lock or two and never waits for the store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tenure::presence::Node;
 use tenure::{Clock, Election, Event, Moment};
 
 use super::answers::Answers;
@@ -12,9 +12,6 @@ use super::status::Body;
 use super::tally::Tally;
 use super::told;
 use super::work::Work;
-
-/// The number of candidates when nobody has counted them.
-const UNKNOWN: u64 = u64::MAX;
 
 /// One candidate and its work, as they are shown.
 #[derive(Debug)]
@@ -25,7 +22,8 @@ pub(crate) struct Instance {
     work: Arc<Work>,
     answers: Answers,
     tally: Mutex<Tally>,
-    candidates: AtomicU64,
+    /// The candidates that were present when presence was last read.
+    candidates: Mutex<Option<Vec<Node>>>,
 }
 
 impl Instance {
@@ -44,7 +42,7 @@ impl Instance {
             work,
             answers: Answers::new(clock.clone(), answer_for),
             tally: Mutex::new(Tally::new(clock.now())),
-            candidates: AtomicU64::new(UNKNOWN),
+            candidates: Mutex::default(),
             clock,
         })
     }
@@ -73,18 +71,25 @@ impl Instance {
         self.clock.sleep_until(self.given_out_until()).await;
     }
 
-    /// So many candidates are there.
-    pub(crate) fn set_candidates(&self, candidates: u64) {
-        self.candidates.store(candidates, Ordering::Relaxed);
+    /// These candidates are present.
+    pub(crate) fn set_candidates(&self, candidates: Vec<Node>) {
+        *self.nodes() = Some(candidates);
     }
 
+    /// How many candidates are present, once presence was read.
     pub(super) fn candidates(&self) -> Option<u64> {
-        Some(self.candidates.load(Ordering::Relaxed)).filter(|known| *known != UNKNOWN)
+        let candidates = self.nodes().as_ref().map(Vec::len)?;
+        Some(u64::try_from(candidates).unwrap_or(u64::MAX))
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Option<Vec<Node>>> {
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The body of `/status`. Giving it out commits us to its `validForMs`.
     pub(super) fn status(&self) -> Body {
-        Body::new(self.answers.give(&self.election), &self.work.read())
+        let nodes = self.nodes().clone();
+        Body::new(self.answers.give(&self.election), &self.work.read(), nodes.as_deref())
     }
 
     pub(super) fn note(&self, event: &Event) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
+use tenure::presence::nodes;
 use tenure::{Lease, Store};
 
 use super::reply::Refusal;
@@ -20,9 +21,11 @@ pub(super) async fn read(store: &dyn Store, patience: Duration) -> Result<Bytes,
     let found = found.map_err(|error| Refusal::of(&error))?;
     // What is not ours is no lease; `tenure doctor` tells of it.
     let mut leases: Vec<Lease> = found.into_iter().filter_map(Result::ok).collect();
+    let candidates = nodes(&leases);
     leases.retain(|lease| all.shows(&lease.name));
     leases.sort_by(|a, b| a.name.cmp(&b.name));
-    let rows: Vec<Row> = leases.iter().map(Row::from).collect();
+    let rows: Vec<Row> =
+        leases.iter().map(|lease| Row::from(lease).with_candidates(&candidates)).collect();
     let body = serde_json::to_vec(&rows);
     body.map(Bytes::from).map_err(|_| Refusal::busy("the leases cannot be written as JSON"))
 }

@@ -1,9 +1,12 @@
 //! The body of `/status` and `/leader`: spelled in `docs/CLI.md`, fields are only ever added.
 
 use serde::Serialize;
+use tenure::Status;
+use tenure::presence::Node;
 
 use super::answers::Answer;
 use super::work::{Book, LastRunBody};
+use crate::candidate::Candidate;
 use crate::{startup_wait, time};
 
 #[derive(Debug, Serialize)]
@@ -15,6 +18,9 @@ pub(super) struct Body {
     candidate_id: String,
     current_leader: Option<String>,
     state: &'static str,
+    /// Why it is unhealthy.
+    state_reason: Option<String>,
+    priority: i32,
     /// What is left of this candidate's start-up wait, and why it waits.
     starts_in_ms: Option<u64>,
     start_reason: Option<&'static str>,
@@ -32,11 +38,26 @@ pub(super) struct Body {
     store_grade: String,
     store_reachable: Option<bool>,
     last_error: Option<String>,
+    /// All candidates that are present, as last read; null before that.
+    candidates: Option<Vec<Candidate>>,
 }
 
 impl Body {
-    pub(super) fn new(answer: Answer, book: &Book) -> Body {
+    pub(super) fn new(answer: Answer, book: &Book, nodes: Option<&[Node]>) -> Body {
         let Answer { status, state, valid_for_ms } = answer;
+        let me = status.candidate_id.clone();
+        let leader = status.current_leader.clone().map(|leader| (leader, "leading"));
+        let candidates = nodes.map(|nodes| {
+            let candidate = |node: &Node| match node.id == me {
+                // What it says itself is newer than what was read.
+                true => Candidate { state, ..Candidate::new(&own(node, &status), None) },
+                false => {
+                    let holder = leader.as_ref().map(|(id, state)| (id.as_str(), *state));
+                    Candidate::new(node, holder)
+                }
+            };
+            nodes.iter().map(candidate).collect()
+        });
         Body {
             is_leader: status.is_leader,
             last_polled: book.last_polled.map(time::rfc3339),
@@ -44,6 +65,8 @@ impl Body {
             candidate_id: status.candidate_id.to_string(),
             current_leader: status.current_leader,
             state,
+            state_reason: status.state.reason().map(str::to_owned),
+            priority: status.priority,
             starts_in_ms: status.starting.map(|wait| startup_wait::in_millis(wait.left)),
             start_reason: status.starting.map(|wait| wait.reason.as_str()),
             token: status.token.map(|token| token.get()),
@@ -58,6 +81,12 @@ impl Body {
             store_grade: status.store_grade.to_string(),
             store_reachable: status.store_reachable,
             last_error: status.last_error.map(|error| error.to_string()),
+            candidates,
         }
     }
+}
+
+/// This candidate as it is now.
+fn own(node: &Node, status: &Status) -> Node {
+    Node { state: Some(status.state.clone()), ..node.clone() }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::election::Why;
-use tenure::{CandidateId, Clock, StartupWait, Token};
+use tenure::{CandidateId, CandidateState, Clock, StartupWait, Status, Token};
 
 use crate::lines::{Common, say};
 use crate::schedule::{Ahead, Run};
@@ -74,16 +74,24 @@ impl Lines {
         say!(warn, id, "starting", "[{id}] Has the lease, starts in {left}: {reason}{hint}");
     }
 
-    pub(super) fn beat(&self, leading: bool, starting: Option<&StartupWait>) {
+    pub(super) fn beat(&self, status: &Status) {
         let (id, time) = (&self.id, time::of_day(Clock::boot().now()));
-        if let Some(wait) = starting {
+        if let Some(wait) = &status.starting {
             let left = startup_wait::left(wait);
             say!(info, id, "beat", "👥 [{id}] Status: STARTING - has the lease, starts in {left}");
             return;
         }
-        match leading {
-            true => say!(info, id, "beat", "👑 [{id}] Status: LEADER - Heartbeat at {time}"),
-            false => say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - Heartbeat at {time}"),
+        if status.is_leader {
+            say!(info, id, "beat", "👑 [{id}] Status: LEADER - Heartbeat at {time}");
+            return;
+        }
+        match held_back(&status.state) {
+            None => say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - Heartbeat at {time}"),
+            Some(why) => {
+                let leader = status.current_leader.as_deref().map(crate::output::printable);
+                let leader = leader.as_deref().unwrap_or("nobody");
+                say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - {leader} leads; {why}");
+            }
         }
     }
 
@@ -142,6 +150,15 @@ impl Lines {
 impl Common for Lines {
     fn id(&self) -> &CandidateId {
         &self.id
+    }
+}
+
+/// Why a candidate in this state does not campaign, for its heartbeat.
+fn held_back(state: &CandidateState) -> Option<String> {
+    match state {
+        CandidateState::Drained => Some("drained".to_owned()),
+        CandidateState::Unhealthy(reason) => Some(format!("health check fails ({reason})")),
+        _ => None,
     }
 }
 

@@ -31,7 +31,9 @@ pub(crate) fn door(args: &Args, http: &HttpArgs, listen: Option<Listen>) -> Resu
 pub(super) struct Service {
     server: Option<Server>,
     instance: Option<Arc<Instance>>,
-    presence: Option<Present>,
+    presence: Option<Arc<Present>>,
+    /// Shows the state of the candidate in its presence.
+    following: Option<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -45,12 +47,23 @@ impl Service {
         (board, lines): (&Board, &Lines),
     ) -> Result<Service> {
         let url = door.as_ref().map(url).unwrap_or_default();
-        let mut service =
-            Service { server: None, instance: None, presence: None, tasks: Vec::new() };
+        let mut service = Service {
+            server: None,
+            instance: None,
+            presence: None,
+            following: None,
+            tasks: Vec::new(),
+        };
         if !plan.service.no_presence {
             let ttl = timing.ttl.saturating_mul(PRESENCE_LEASES).min(store.limits().max_ttl);
-            let presence = Presence::new(&plan.name, &plan.id, ttl).note(&url);
-            service.presence = Some(presence.launch(Arc::clone(store))?);
+            let presence = Presence::new(&plan.name, &plan.id, ttl)
+                .url(&url)
+                .priority(plan.priority)
+                .state(election.status().state);
+            let presence = Arc::new(presence.launch(Arc::clone(store))?);
+            let (shown, election) = (Arc::clone(&presence), Arc::clone(election));
+            service.following = Some(tokio::spawn(async move { shown.follow(&election).await }));
+            service.presence = Some(presence);
         }
         if let Some(door) = door {
             let answer_for = match plan.kind {
@@ -61,16 +74,19 @@ impl Service {
             };
             let instance = Instance::new(Arc::clone(election), Arc::clone(&board.0), answer_for);
             let server = Server::start(door, Arc::clone(&instance), store, Limits::default())?;
-            let look = look_around(
-                instance.clone(),
-                plan.name.clone(),
-                store.detached(),
-                board.clone(),
-                timing.ttl,
-            );
-            service.tasks.push(tokio::spawn(look));
             service.server = Some(server);
             service.instance = Some(instance);
+        }
+        if service.presence.is_some() || service.instance.is_some() {
+            let others = Others {
+                // Without a presence of its own this candidate has no rank.
+                election: service.presence.as_ref().map(|_| Arc::clone(election)),
+                instance: service.instance.clone(),
+                name: plan.name.clone(),
+                store: Arc::clone(store),
+                board: board.clone(),
+            };
+            service.tasks.push(tokio::spawn(others.read_every(timing.ttl)));
         }
         if let Some(every) = plan.heartbeat {
             service.tasks.push(tokio::spawn(beat(Arc::clone(election), lines.clone(), every)));
@@ -92,6 +108,9 @@ impl Service {
     }
 
     pub(super) async fn leave(self) {
+        if let Some(following) = self.following {
+            following.abort();
+        }
         if let Some(presence) = self.presence {
             presence.leave().await;
         }
@@ -111,30 +130,45 @@ pub(crate) fn url(door: &Door) -> String {
     }
 }
 
-/// Reads now and then what the status shows of others: who is there, and what the leader has noted down.
-async fn look_around(
-    instance: Arc<Instance>,
+/// What is read from the store now and then: the other candidates, and for HTTP what the leader has saved.
+struct Others {
+    election: Option<Arc<Election>>,
+    instance: Option<Arc<Instance>>,
     name: Name,
     store: Arc<dyn Store>,
     board: Board,
-    every: Duration,
-) {
-    let clock = Clock::boot();
-    loop {
-        if let Ok(nodes) = present(&*store, &name).await {
-            instance.set_candidates(u64::try_from(nodes.len()).unwrap_or(u64::MAX));
+}
+
+impl Others {
+    async fn read_every(self, period: Duration) {
+        let clock = Clock::boot();
+        loop {
+            if let Ok(nodes) = present(&*self.store, &self.name).await {
+                if let Some(election) = &self.election {
+                    election.set_candidates(&nodes);
+                }
+                if let Some(instance) = &self.instance {
+                    instance.set_candidates(nodes);
+                }
+            }
+            if let Some(instance) = &self.instance {
+                self.show_runs(instance).await;
+            }
+            clock.sleep(period).await;
         }
-        // Whoever leads knows it better.
+    }
+
+    /// Shows the runs that the leader has saved. The leader itself knows them better.
+    async fn show_runs(&self, instance: &Instance) {
         if !instance.is_leader()
-            && let Ok(mut leases) = store.observe(&Scope::name(&name)).await
+            && let Ok(mut leases) = self.store.observe(&Scope::name(&self.name)).await
             && let Some(Ok(lease)) = leases.pop()
             && let Some(checkpoint) = lease.checkpoint
             && let Ok(ledger) = Ledger::read(Some(checkpoint.as_bytes()))
             && !instance.is_leader()
         {
-            board.show(ledger.as_ref());
+            self.board.show(ledger.as_ref());
         }
-        clock.sleep(every).await;
     }
 }
 
@@ -144,7 +178,7 @@ async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
     loop {
         clock.sleep_until(next).await;
         let status = election.status();
-        lines.beat(status.is_leader, status.starting.as_ref());
+        lines.beat(&status);
         next = next.max(clock.now().before(every)) + every;
     }
 }

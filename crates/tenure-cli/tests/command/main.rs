@@ -16,6 +16,7 @@ mod hooks;
 mod instance;
 mod node;
 mod pages;
+mod presence;
 mod run;
 mod scheduled;
 mod secrets;

@@ -248,8 +248,9 @@ fn asked_to_resign_it_stops_the_command_and_waits_for_its_turn() {
     eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
     let terms = || fs::read_to_string(&marks).unwrap_or_default().lines().count();
     eventually("it works", || terms() == 1);
-    // Nobody else is there, so it comes back by itself, in a new term.
-    place.run(&["resign", NAME]).exits(0);
+    // No other candidate is there, so it comes back by itself, in a new term.
+    let resigned = place.run(&["resign", NAME]);
+    resigned.exits(1).says("a handed over, but no other candidate was ready (none is running)");
     eventually("it works again", || terms() == 2);
     signal(&child, Signal::TERM);
     done(child)

@@ -54,7 +54,7 @@ fn a_prefix_chooses_and_our_own_names_are_kept_back() {
     assert_eq!(names(&["status", "--json"]), ["a:x", "b:x"]);
     assert_eq!(names(&["status", "--json", "a*"]), ["a:x"]);
     assert_eq!(names(&["status", "--json", "c*"]), [""; 0]);
-    assert_eq!(names(&["status", "--json", "tenure:*"]), ["tenure:ask:a:x"]);
+    assert_eq!(names(&["status", "--json", "tenure:*"]), ["tenure:ask:a:x", "tenure:control:a:x"]);
 }
 
 #[test]

@@ -8,14 +8,14 @@ use crate::timing::Options;
 const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
 /// A machine whose clock is turned by hand, with what it wanted done last.
-struct Bench {
-    machine: Machine,
-    now: Moment,
-    actions: Vec<Action>,
+pub(super) struct Bench {
+    pub(super) machine: Machine,
+    pub(super) now: Moment,
+    pub(super) actions: Vec<Action>,
 }
 
 impl Bench {
-    fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self::with_rank(options, 0)
     }
 
@@ -27,21 +27,21 @@ impl Bench {
     }
 
     /// At `ms` after the start, `event` happens.
-    fn at(&mut self, ms: u64, event: Event) -> &[Action] {
+    pub(super) fn at(&mut self, ms: u64, event: Event) -> &[Action] {
         self.now = START + Duration::from_millis(ms);
         self.actions.clear();
         self.machine.step(self.now, event, &mut self.actions);
         &self.actions
     }
 
-    fn asked(&self) -> (Request, Nonce) {
+    pub(super) fn asked(&self) -> (Request, Nonce) {
         match self.actions.last() {
             Some(Action::Acquire(request, nonce, _)) => (*request, *nonce),
             _ => panic!("expected a claim, not {:?}", self.actions),
         }
     }
 
-    fn renewal(&self) -> Request {
+    pub(super) fn renewal(&self) -> Request {
         match &self.actions[..] {
             [Action::Renew(request, _)] => *request,
             other => panic!("expected a renewal, not {other:?}"),
@@ -49,19 +49,19 @@ impl Bench {
     }
 
     /// Claims at 0 ms and is granted `token` at `ms`.
-    fn granted(&mut self, ms: u64, token: u64) -> &[Action] {
+    pub(super) fn granted(&mut self, ms: u64, token: u64) -> &[Action] {
         self.at(0, Event::Woke);
         let (request, nonce) = self.asked();
         self.at(ms, Event::Acquired(request, Ok(Answer::Held(grant(token, nonce)))))
     }
 
-    fn wakes_at(&self) -> u64 {
+    pub(super) fn wakes_at(&self) -> u64 {
         let at = self.machine.wake_at().expect("it wants to be woken");
         u64::try_from(at.since(START).as_millis()).unwrap()
     }
 }
 
-fn grant(token: u64, nonce: Nonce) -> Grant {
+pub(super) fn grant(token: u64, nonce: Nonce) -> Grant {
     let token = Token::new(token).unwrap();
     Grant {
         hold: Hold {
@@ -77,7 +77,7 @@ fn grant(token: u64, nonce: Nonce) -> Grant {
     }
 }
 
-fn taken(token: u64, left_ms: u64) -> Box<Lease> {
+pub(super) fn taken(token: u64, left_ms: u64) -> Box<Lease> {
     let token = Token::new(token).unwrap();
     Box::new(Lease {
         name: Name::new("n").unwrap(),
@@ -326,6 +326,31 @@ fn a_lower_rank_comes_later_on_a_free_lease_and_never_much() {
             bench.asked();
         } else {
             assert_eq!(bench.wakes_at(), 100 + wait, "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn the_known_candidates_decide_the_rank_and_the_last_holder_is_not_one_of_them() {
+    let rival = |id: &str, priority| (CandidateId::new(id).unwrap(), priority);
+    // 'other' holds the lease that becomes free.
+    for (others, wait) in [
+        (vec![rival("other", 9)], 0),
+        (vec![rival("other", 9), rival("b", 1)], 50),
+        (vec![rival("b", 1), rival("c", 2), rival("d", 2)], 100),
+        (vec![rival("b", 0), rival("c", -1)], 0),
+    ] {
+        let mut bench = Bench::new(&Options::default());
+        bench.at(0, Event::Woke);
+        let (request, _) = bench.asked();
+        bench.at(1, Event::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
+        assert_eq!(bench.at(50, Event::Rivals(Arc::new(Rivals { own: 0, others }))), []);
+        let name = Name::new("n").unwrap();
+        bench.at(100, Event::Changed(Change::Freed { name, next: None }));
+        if wait == 0 {
+            bench.asked();
+        } else {
+            assert_eq!(bench.wakes_at(), 100 + wait);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What can happen to a machine, and what it wants done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::rank::Rivals;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::lease::{
@@ -36,6 +38,13 @@ pub enum Event {
     Wanted(bool),
     /// Whether this candidate is fit to lead has changed.
     Health(bool),
+    /// The note that claims carry has changed: a holder sends it now. Ignored unless the lease
+    /// [grants no right](super::Machine::begin_without_right).
+    NoteChanged,
+    /// Whether the store keeps a drain of this candidate; `None` if it did not answer.
+    DrainRecord(Option<bool>),
+    /// The other candidates have changed, as far as they are known.
+    Rivals(Arc<Rivals>),
     /// The work of the term has ended. Expected after every [`Action::Lead`], once, and not before [`Action::End`].
     WorkEnded,
     /// Give up for good.
@@ -161,7 +170,7 @@ impl Phase {
             Phase::Waiting => "waiting",
             Phase::Starting => "starting",
             Phase::Leading => "leading",
-            Phase::Resigning => "resigning",
+            Phase::Resigning => "stopping",
             Phase::Stopped => "stopped",
         }
     }

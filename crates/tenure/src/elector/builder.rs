@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::handle::{Election, ONLY, Shared};
+use super::checkup::NOT_CHECKED;
+use super::handle::{Election, ONLY};
+use super::shared::Shared;
 use super::{Checkup, Command, Driver, Place, Seat};
 use crate::clock::Clock;
 use crate::election::Machine;
 use crate::entropy;
 use crate::error::{Error, Result};
-use crate::health::HealthGate;
+use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Name, Note};
 use crate::store::{Scope, Store};
 use crate::timing::{Options, Timing};
@@ -127,8 +129,9 @@ impl Builder {
         self
     }
 
-    /// Below the default of 0, each step lets others come 50 ms earlier on a free lease, at most 250 ms. It never
-    /// takes a live lease from anybody.
+    /// On a free lease a candidate waits 50 ms for each higher priority among the other candidates, at most 250 ms; default
+    /// 0. It never takes a live lease. The others are known from [`Election::set_candidates`]; before that nothing is waited
+    /// for.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
@@ -141,11 +144,12 @@ impl Builder {
         self
     }
 
-    /// Leads only while `check` says `true`, and not before it was asked for the first time; a check that takes longer than the gate's period counts as `false`.
+    /// Leads only while `check` succeeds, and not before it has succeeded for the first time; a check that takes longer than
+    /// the gate's period has failed. It returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
     pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = bool> + Send + 'static,
+        R: Future<Output: Into<Health>> + Send + 'static,
     {
         self.health = Some(Checkup::new(gate, check));
         self
@@ -189,15 +193,15 @@ impl Builder {
         if let Some(warning) = timing.warning() {
             tracing::warn!(%name, "{warning}");
         }
-        let rank = self.priority.min(0).unsigned_abs();
         let seed = entropy::random_u128();
         let clock = self.clock;
         let mut machine =
-            Machine::new(name.clone(), candidate.clone(), timing.clone(), rank, seed, clock.now());
+            Machine::new(name.clone(), candidate.clone(), timing.clone(), 0, seed, clock.now());
         if self.health.is_some() {
             // Fit only when it has been asked.
             machine.begin_unfit();
         }
+        let unhealthy = self.health.is_some().then_some(NOT_CHECKED);
         if self.own {
             machine.begin_without_right();
         }
@@ -208,7 +212,12 @@ impl Builder {
             clock.clone(),
             store.detached(),
             commands.clone(),
+            self.priority,
+            unhealthy,
         ));
+        if !self.own {
+            machine.begin_before_drain_record();
+        }
         let mut place = Place::new(machine);
         place.note = Note::new(&self.note)?;
         place.ends_with_process = self.ends_with_process;

@@ -1,30 +1,40 @@
 //! Asks the application for its health, for as long as the driver runs.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
 use super::{Command, PlaceId, Said};
 use crate::clock::Clock;
-use crate::health::{HealthGate, Hysteresis};
+use crate::health::{Health, HealthGate, Hysteresis};
+
+/// The reason of a candidate whose check has not returned yet.
+pub(crate) const NOT_CHECKED: &str = "not checked yet";
+
+type Check = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Health> + Send>> + Send + Sync>;
 
 /// What is asked, and how often.
 pub(crate) struct Checkup {
     gate: HealthGate,
-    check: Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>,
+    check: Check,
 }
 
 impl Checkup {
     pub(crate) fn new<F, R>(gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = bool> + Send + 'static,
+        R: Future<Output: Into<Health>> + Send + 'static,
     {
-        Checkup { gate, check: Box::new(move || Box::pin(check())) }
+        let check = move || -> Pin<Box<dyn Future<Output = Health> + Send>> {
+            let result = check();
+            Box::pin(async move { result.await.into() })
+        };
+        Checkup { gate, check: Box::new(check) }
     }
 
-    /// Tells the machine at this place whenever the answer has come to mean something else. An answer that takes longer
-    /// than the period is a bad one.
+    /// Tells the machine at this place when the candidate becomes healthy or unhealthy, and when the reason changes. A
+    /// check that takes longer than the period has failed. The first failure after a success, or at the start, is logged.
     pub(crate) async fn watch(
         self,
         place: PlaceId,
@@ -32,16 +42,28 @@ impl Checkup {
         commands: mpsc::UnboundedSender<Command>,
     ) {
         let mut hysteresis = Hysteresis::new(self.gate);
+        let (mut failing, mut reported) = (false, None);
         while !commands.is_closed() {
             let next = clock.now() + self.gate.every;
-            let good = tokio::select! {
-                good = (self.check)() => good,
-                () = clock.sleep(self.gate.every) => false,
+            let health = tokio::select! {
+                health = (self.check)() => health,
+                () = clock.sleep(self.gate.every) => {
+                    Health::Bad(format!("no result within {:?}", self.gate.every))
+                }
             };
-            if let Some(fit) = hysteresis.take(good)
-                && commands.send(Command::Tell(place, Said::Health(fit))).is_err()
-            {
-                return;
+            log(&health, &mut failing);
+            let changed = hysteresis.take(health == Health::Good);
+            let said = match health {
+                Health::Good if changed.is_some() => Some(Ok(())),
+                Health::Bad(reason) if !hysteresis.is_healthy() => Some(Err(Arc::from(reason))),
+                _ => None,
+            };
+            if said.is_some() && said != reported {
+                reported.clone_from(&said);
+                let said = said.map(|said| Command::Tell(place, Said::Health(said)));
+                if said.is_some_and(|said| commands.send(said).is_err()) {
+                    return;
+                }
             }
             tokio::select! {
                 () = clock.sleep_until(next) => {}
@@ -49,4 +71,14 @@ impl Checkup {
             }
         }
     }
+}
+
+/// Logs the first failure and the first success after it, so that a check that keeps failing does not fill the log.
+fn log(health: &Health, failing: &mut bool) {
+    match health {
+        Health::Bad(reason) if !*failing => tracing::warn!("health check failed: {reason}"),
+        Health::Good if *failing => tracing::info!("health check succeeded again"),
+        _ => {}
+    }
+    *failing = *health != Health::Good;
 }

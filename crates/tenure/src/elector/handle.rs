@@ -2,36 +2,31 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::broadcast;
 
 use super::builder::Builder;
+use super::candidate_state::CandidateState;
 use super::event::Event;
-use super::leadership::{Leadership, Leading};
+use super::leadership::Leadership;
 use super::pulse::Pulse;
 use super::renewals::Renewals;
-use super::term::Context;
-use super::{Command, PlaceId, Said, Seat};
-use crate::clock::{Clock, Moment};
-use crate::election::{Ending, Lead, Phase, Why};
+use super::shared::Shared;
+use super::status::Status;
+use super::{Command, PlaceId, Said};
+use crate::clock::Moment;
+use crate::election::{Phase, Rivals};
 use crate::error::{Error, Kind, Result};
-use crate::fork::Process;
-use crate::lease::{Answer, CandidateId, Checkpoint, Lease, Name, StartupWait, Token, WaitReason};
-use crate::store::{Grade, Store};
-
-/// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
-const EVENT: &str = "tenure::event";
+use crate::lease::{CandidateId, Name, Note};
+use crate::presence::Node;
 
 /// An election has one place.
 pub(super) const ONLY: PlaceId = 0;
-
-/// How many events a listener may be behind before it misses some.
-const EVENT_BUFFER: usize = 256;
 
 /// One candidate in the election of one name.
 ///
@@ -53,291 +48,6 @@ const EVENT_BUFFER: usize = 256;
 /// Dropping it without [`Election::stop`] leaves the lease to its TTL: nothing more is sent for it.
 pub struct Election {
     shared: Arc<Shared>,
-}
-
-/// Where a candidate stands, at one moment.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Status {
-    /// Of what.
-    pub name: Name,
-    /// Who.
-    pub candidate_id: CandidateId,
-    /// Whether it leads, computed when this was made.
-    pub is_leader: bool,
-    /// In the words of the election.
-    pub state: Phase,
-    /// Who leads, as far as we know.
-    pub current_leader: Option<String>,
-    /// The token of the term it leads.
-    pub token: Option<Token>,
-    /// This candidate's start-up wait, while its state is [`Phase::Starting`].
-    pub starting: Option<StartupWait>,
-    /// When the current term began, whoever leads it: Unix milliseconds, for people to read.
-    pub since: Option<u64>,
-    /// How long that is certain; zero unless it leads.
-    pub valid_for: Duration,
-    /// How often the leader changed while we looked.
-    pub transitions: u64,
-    /// Told not to campaign.
-    pub drained: bool,
-    /// Fit to lead, as far as a [health check](Builder::health) says.
-    pub healthy: bool,
-    /// The store's URL, without passwords.
-    pub store: String,
-    /// What the store promises, as far as it is known by now.
-    pub store_grade: Grade,
-    /// `None` before the first answer.
-    pub store_reachable: Option<bool>,
-    /// The last thing that went wrong.
-    pub last_error: Option<Error>,
-}
-
-/// What the application's handles and the driver's thread both see.
-pub(super) struct Shared {
-    name: Name,
-    candidate: CandidateId,
-    context: Arc<Context>,
-    /// Until when "am I leader" is answered with yes. The clock is compared with it at every question.
-    leader_until: AtomicU64,
-    /// When the driver has something to do again; the greatest number for never.
-    sleeps_until: AtomicU64,
-    state: Mutex<State>,
-    term: watch::Sender<Option<Arc<Leading>>>,
-    /// Changes whenever the machine or the store's reachability does.
-    moved: watch::Sender<Phase>,
-    events: broadcast::Sender<Event>,
-}
-
-struct State {
-    leader: Option<String>,
-    /// When the lease that was last observed expires, unless it is renewed.
-    lease_expires: Option<Moment>,
-    since: Option<u64>,
-    transitions: u64,
-    drained: bool,
-    healthy: bool,
-    renewals: Renewals,
-    /// The term that is led, for listeners that come later.
-    leading: Option<(Token, Option<Checkpoint>)>,
-    /// The term in its start-up wait: when the wait ends, and why it waits.
-    starting: Option<(Token, Moment, WaitReason)>,
-    reachable: Option<bool>,
-    last_error: Option<Error>,
-}
-
-impl State {
-    /// The leader, as far as it is known at `now`. Of a store that does not answer it is not known any more when the lease
-    /// that was last observed has expired: then nobody may be leading. Our own term knows its deadline by itself.
-    fn leader(&self, me: &CandidateId, now: Moment) -> Option<String> {
-        let expired = self.lease_expires.is_some_and(|at| at <= now);
-        let unknown = expired && self.reachable == Some(false);
-        self.leader.clone().filter(|leader| !unknown || leader == me.as_str())
-    }
-
-    /// The term in its start-up wait at `now`, and what is left of it.
-    fn startup_wait(&self, now: Moment) -> Option<(Token, StartupWait)> {
-        let (token, until, reason) = self.starting?;
-        Some((token, StartupWait { left: until.since(now), reason }))
-    }
-}
-
-impl Shared {
-    pub(super) fn new(
-        name: &Name,
-        candidate: &CandidateId,
-        clock: Clock,
-        store: Arc<dyn Store>,
-        commands: mpsc::UnboundedSender<Command>,
-    ) -> Self {
-        Shared {
-            name: name.clone(),
-            candidate: candidate.clone(),
-            context: Arc::new(Context { clock, store, commands, process: Process::current() }),
-            leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
-            sleeps_until: AtomicU64::new(u64::MAX),
-            state: Mutex::new(State {
-                leader: None,
-                lease_expires: None,
-                since: None,
-                transitions: 0,
-                drained: false,
-                healthy: true,
-                renewals: Renewals::default(),
-                leading: None,
-                starting: None,
-                reachable: None,
-                last_error: None,
-            }),
-            term: watch::channel(None).0,
-            moved: watch::channel(Phase::Waiting).0,
-            events: broadcast::channel(EVENT_BUFFER).0,
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn leader_until(&self, deadline: Moment) {
-        self.leader_until.store(deadline.as_nanos(), Ordering::Release);
-    }
-
-    fn tell(&self, said: Said) {
-        self.context.tell(ONLY, said);
-    }
-
-    /// Changes the state and tells of it in one step, so that a listener who comes in between sees one or the other.
-    fn report(&self, change: impl FnOnce(&mut State) -> Event) {
-        let mut state = self.state();
-        let event = change(&mut state);
-        // Nobody listening is fine.
-        let _ = self.events.send(event);
-    }
-
-    /// What is true now, as events, and everything after it.
-    fn listen(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
-        let state = self.state();
-        let now = self.context.clock.now();
-        let leader = state.leader(&self.candidate, now);
-        let known = leader.map(|leader| Event::LeaderChanged { from: None, to: Some(leader) });
-        let leading = state.leading.clone();
-        let became = leading.map(|(token, checkpoint)| Event::BecameLeader { token, checkpoint });
-        let down = state.last_error.clone().filter(|_| state.reachable == Some(false));
-        let down = down.map(Event::StoreUnreachable);
-        let starting = state.startup_wait(now);
-        let starting = starting.map(|(token, wait)| Event::Starting { token, wait });
-        let events = known.into_iter().chain(starting).chain(became).chain(down).collect();
-        (events, self.events.subscribe())
-    }
-
-    fn current_term(&self) -> Option<Arc<Leading>> {
-        self.term.borrow().clone()
-    }
-}
-
-impl Seat for Shared {
-    fn lead(&self, _: PlaceId, lead: Lead) {
-        let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
-        self.leader_until(lead.deadline);
-        self.term.send_replace(Some(Leading::begin(lead, self.context.clone())));
-        tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, "became leader");
-        let now = self.context.clock.minting_micros() / 1_000;
-        self.report(|state| {
-            state.since = Some(now);
-            state.leading = Some((token, checkpoint.clone()));
-            Event::BecameLeader { token, checkpoint }
-        });
-    }
-
-    fn starting(&self, _: PlaceId, token: Token, wait: StartupWait) {
-        let StartupWait { left, reason } = wait;
-        tracing::warn!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
-        let until = self.context.clock.now() + left;
-        self.report(|state| {
-            state.starting = Some((token, until, reason));
-            Event::Starting { token, wait }
-        });
-    }
-
-    fn extend(&self, _: PlaceId, deadline: Moment) {
-        let Some(term) = self.current_term() else { return };
-        term.extend(deadline);
-        // Once the work was told to stop, "am I leader" stays no.
-        if self.leader_until.load(Ordering::Acquire) != Moment::NEVER.as_nanos() {
-            self.leader_until(deadline);
-        }
-    }
-
-    fn end(&self, _: PlaceId, ending: Ending) -> bool {
-        self.leader_until(Moment::NEVER);
-        let Some(term) = self.current_term() else { return true };
-        let (token, why) = (term.term.hold.token, ending.why.clone());
-        let idle = term.end(ending);
-        tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
-        self.report(|state| {
-            state.leading = None;
-            Event::LostLeadership { token, why }
-        });
-        idle
-    }
-
-    fn holder_changed(&self, _: PlaceId, holder: Option<String>, leads: bool) {
-        let leader = holder.filter(|_| leads);
-        if leader == self.state().leader {
-            return;
-        }
-        self.report(|state| {
-            state.transitions += u64::from(leader.is_some());
-            state.since = state.since.filter(|_| leader.is_some());
-            let from = std::mem::replace(&mut state.leader, leader.clone());
-            Event::LeaderChanged { from, to: leader }
-        });
-    }
-
-    fn unreachable(&self, _: PlaceId, error: Error) {
-        tracing::warn!(target: EVENT, name = %self.name, %error, "the store gives no answer");
-        self.report(|state| {
-            state.reachable = Some(false);
-            state.last_error = Some(error.clone());
-            Event::StoreUnreachable(error)
-        });
-    }
-
-    fn back(&self, _: PlaceId) {
-        tracing::info!(target: EVENT, name = %self.name, "the store answers again");
-        self.report(|state| {
-            state.reachable = Some(true);
-            Event::StoreBack
-        });
-    }
-
-    fn released(&self, _: PlaceId, token: Token) {
-        self.report(|_| Event::Released { token });
-    }
-
-    fn warn(&self, _: PlaceId, warning: &str) {
-        tracing::warn!(name = %self.name, candidate = %self.candidate, "{warning}");
-    }
-
-    fn stands(&self, _: PlaceId, phase: Phase, drained: bool) {
-        {
-            let mut state = self.state();
-            state.drained = drained;
-            state.starting = state.starting.filter(|_| phase == Phase::Starting);
-        }
-        self.moved.send_replace(phase);
-    }
-
-    fn answered(&self, _: PlaceId) {
-        self.state().reachable = Some(true);
-    }
-
-    fn over(&self) {
-        if let Some(term) = self.term.send_replace(None) {
-            self.leader_until(Moment::NEVER);
-            term.end(Ending { why: Why::Shutdown, deadline: Moment::NEVER });
-        }
-        self.moved.send_replace(Phase::Stopped);
-    }
-
-    fn saw(&self, _: PlaceId, lease: &Lease) {
-        let mut state = self.state();
-        state.since = lease.since.filter(|_| lease.leader().is_some());
-        state.lease_expires = Some(self.context.clock.now() + lease.left);
-    }
-
-    fn renewal(&self, _: PlaceId, took: Duration, answer: &Result<Answer>) {
-        self.state().renewals.note(took, answer);
-    }
-
-    fn fit(&self, _: PlaceId, healthy: bool) {
-        self.state().healthy = healthy;
-    }
-
-    fn sleeps_until(&self, at: Option<Moment>) {
-        self.sleeps_until.store(at.map_or(u64::MAX, Moment::as_nanos), Ordering::Release);
-    }
 }
 
 impl Election {
@@ -414,7 +124,7 @@ impl Election {
             name: shared.name.clone(),
             candidate_id: shared.candidate.clone(),
             is_leader,
-            state: *shared.moved.borrow(),
+            state: shared.candidate_state.borrow().clone(),
             current_leader: state.leader(&shared.candidate, shared.context.clock.now()),
             starting: state.startup_wait(shared.context.clock.now()).map(|(_, wait)| wait),
             token,
@@ -422,12 +132,41 @@ impl Election {
             valid_for,
             transitions: state.transitions,
             drained: state.drained,
-            healthy: state.healthy,
+            healthy: state.unhealthy.is_none(),
+            priority: shared.priority,
             store: shared.context.store.url(),
             store_grade: shared.context.store.limits().grade,
             store_reachable: state.reachable,
             last_error: state.last_error.clone(),
         }
+    }
+
+    /// Returns the state of this candidate when it is another one than `known`.
+    pub async fn state_changed(&self, known: &CandidateState) -> CandidateState {
+        let mut states = self.shared.candidate_state.subscribe();
+        let changed = states.wait_for(|state| state != known).await.map(|state| state.clone());
+        match changed {
+            Ok(state) => state,
+            // The sender lives in `shared`.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells this candidate which others are present, as [`present`](crate::presence::present) read them last: its
+    /// [priority](Builder::priority) counts among those that campaign.
+    pub fn set_candidates(&self, candidates: &[Node]) {
+        let campaign = candidates.iter().filter(|node| {
+            node.id != self.shared.candidate
+                && node.state.as_ref().is_some_and(CandidateState::campaigns)
+        });
+        let others = campaign.map(|node| (node.id.clone(), node.priority)).collect();
+        let rivals = Rivals { own: self.shared.priority, others };
+        self.shared.tell(Said::Rivals(Arc::new(rivals)));
+    }
+
+    /// Replaces the note of the lease. Only where the lease grants no right.
+    pub(crate) fn set_note(&self, note: Note) {
+        self.shared.tell(Said::Note(note));
     }
 
     /// How long renewals took, and how often they failed, since the start.

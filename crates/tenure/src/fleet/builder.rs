@@ -17,7 +17,7 @@ use crate::elector::{Checkup, Command, Context, Driver, Place, Seat, spawn};
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::fork::Process;
-use crate::health::HealthGate;
+use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Note};
 use crate::store::Store;
 use crate::timing::{Options, Timing};
@@ -98,11 +98,11 @@ impl Builder {
         self
     }
 
-    /// Takes part only while `check` says `true`.
+    /// Takes part only while `check` succeeds: it returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
     pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
-        R: Future<Output = bool> + Send + 'static,
+        R: Future<Output: Into<Health>> + Send + 'static,
     {
         self.health = Some(Checkup::new(gate, check));
         self

@@ -1,4 +1,5 @@
-//! What people have said about a fleet: which shards are paused, which members drained.
+//! What people have said about a fleet: which shards are paused, which members drained. An election keeps the drains of its
+//! candidates in the same way.
 //!
 //! It outlives whoever said it and whoever it is about, so it lies in the store: in the checkpoint of the lease
 //! `tenure:control:FLEET`, as JSON. Whoever changes it holds that lease for a moment, and so nobody's word is lost; giving it
@@ -36,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Grant, Name, Nonce, OWN_PREFIX, Release,
 };
+use crate::presence::present;
 use crate::store::{Scope, Store};
 
 pub use drained::Drained;
@@ -139,11 +141,13 @@ async fn take(
     }
 }
 
-/// The ids that hold a membership lease now.
-async fn members(store: &dyn Store, fleet: &Name) -> Result<BTreeSet<CandidateId>> {
-    let leases = store.observe(&Scope::Prefix(nodes_prefix(fleet))).await?;
+/// The ids that hold a membership lease of the fleet, or a presence of the election, of this name now.
+async fn members(store: &dyn Store, name: &Name) -> Result<BTreeSet<CandidateId>> {
+    let leases = store.observe(&Scope::Prefix(nodes_prefix(name))).await?;
     let held = leases.into_iter().flatten().filter(|lease| lease.holder.is_some());
-    Ok(held.filter_map(|lease| member_of(fleet, &lease.name)).collect())
+    let mut ids: BTreeSet<_> = held.filter_map(|lease| member_of(name, &lease.name)).collect();
+    ids.extend(present(store, name).await?.into_iter().map(|node| node.id));
+    Ok(ids)
 }
 
 async fn edit(

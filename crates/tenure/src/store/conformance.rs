@@ -278,6 +278,7 @@ pub static PROPERTIES: &[Property] = &[
     property!(limits::odd_names_are_found_by_prefix),
     property!(limits::ids_at_the_limits_come_back),
     property!(limits::notes_at_the_limits_come_back),
+    property!(limits::a_repeated_claim_replaces_the_note),
     property!(limits::longest_ttl_is_taken),
     property!(limits::shortest_ttl_is_taken),
     property!(limits::token_is_refused_at_two_to_the_53, Tokens),

@@ -85,7 +85,8 @@ impl Ledger {
             if term.nonce != Some(claim.nonce) || term.candidate != claim.candidate {
                 return Ok(Answer::Taken(Box::new(record.lease(&claim.name, now))));
             }
-            // The reply to an earlier try was lost: the same answer again, extended.
+            // The reply to an earlier try was lost, or the holder changes its note: the same answer again, extended.
+            term.note = claim.note.clone();
             term.ttl = claim.ttl;
             term.until = now + claim.ttl;
             record.claim_wait(claim, now);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
 mod flaky;
+mod presence;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,6 @@ use flaky::Flaky;
 use futures_util::StreamExt;
 use tenure::ask::{Reply, Wish, ask};
 use tenure::election::Why;
-use tenure::presence::{Presence, present};
 use tenure::store::Scope;
 use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
 
@@ -464,7 +464,7 @@ async fn a_waiter_that_saw_a_leader_does_not_trust_a_store_that_forgot() {
     drop(first);
     store.memory().ledger().forget(b.name());
     clock.advance(TTL + Duration::from_millis(20));
-    until("b holds it", || b.status().state == tenure::election::Phase::Starting).await;
+    until("b holds it", || b.status().state == tenure::CandidateState::Starting).await;
     assert!(!b.is_leader());
     for _ in 0..4 {
         // Its renewals go through before the clock goes on.
@@ -497,32 +497,4 @@ async fn an_idle_waiter_calls_the_store_at_most_one_and_a_half_times_per_ttl() {
     let calls = store.calls() - before;
     assert!((calls as f64) <= 1.5 * ttls + 2.0, "{calls} calls in {ttls:.1} TTLs");
     drop(waiter);
-}
-
-#[tokio::test]
-async fn whoever_is_present_is_seen_under_its_own_name_only() {
-    let store = Flaky::new(&Clock::boot());
-    let (short, long) = (Name::new("a").unwrap(), Name::new("a:b").unwrap());
-    let announce = async |name: &Name, id: &str, note: &str| {
-        let id = CandidateId::new(id).unwrap();
-        Presence::new(name, &id, TTL).note(note).announce(arc(&store)).await.unwrap()
-    };
-    let ids = async |name: &Name| {
-        let nodes = present(store.memory(), name).await.unwrap();
-        nodes.into_iter().map(|node| (node.id.to_string(), node.note)).collect::<Vec<_>>()
-    };
-    let first = announce(&short, "x", "http://x").await;
-    let other = announce(&long, "y", "").await;
-    assert_eq!(ids(&short).await, [("x".to_owned(), "http://x".to_owned())]);
-    assert_eq!(ids(&long).await, [("y".to_owned(), String::new())]);
-    // The same id again is seen once, and when the first goes, it is the second that is seen.
-    let again = announce(&short, "x", "http://again").await;
-    assert!(first.is_seen() && !again.is_seen());
-    assert_eq!(ids(&short).await.len(), 1);
-    first.leave().await;
-    until("the second is seen", || again.is_seen()).await;
-    assert_eq!(ids(&short).await, [("x".to_owned(), "http://again".to_owned())]);
-    again.leave().await;
-    assert!(ids(&short).await.is_empty());
-    drop(other);
 }

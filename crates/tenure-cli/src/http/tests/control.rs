@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tenure::presence::Presence;
+use tenure::{CandidateId, CandidateState};
+
 use super::support::{Rig, SECRET, Setup};
 
 #[test]
@@ -18,12 +21,32 @@ fn a_leader_hands_over_to_whoever_knows_the_secret() {
     rig.until(|| rig.election.is_leader());
     assert_eq!(rig.post("/drain", "").code, 202);
     assert_eq!(rig.get("/leader").code, 503);
-    rig.until(|| rig.get("/status").json()["state"] == "waiting");
+    rig.until(|| rig.get("/status").json()["state"] == "drained");
     let status = rig.get("/status").json();
     assert_eq!((&status["drained"], &status["isLeader"]), (&true.into(), &false.into()));
     assert_eq!(rig.post("/undrain", "{}").code, 202);
     rig.until(|| rig.get("/leader").code == 200);
     assert_eq!(rig.get("/status").json()["drained"], false);
+}
+
+#[test]
+fn a_successor_that_cannot_lead_is_refused_before_the_leader_stops() {
+    let rig = Rig::new(Setup::default());
+    rig.until(|| rig.election.is_leader());
+    let token = rig.election.status().token;
+    let (name, id) = (rig.election.name(), CandidateId::new("node-2").unwrap());
+    let presence = Presence::new(name, &id, Duration::from_secs(30)).state(CandidateState::Drained);
+    let presence = rig.runtime.block_on(presence.announce(rig.store())).unwrap();
+    for (to, why) in [("node-2", "'node-2' is drained"), ("node-9", "no candidate 'node-9'")] {
+        let reply = rig.post("/resign", &format!("{{\"to\":\"{to}\"}}"));
+        let (_, message) = reply.refusal();
+        assert_eq!(reply.code, 409, "{reply:?}");
+        assert!(message.contains(why), "{message}");
+    }
+    assert_eq!(rig.election.status().token, token);
+    presence.set_state(CandidateState::Waiting);
+    rig.until(|| rig.post("/resign", "{\"to\":\"node-2\"}").code == 202);
+    rig.runtime.block_on(presence.leave());
 }
 
 #[test]

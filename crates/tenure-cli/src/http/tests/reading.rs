@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tenure::presence::Node;
+use tenure::{CandidateId, CandidateState};
+
 use super::support::{Rig, Setup};
 use crate::http::{LastRun, Limits};
 
@@ -26,6 +29,8 @@ fn the_status_is_spelled_as_in_the_manual() {
         "candidateId",
         "currentLeader",
         "state",
+        "stateReason",
+        "priority",
         "startsInMs",
         "startReason",
         "token",
@@ -40,6 +45,7 @@ fn the_status_is_spelled_as_in_the_manual() {
         "storeGrade",
         "storeReachable",
         "lastError",
+        "candidates",
     ];
     assert_eq!(names, BTreeSet::from(manual));
     assert!(reply.body.starts_with("{\"isLeader\":true,\"lastPolled\":null,"), "{}", reply.body);
@@ -133,7 +139,7 @@ fn who_is_drained_or_stopping_does_not_say_yes() {
         (reply.code, &status["isLeader"], &status["validForMs"]),
         (503, &false.into(), &0.into())
     );
-    assert_eq!(status["state"], "resigning");
+    assert_eq!(status["state"], "stopping");
     assert!(status["token"].is_null());
     assert_eq!(rig.instance.given_out_until(), until, "nothing more was given out");
     assert!(rig.election.is_leader(), "the lease is kept meanwhile");
@@ -234,7 +240,7 @@ fn a_probe_fails_only_where_a_restart_would_help() {
     rig.until(|| rig.get("/healthz").code == 200);
     rig.runtime.block_on(rig.election.stop());
     assert_eq!(rig.get("/healthz").code, 503, "nothing is renewed any more");
-    assert_eq!(rig.get("/status").json()["state"], "stopped");
+    assert_eq!(rig.get("/status").json()["state"], "stopping");
 }
 
 /// Every line of a page that Prometheus would take, by its name with its labels.
@@ -266,7 +272,14 @@ fn metrics_are_named_as_in_the_manual_also_on_followers() {
     rig.work.ended("ok", Duration::from_millis(20));
     rig.work.ended("failed", Duration::from_secs(2));
     rig.work.passed("skipped");
-    rig.instance.set_candidates(3);
+    let node = |id: &str| Node {
+        id: CandidateId::new(id).unwrap(),
+        url: None,
+        priority: 0,
+        state: Some(CandidateState::Drained),
+        since: None,
+    };
+    rig.instance.set_candidates(["a", "b", "c"].map(node).to_vec());
     let reply = rig.get("/metrics");
     assert_eq!(reply.head["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let page = parsed(&reply.body);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::{Clock, Election, Nonce};
+use tenure::{Clock, Election, Nonce, Store};
 use tokio::runtime::Runtime;
 
 use super::store::{Switched, Switches};
@@ -115,6 +115,12 @@ impl Rig {
 
     pub(super) fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
+    }
+
+    /// The instance's store, opened by another participant.
+    pub(super) fn store(&self) -> Arc<dyn Store> {
+        let url = format!("file:{}", self._folder.path().join("leases").display());
+        self.runtime.block_on(tenure::open(&url)).unwrap()
     }
 
     pub(super) fn until(&self, holds: impl FnMut() -> bool) {

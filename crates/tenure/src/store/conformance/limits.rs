@@ -168,6 +168,22 @@ pub(super) async fn notes_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
+pub(super) async fn a_repeated_claim_replaces_the_note(scene: Scene<'_>) -> Verdict {
+    let store = scene.open().await;
+    let note = |text: &str| Note::new(text).expect("a valid note");
+    let claim = Claim { note: note("waiting"), ..scene.claim("job", "a") };
+    let first = store.hold(&claim).await;
+    let again = store.hold(&Claim { note: note("leading"), ..claim.clone() }).await;
+    assert_eq!(again, first, "the same term");
+    assert_eq!(store.look(&first.name).await.note, note("leading"));
+    // A renewal and a claim of another candidate change nothing.
+    store.kept(&first).await;
+    let other = Claim { note: note("other"), ..scene.claim("job", "b") };
+    assert_eq!(store.refused(&other).await.note, note("leading"));
+    assert_eq!(store.look(&first.name).await.note, note("leading"));
+    Ok(())
+}
+
 pub(super) async fn longest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
     let store = scene.open().await;
     let ttl = store.0.limits().max_ttl;

@@ -105,8 +105,10 @@ impl Verb for Claim {
                 };
                 return Ok(match record.term.as_mut().filter(ours) {
                     None => Step::Answer(Answer::Taken(Box::new(lease(found, &self.name, at)))),
-                    // The reply to an earlier try was lost: the same answer again, extended.
+                    // The reply to an earlier try was lost, or the holder changes its note: the same answer again,
+                    // extended.
                     Some(term) => {
+                        term.note = self.note.clone();
                         term.extend(self.ttl, at);
                         record.claim_wait(self, at);
                         let grant = record.grant(self, at);

@@ -141,10 +141,11 @@ local function claim(name, key, candidate, nonce, ttl, note, asked)
   if not found then return corrupt(why) end
   local record = found.record
   if found.live and record.candidate == candidate and record.nonce == nonce then
-    -- The reply to an earlier try was lost, or the holder asks for a longer wait: the same answer
-    -- again, extended.
+    -- The reply to an earlier try was lost, or the holder asks for a longer wait or changes its note:
+    -- the same answer again, extended.
     local ends, wait = ends_after(ttl), asked_wait(record.wait, asked)
-    redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends), 'leads_from', recorded(wait))
+    redis.call('HSET', key,
+      'ttl', text(ttl), 'until', text(ends), 'leads_from', recorded(wait), 'note', note)
     redis.call('PEXPIREAT', name, text(ends))
     keep(key, record.checkpoint, ends)
     return held(record, record.before, wait)
