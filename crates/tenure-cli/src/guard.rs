@@ -155,7 +155,8 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let candidate = hold.candidate.clone();
     let leader_line =
         LeaderLine { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
-    if command.is_empty() {
+    // A leader that is gone starts nothing any more. If it ended normally, it has dismissed us; else its lease is released.
+    if command.is_empty() || leader.was_gone() {
         let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
         let done = Watch { ended: "", leader_line, leader, setup, hold, giving_back, deaths }
             .give_back(None)
@@ -250,6 +251,10 @@ impl Watch {
                 }
             }
         }
+        // What the leader sent last may not be read yet.
+        if self.leader_line.was_dismissed() {
+            return Ok(());
+        }
         if !frozen {
             self.on_lose().await;
         }
@@ -336,6 +341,16 @@ impl LeaderLine {
     /// Returns when there is nothing more to do for the leader; whether it said so.
     async fn hung_up(&mut self) -> bool {
         while let Some(order) = self.next().await {
+            if order == Order::Dismissed {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the leader, which is dead, has dismissed us: everything it ever sent has arrived.
+    fn was_dismissed(&mut self) -> bool {
+        while let Some(Some((order, _))) = self.line.take::<Order>() {
             if order == Order::Dismissed {
                 return true;
             }
