@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce};
 
 use crate::candidates::{NAME, Place};
-use crate::support::{Ran, eventually};
+use crate::slow_calls::{SlowCalls, children};
+use crate::support::{Ran, eventually, pause};
 
 /// Long, so that nothing ends because its time has run out.
 const TTL: Duration = Duration::from_secs(60);
@@ -104,6 +105,30 @@ fn a_guard_that_starts_after_its_leader_died_releases_the_lease() {
     ended.exits(0).complains("[a] the leader's process died: released the lease");
     assert!(place.world.processes().is_empty(), "the command was not started");
     assert_eq!(holder(&place), None);
+}
+
+#[test]
+fn a_start_that_hangs_does_not_hold_up_the_kill_at_the_deadline() {
+    if let Some(missing) = SlowCalls::missing() {
+        return eprintln!("not tried: it {missing}");
+    }
+    let place = Place::new();
+    let (line, theirs) = line();
+    let mut guard = guard(&place, theirs);
+    let slow = SlowCalls::start(guard.id(), "execve");
+    eventually("it is traced", || slow.is_attached());
+    tell(&place, &line, std::process::id(), Duration::from_secs(4));
+    eventually("the start hangs", || children(guard.id()).len() == 1);
+    // Past the deadline, and long before the exec would be done. What was killed meanwhile dies when it is traced no more, and
+    // runs nothing.
+    pause(Duration::from_secs(8));
+    drop(slow);
+    let mut report = [0; 200];
+    let (read, _) = rustix::net::recv(&line, &mut report, RecvFlags::empty()).unwrap();
+    let report = String::from_utf8_lossy(&report[..read]);
+    assert_eq!(report, r#"{"Failed":"the command was not started in time"}"#);
+    send(&line, &json!("Dismissed"));
+    assert!(guard.wait().unwrap().success());
 }
 
 const FAIR: u32 = 0;

@@ -22,6 +22,8 @@ mod secrets;
 mod serve;
 mod settings;
 mod shell_code;
+#[path = "../support/slow_calls.rs"]
+mod slow_calls;
 mod status;
 mod steer;
 mod support;
