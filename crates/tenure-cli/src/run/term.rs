@@ -11,7 +11,7 @@ use crate::guard::{Ended, GUARD_REACTS, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
 use crate::lines::Common as _;
 use crate::permit::{HeldTerm as _, while_valid};
-use crate::signals::Signals;
+use crate::signals::{Interrupts, Signals};
 
 use super::board::Board;
 use super::lines::Lines;
@@ -292,12 +292,14 @@ impl Crew<'_> {
                 }
                 caught = signals.next() => {
                     // Passed on, and no more: how long it takes to end is the command's own affair, because the lease is
-                    // renewed meanwhile. Whoever types Ctrl-C again has waited long enough.
-                    if watch.interrupted && caught.interrupts() {
-                        ward.order(Order::Stop(Moment::NEVER.as_nanos()));
+                    // renewed meanwhile.
+                    if caught.interrupts() {
+                        match watch.interrupts.kills(clock.now()) {
+                            true => ward.order(Order::Stop(Moment::NEVER.as_nanos())),
+                            false => self.lines.next_interrupt_kills("the command"),
+                        }
                     }
                     watch.ending |= caught.ends;
-                    watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
                 () = until(patience), if !abandoned => {
@@ -324,8 +326,7 @@ impl Crew<'_> {
 pub(super) struct Attention {
     /// Somebody wants us to end.
     pub(super) ending: bool,
-    /// By Ctrl-C.
-    interrupted: bool,
+    interrupts: Interrupts,
     /// The term is over.
     pub(super) lost: bool,
     told_at: Moment,
