@@ -17,7 +17,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::election::Phase;
 use tenure::timing::Timing;
-use tenure::{CandidateId, Clock, Election, Error, Event, Kind as ErrorKind, Name, Result, Store};
+use tenure::{
+    CandidateId, Clock, Election, Error, Event, Kind as ErrorKind, Leadership, Name, Result, Store,
+};
 
 use crate::args::Args;
 use crate::choice::Choice;
@@ -184,10 +186,9 @@ async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> 
         let leadership = tokio::select! {
             biased;
             _ = signals.end() => return Ok(Exit::Done),
-            leadership = crew.election.leadership() => leadership,
+            leadership = next_leadership(crew.election) => leadership?,
             given_up = give_up(plan.wait(), crew) => return given_up,
         };
-        let Some(leadership) = leadership else { return Ok(Exit::Done) };
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
             After::Failed(error) => return Err(error),
@@ -195,6 +196,15 @@ async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> 
             After::Lost => {}
         }
     }
+}
+
+/// Waits until this candidate leads. An error if the election has ended by itself: only [`campaign`] stops it, and later.
+async fn next_leadership(election: &Election) -> Result<Leadership> {
+    election.leadership().await.ok_or_else(|| {
+        Error::unavailable(
+            "the thread that renews the lease ended unexpectedly: the lease expires by itself; start this again",
+        )
+    })
 }
 
 /// Returns when waiting any longer makes no sense: the store refuses us, or `--wait` has run out.
@@ -290,4 +300,22 @@ fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
             reap_orphans();
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An election whose thread has ended looks the same whether it was stopped or has panicked.
+    #[test]
+    fn an_election_that_ends_by_itself_is_an_error_and_122() {
+        crate::runtime().unwrap().block_on(async {
+            let store = tenure::open("memory:").await.unwrap();
+            let election = Election::builder("job").launch(store).unwrap();
+            election.stop().await;
+            let error = next_leadership(&election).await.unwrap_err();
+            assert!(error.to_string().contains("ended unexpectedly"), "{error}");
+            assert_eq!(Exit::from(error.kind()), Exit::Unreachable);
+        });
+    }
 }
