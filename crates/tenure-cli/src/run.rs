@@ -27,6 +27,7 @@ use crate::exit::Exit;
 use crate::guard::{Hook, Log, adopt_orphans, changes_user, deaths, reap_orphans};
 use crate::http::Door;
 use crate::lines::{Common as _, FAREWELL};
+use crate::logs::throttle::Throttle;
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 use crate::{duration, startup_wait};
@@ -106,6 +107,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
         stop_within: timing.stop_within,
         on_lead: plan.service.on_lead.clone(),
         on_lose: plan.service.on_lose.clone(),
+        save_failures: Throttle::default(),
     };
     let ended = take_turns(plan, &crew, &mut signals).await;
     drop(crew);

@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::guard::{Ended, GUARD_REACTS, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
 use crate::lines::Common as _;
+use crate::logs::throttle::Throttle;
 use crate::permit::{HeldTerm as _, while_valid};
 use crate::signals::{Interrupts, Signals};
 
@@ -45,6 +46,8 @@ pub(super) struct Crew<'a> {
     pub(super) on_lead: Option<String>,
     pub(super) on_lose: Option<String>,
     pub(super) stop_within: Duration,
+    /// Checkpoints that could not be saved.
+    pub(super) save_failures: Throttle,
 }
 
 /// How it goes on.
