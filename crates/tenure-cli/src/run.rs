@@ -41,7 +41,7 @@ use plan::{Kind, Plan};
 pub(crate) use plan::{cannot_run, check_periods, check_shared};
 use scheduled::{Task, Timetable};
 use service::Service;
-use term::{After, Crew, Job};
+use term::{After, Backoff, Crew, Job};
 use ward::Recipe;
 
 /// The first line waits so long for the store to say what it promises.
@@ -107,6 +107,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
         stop_within: timing.stop_within,
         on_lead: plan.service.on_lead.clone(),
         on_lose: plan.service.on_lose.clone(),
+        backoff: Backoff::default(),
         save_failures: Throttle::default(),
     };
     let ended = take_turns(plan, &crew, &mut signals).await;
@@ -194,8 +195,16 @@ async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> 
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
             After::Failed(error) => return Err(error),
-            After::Lost if plan.once() => return Ok(Exit::LeadershipLost),
+            After::Lost | After::Paused(_) if plan.once() => return Ok(Exit::LeadershipLost),
             After::Lost => {}
+            After::Paused(pause) => {
+                let clock = Clock::boot();
+                tokio::select! {
+                    biased;
+                    _ = signals.end() => return Ok(Exit::Done),
+                    () = clock.sleep(pause) => {}
+                }
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ mod instance;
 mod node;
 mod pages;
 mod run;
+mod run_faults;
 mod scheduled;
 mod secrets;
 mod serve;
