@@ -28,6 +28,7 @@ mod oversee;
 pub(crate) mod proc_mount;
 mod program;
 mod spare_fds;
+mod starter;
 mod tree;
 mod watchdog;
 mod wire;
@@ -46,6 +47,7 @@ use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
 use tenure::store::file::Locked;
 use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
+use tokio::sync::oneshot;
 
 pub(crate) use child::run as run_child;
 pub(crate) use fuse::{Fuse, reserve};
@@ -63,6 +65,7 @@ pub(crate) use wire::{Line, Order, Report, Setup, line};
 
 use giving_back::GivingBack;
 use leader::Leader;
+use starter::Starter;
 
 use crate::environment;
 use crate::exit::Exit;
@@ -155,7 +158,8 @@ async fn stand(command: &[OsString]) -> Result<()> {
     let candidate = hold.candidate.clone();
     let leader_line =
         LeaderLine { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
-    if command.is_empty() {
+    // A leader that is gone starts nothing any more. If it ended normally, it has dismissed us; else its lease is released.
+    if command.is_empty() || leader.was_gone() {
         let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
         let done = Watch { ended: "", leader_line, leader, setup, hold, giving_back, deaths }
             .give_back(None)
@@ -169,22 +173,27 @@ async fn stand(command: &[OsString]) -> Result<()> {
         (Err(error), _) => Err(io::Error::other(error)),
         // We or the leader did not run for a while.
         (Ok(()), Some(_)) => Err(io::Error::other("the term is over already")),
-        (Ok(()), None) => start(command, stdin, live.as_ref(), |command| {
-            environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
-        }),
-    };
-    let main = match started {
-        Ok(main) => main,
-        Err(error) => {
-            let _ = leader_line.line.send(&Report::Failed(error.to_string()), &[]);
-            return Ok(());
-        }
+        (Ok(()), None) => match live.as_ref().map(OwnedFd::try_clone).transpose() {
+            Ok(inherited) => {
+                let prepared = prepare(command, stdin, |command| {
+                    environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
+                });
+                start_in_time(prepared, inherited, &leader, &fuse).await
+            }
+            Err(error) => Err(error),
+        },
     };
     // Only now: the command does not wait for the store.
     let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
-    let ended = "ended the command and ";
-    let watch = Watch { ended, leader_line, leader, setup, hold, giving_back, deaths };
-    let done = watch.keep(main, fuse).await;
+    let ended = if started.is_ok() { "ended the command and " } else { "" };
+    let mut watch = Watch { ended, leader_line, leader, setup, hold, giving_back, deaths };
+    let done = match started {
+        Ok(main) => watch.keep(main, fuse).await,
+        Err(error) => {
+            watch.leader_line.queue(&Report::Failed(error.to_string()));
+            watch.give_back(None).await
+        }
+    };
     // Until now the lease is not free by the leader's death alone.
     drop(live);
     done
@@ -250,6 +259,10 @@ impl Watch {
                 }
             }
         }
+        // What the leader sent last may not be read yet.
+        if self.leader_line.was_dismissed() {
+            return Ok(());
+        }
         if !frozen {
             self.on_lose().await;
         }
@@ -292,29 +305,69 @@ fn nobodys(hold: &Hold) -> Hold {
     Hold { nonce: Nonce::random(), ..hold.clone() }
 }
 
-/// Starts a command in a group of its own, by way of [`child`].
-fn start(
+/// A command in a group of its own, to be started by way of [`child`].
+fn prepare(
     command: &[OsString],
     stdin: Option<OwnedFd>,
-    live: Option<&OwnedFd>,
     environment: impl FnOnce(&mut Command),
-) -> io::Result<Pid> {
-    if let Some(live) = live {
-        // The lease is not free by our death as long as anything of the command has this open.
-        fcntl_setfd(live.as_fd(), FdFlags::empty())?;
-    }
-    let mut start = Command::new(OURSELVES);
+) -> Command {
+    let mut prepared = Command::new(OURSELVES);
     let former = haste::former().map(|class| class.to_string()).unwrap_or_default();
-    start.arg0("tenure").arg(CHILD).arg(format!("{}:{former}", std::process::id())).args(command);
-    environment(&mut start);
-    let child = start.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).process_group(0).spawn();
-    if let Some(live) = live {
-        fcntl_setfd(live.as_fd(), FdFlags::CLOEXEC)?;
+    let guard = format!("{}:{former}", std::process::id());
+    prepared.arg0("tenure").arg(CHILD).arg(guard).args(command);
+    environment(&mut prepared);
+    prepared.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).process_group(0);
+    prepared
+}
+
+/// Starts what was prepared. The file is open in it and in whatever it starts: the lease is not free by our death as long as
+/// anything of the command has it open.
+fn spawn(prepared: &mut Command, inherited: Option<OwnedFd>) -> io::Result<Pid> {
+    if let Some(file) = &inherited {
+        fcntl_setfd(file.as_fd(), FdFlags::empty())?;
     }
-    i32::try_from(child?.id())
+    let child = prepared.spawn()?;
+    i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
         .ok_or_else(|| io::Error::other("the command has no process number"))
+}
+
+/// Starts the command unless the leader dies or its time comes first: then it is killed, however far its start has come.
+async fn start_in_time(
+    prepared: Command,
+    inherited: Option<OwnedFd>,
+    leader: &Leader,
+    fuse: &Fuse,
+) -> io::Result<Pid> {
+    let clock = Clock::boot();
+    let (reply, mut started) = oneshot::channel();
+    Starter::launch()?.start(prepared, inherited, |started| _ = reply.send(started));
+    tokio::select! {
+        biased;
+        started = &mut started => return started.unwrap_or_else(|_| Err(start_aborted())),
+        () = leader.death() => {}
+        () = clock.sleep_until(fuse.burns_until()) => {}
+    }
+    // Before the thread has answered there may be nothing to kill yet.
+    let mut orphans = Orphans::new();
+    let mut answered = false;
+    loop {
+        while let Some(failure) = orphans.end().await {
+            log::unprefixed(&failure);
+        }
+        if answered {
+            return Err(start_aborted());
+        }
+        tokio::select! {
+            _ = &mut started => answered = true,
+            () = clock.sleep(oversee::AT_LAST) => {}
+        }
+    }
+}
+
+fn start_aborted() -> io::Error {
+    io::Error::other("the command was not started in time")
 }
 
 /// The guard's end of the line to the leader: receives orders, and sends reports when there is room for them.
@@ -336,6 +389,16 @@ impl LeaderLine {
     /// Returns when there is nothing more to do for the leader; whether it said so.
     async fn hung_up(&mut self) -> bool {
         while let Some(order) = self.next().await {
+            if order == Order::Dismissed {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the leader, which is dead, has dismissed us: everything it ever sent has arrived.
+    fn was_dismissed(&mut self) -> bool {
+        while let Some(Some((order, _))) = self.line.take::<Order>() {
             if order == Order::Dismissed {
                 return true;
             }

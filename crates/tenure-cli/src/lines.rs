@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tenure::{CandidateId, Error};
 
+use crate::duration::shown;
+use crate::signals::KILL_WINDOW;
+
 /// How long whoever is to end waits for a store that does not answer, when its work has ended and only the giving back is
 /// left. Containers get ten seconds to stop, and who typed Ctrl-C has less patience.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
@@ -32,6 +35,12 @@ pub(crate) trait Common {
     /// We end now, after [`FAREWELL`].
     fn left_behind(&self) {
         self.trouble("the store does not answer: what could not be given back runs out by itself");
+    }
+
+    /// The first Ctrl-C was passed on; `what` is killed by the next.
+    fn next_interrupt_kills(&self, what: &str) {
+        let (id, within) = (self.id(), shown(KILL_WINDOW));
+        say!(info, id, "interrupt", "[{id}] Ctrl-C again within {within} kills {what}");
     }
 
     /// A process of the command could not be killed; which and why.

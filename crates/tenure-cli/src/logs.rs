@@ -2,6 +2,7 @@
 
 pub(crate) mod queue;
 mod text;
+pub(crate) mod throttle;
 
 use clap::ValueEnum;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};

@@ -17,8 +17,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::timing::Timing;
 use tenure::{
-    CandidateId, CandidateState, Clock, Election, Error, Event, Kind as ErrorKind, Name, Result,
-    Store,
+    CandidateId, CandidateState, Clock, Election, Error, Event, Kind as ErrorKind, Leadership, Name,
+    Result, Store,
 };
 
 use crate::args::Args;
@@ -27,6 +27,7 @@ use crate::exit::Exit;
 use crate::guard::{Log, adopt_orphans, changes_user, deaths, reap_orphans};
 use crate::http::Door;
 use crate::lines::{Common as _, FAREWELL};
+use crate::logs::throttle::Throttle;
 use crate::logs::{self, LINE, Level};
 use crate::signals::Signals;
 use crate::{duration, health_check, startup_wait};
@@ -40,7 +41,7 @@ use plan::{Kind, Plan};
 pub(crate) use plan::{cannot_run, check_periods, check_shared};
 use scheduled::{Task, Timetable};
 use service::Service;
-use term::{After, Crew, Job};
+use term::{After, Backoff, Crew, Job};
 use ward::Recipe;
 
 /// The first line waits so long for the store to say what it promises.
@@ -106,6 +107,8 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
         stop_within: timing.stop_within,
         on_lead: plan.service.on_lead.clone(),
         on_lose: plan.service.on_lose.clone(),
+        backoff: Backoff::default(),
+        save_failures: Throttle::default(),
     };
     let ended = take_turns(plan, &crew, &mut signals).await;
     drop(crew);
@@ -187,17 +190,33 @@ async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> 
         let leadership = tokio::select! {
             biased;
             _ = signals.end() => return Ok(Exit::Done),
-            leadership = crew.election.leadership() => leadership,
+            leadership = next_leadership(crew.election) => leadership?,
             given_up = give_up(plan.wait(), crew) => return given_up,
         };
-        let Some(leadership) = leadership else { return Ok(Exit::Done) };
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
             After::Failed(error) => return Err(error),
-            After::Lost if plan.once() => return Ok(Exit::LeadershipLost),
+            After::Lost | After::Paused(_) if plan.once() => return Ok(Exit::LeadershipLost),
             After::Lost => {}
+            After::Paused(pause) => {
+                let clock = Clock::boot();
+                tokio::select! {
+                    biased;
+                    _ = signals.end() => return Ok(Exit::Done),
+                    () = clock.sleep(pause) => {}
+                }
+            }
         }
     }
+}
+
+/// Waits until this candidate leads. An error if the election has ended by itself: only [`campaign`] stops it, and later.
+async fn next_leadership(election: &Election) -> Result<Leadership> {
+    election.leadership().await.ok_or_else(|| {
+        Error::unavailable(
+            "the thread that renews the lease ended unexpectedly: the lease expires by itself; start this again",
+        )
+    })
 }
 
 /// Returns when waiting any longer makes no sense: the store refuses us, or `--wait` has run out.
@@ -293,4 +312,22 @@ fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
             reap_orphans();
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An election whose thread has ended looks the same whether it was stopped or has panicked.
+    #[test]
+    fn an_election_that_ends_by_itself_is_an_error_and_122() {
+        crate::runtime().unwrap().block_on(async {
+            let store = tenure::open("memory:").await.unwrap();
+            let election = Election::builder("job").launch(store).unwrap();
+            election.stop().await;
+            let error = next_leadership(&election).await.unwrap_err();
+            assert!(error.to_string().contains("ended unexpectedly"), "{error}");
+            assert_eq!(Exit::from(error.kind()), Exit::Unreachable);
+        });
+    }
 }

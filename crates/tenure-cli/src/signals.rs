@@ -1,9 +1,10 @@
 //! Signals that come to us and are meant for the command too.
 
 use std::fs;
+use std::time::Duration;
 
 use futures_util::future::select_all;
-use tenure::{Error, Result};
+use tenure::{Error, Moment, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Those that are passed on, and whether they mean that we should end.
@@ -35,6 +36,22 @@ impl Caught {
     /// Ctrl-C.
     pub(crate) fn interrupts(self) -> bool {
         self.number == INT
+    }
+}
+
+/// A second Ctrl-C within this time of the one before kills. A later one may be meant for something else.
+pub(crate) const KILL_WINDOW: Duration = Duration::from_secs(2);
+
+/// When Ctrl-C was last pressed.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    last: Option<Moment>,
+}
+
+impl Interrupts {
+    /// Records a Ctrl-C; whether it kills.
+    pub(crate) fn kills(&mut self, now: Moment) -> bool {
+        self.last.replace(now).is_some_and(|last| now.since(last) <= KILL_WINDOW)
     }
 }
 
@@ -91,4 +108,20 @@ fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_interrupt_kills_only_within_two_seconds() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let mut interrupts = Interrupts::default();
+        assert!(!interrupts.kills(at(1_000)));
+        assert!(!interrupts.kills(at(3_001)), "counts as a first one");
+        assert!(interrupts.kills(at(5_001)));
+        assert!(!interrupts.kills(at(9_000)));
+        assert!(interrupts.kills(at(9_000)));
+    }
 }

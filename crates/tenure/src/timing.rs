@@ -15,6 +15,9 @@ const MAX_DRIFT_PPM: u32 = 100_000;
 /// A try that takes longer has failed, however long the lease is.
 const MAX_TRY: Duration = Duration::from_secs(5);
 
+/// A renewal comes early by at most this part of its period, see [`together`].
+const ALIGNED_TO: u32 = 100;
+
 /// What the caller has said about time; `None` is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -131,10 +134,31 @@ impl Timing {
 
     /// What is allowed and still deserves a word.
     pub fn warning(&self) -> Option<String> {
+        let warnings = [self.short_lease(), self.idle_grace()];
+        let warnings: Vec<String> = warnings.into_iter().flatten().collect();
+        (!warnings.is_empty()).then(|| warnings.join("; "))
+    }
+
+    fn short_lease(&self) -> Option<String> {
         (self.ttl < self.renew_every * 2).then(|| {
             format!(
                 "a lease of {:?} is less than twice the renewal interval of {:?}: one lost request may cost the leadership",
                 self.ttl, self.renew_every
+            )
+        })
+    }
+
+    /// A grace period that the deadline always overtakes: the first renewal that can fail is sent
+    /// [`renew_every`](Timing::renew_every) after the last that succeeded, and the work stops by the deadline of that one.
+    fn idle_grace(&self) -> Option<String> {
+        let grace = self.grace?;
+        let first_failure = self.renew_every - self.renew_every / ALIGNED_TO;
+        let left = self.usable().saturating_sub(first_failure);
+        let shown = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        (grace >= left).then(|| {
+            format!(
+                "the grace period of {grace:?} never acts: the deadline stops the work {shown:?} after the first failed renewal, \
+                 or earlier"
             )
         })
     }
@@ -176,7 +200,7 @@ impl Timing {
 
 /// A hundredth of the period early at most, so that what one process does over and over for many leases falls together.
 pub(crate) fn together(due: Moment, period: Duration) -> Moment {
-    let step = u64::try_from((period / 100).as_nanos()).unwrap_or(u64::MAX).max(1);
+    let step = u64::try_from((period / ALIGNED_TO).as_nanos()).unwrap_or(u64::MAX).max(1);
     Moment::from_nanos(due.as_nanos() - due.as_nanos() % step)
 }
 
@@ -247,5 +271,28 @@ mod tests {
             Options { renew_every: Some(Duration::from_millis(2_200)), ..Options::default() };
         let timing = Timing::new(&options, &Limits::new(Grade::B)).unwrap();
         assert!(timing.warning().unwrap().contains("less than twice"));
+    }
+
+    #[test]
+    fn a_grace_period_that_cannot_act_is_warned_about_with_both_numbers() {
+        let warning = |grace_ms| {
+            let grace = Some(Duration::from_millis(grace_ms));
+            let options = Options { grace, ..Options::default() };
+            Timing::new(&options, &Limits::new(Grade::B)).unwrap().warning()
+        };
+        assert_eq!(warning(1_400), None);
+        for grace_ms in [1_500, 2_796, 3_999] {
+            let text = warning(grace_ms).unwrap();
+            let grace = Duration::from_millis(grace_ms);
+            assert!(text.contains(&format!("the grace period of {grace:?} never acts")), "{text}");
+            assert!(text.contains("the deadline stops the work 1.476s after"), "{text}");
+        }
+        let both = Options {
+            grace: secs(3),
+            renew_every: Some(Duration::from_millis(2_200)),
+            ..Options::default()
+        };
+        let text = Timing::new(&both, &Limits::new(Grade::B)).unwrap().warning().unwrap();
+        assert!(text.contains("less than twice") && text.contains("never acts"), "{text}");
     }
 }

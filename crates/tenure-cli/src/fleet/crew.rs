@@ -24,7 +24,7 @@ use crate::guard::{Duty, Keeper, Reports};
 use crate::http::{Door, Limits, Member, Server, Work as Book};
 use crate::lines::{Common as _, FAREWELL};
 use crate::schedule::Outcome;
-use crate::signals::Signals;
+use crate::signals::{Interrupts, Signals};
 
 use guard::report;
 
@@ -83,8 +83,7 @@ pub(super) struct Crew {
     /// When another guard is tried, if none could be started.
     guard_at: Option<Moment>,
     leaving: Option<JoinHandle<()>>,
-    /// By Ctrl-C.
-    interrupted: bool,
+    interrupts: Interrupts,
     /// When we end, whatever is not given back yet: the work has ended, and the store does not answer.
     farewell_at: Option<Moment>,
 }
@@ -120,7 +119,7 @@ impl Crew {
             namesake_at: None,
             guard_at: None,
             leaving: None,
-            interrupted: false,
+            interrupts: Interrupts::default(),
             farewell_at: None,
         };
         crew.namesake_at = Some(crew.clock.now() + LOOK_FOR_NAMESAKE);
@@ -187,10 +186,12 @@ impl Crew {
                             keeper.signal_all(caught.number);
                         }
                     } else {
-                        // Whoever types Ctrl-C again has waited long enough. Other signals come twice from some who send
-                        // them once, such as timeout(1).
-                        let again = self.interrupted && caught.interrupts();
-                        self.interrupted |= caught.interrupts();
+                        // Only Ctrl-C kills when it comes again. Other signals come twice from some who send them once,
+                        // such as timeout(1).
+                        let again = caught.interrupts() && self.interrupts.kills(self.clock.now());
+                        if caught.interrupts() && !again {
+                            self.lines.next_interrupt_kills("every command");
+                        }
                         if self.leaving.is_none() {
                             self.leaving = Some(tokio::spawn(async move { fleet.leave().await }));
                         } else if again && !self.kill_all() {

@@ -3,34 +3,48 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
-use tenure::{Error, Result};
+use tenure::Result;
 use tokio::io::unix::AsyncFd;
 
 use super::{cannot, family, wire};
 
-/// The process that leads.
-pub(super) struct Leader(AsyncFd<OwnedFd>);
+/// The process that leads; `None` if it had ended before the guard looked for it.
+pub(super) struct Leader(Option<AsyncFd<OwnedFd>>);
 
 impl Leader {
     pub(super) fn of(pid: i32) -> Result<Leader> {
-        let gone = || Error::unavailable("the leader died before the guard could see it");
-        let pid = Pid::from_raw(pid).ok_or_else(gone)?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
-        // Asked after: as long as it is our parent, nobody else has its number.
+        let Some(pid) = Pid::from_raw(pid) else { return Ok(Leader(None)) };
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(Errno::SRCH) => return Ok(Leader(None)),
+            // It may live: nothing may be released for it.
+            Err(error) => return Err(cannot("watch the leader", &error.into())),
+        };
+        // Asked after: as long as it is our parent, no other process has its number.
         if getppid() != Some(pid) {
-            return Err(gone());
+            return Ok(Leader(None));
         }
         let watched = wire::watched(pidfd).map_err(|error| cannot("watch the leader", &error))?;
-        Ok(Leader(watched))
+        Ok(Leader(Some(watched)))
+    }
+
+    /// Whether it had ended before the guard looked for it.
+    pub(super) fn was_gone(&self) -> bool {
+        self.0.is_none()
     }
 
     pub(super) fn kill(&self) -> io::Result<()> {
-        Ok(family::sent(pidfd_send_signal(self.0.get_ref(), Signal::KILL))?)
+        match &self.0 {
+            Some(pidfd) => Ok(family::sent(pidfd_send_signal(pidfd.get_ref(), Signal::KILL))?),
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn death(&self) {
-        if self.0.readable().await.is_err() {
+        let Some(pidfd) = &self.0 else { return };
+        if pidfd.readable().await.is_err() {
             // The runtime is going away; nothing else can make this fail.
             std::future::pending::<()>().await;
         }

@@ -20,11 +20,13 @@
 //!
 //! In a member without a guard the same runs in the member itself.
 
+mod environment_reader;
 mod keeper;
 mod kin;
 mod overdue;
 mod returns;
 mod stand;
+mod start;
 mod walk;
 mod words;
 
@@ -40,19 +42,18 @@ pub(crate) use keeper::{Duty, Keeper, News, Reports};
 pub(crate) use stand::run;
 
 use super::failures::Failures;
+use super::family;
 use super::fuse::{Due, Fuse};
 use super::oversee::{AGAIN, AT_LAST};
-use super::proc_mount;
+use super::starter::Starter;
 use super::tree::{RETRY_AT_MOST, Spared, Tree};
 use super::wire::Report;
-use crate::environment;
 
+use environment_reader::EnvironmentReader;
 use kin::Kin;
 use returns::Free;
+use start::{START_POLL, Start};
 use words::Word;
-
-/// Starting takes a millisecond each; nothing else may wait for more of it in one go.
-const STARTING: Duration = Duration::from_millis(5);
 
 /// A lease of the member.
 struct Held {
@@ -96,7 +97,12 @@ struct Many {
     holds: BTreeMap<u32, Held>,
     wards: BTreeMap<u32, Ward>,
     starting: VecDeque<(u32, Vec<OsString>)>,
+    /// The command whose start is under way.
+    start: Option<Start>,
+    /// None: commands are started on this thread.
+    starter: Option<Starter>,
     kin: Kin,
+    environments: EnvironmentReader,
     reports: Vec<(u32, Report)>,
     /// The number of the last deadlines that were received and are not acknowledged yet.
     received: Option<u64>,
@@ -114,7 +120,7 @@ struct Many {
 }
 
 impl Many {
-    fn new(post: Post) -> Many {
+    fn new(post: Post, starter: Option<Starter>) -> Many {
         Many {
             post,
             live: None,
@@ -122,7 +128,10 @@ impl Many {
             holds: BTreeMap::new(),
             wards: BTreeMap::new(),
             starting: VecDeque::new(),
+            start: None,
+            starter,
             kin: Kin::default(),
+            environments: EnvironmentReader::new(family::environment),
             reports: Vec::new(),
             received: None,
             failures: Failures::default(),
@@ -192,6 +201,9 @@ impl Many {
             ward.fuse.extend(deadline);
             ward.has_run_out = false;
         }
+        if let Some(start) = self.start_of(id) {
+            start.fuse.extend(deadline);
+        }
     }
 
     fn stop(&mut self, id: u32, kill_at: Moment) {
@@ -204,12 +216,16 @@ impl Many {
         if let Some(ward) = self.wards.get_mut(&id) {
             ward.fuse.stop(kill_at);
         }
+        if let Some(start) = self.start_of(id) {
+            start.fuse.stop(kill_at);
+        }
     }
 
     /// Everything is to end now, and nothing begins any more.
     fn cut(&mut self) {
         self.over = true;
         self.wards.values_mut().for_each(|ward| ward.fuse.cut());
+        self.start.iter_mut().for_each(|start| start.fuse.cut());
     }
 
     /// A child has died.
@@ -237,13 +253,14 @@ impl Many {
     }
 
     fn is_idle(&self) -> bool {
-        self.starting.is_empty() && self.wards.values().all(|ward| ward.running.is_none())
+        let none_runs = self.wards.values().all(|ward| ward.running.is_none());
+        self.starting.is_empty() && self.start.is_none() && none_runs
     }
 
     /// The member is dead: what nothing runs for any more.
     fn take_free(&mut self) -> Free {
         let mut free = Free::default();
-        let runs = |id: &u32| self.wards.get(id).is_some_and(|ward| ward.running.is_some());
+        let runs = |id: &u32| self.runs(*id);
         let ids: Vec<u32> = self.holds.keys().copied().filter(|id| !runs(id)).collect();
         for id in ids {
             self.wards.remove(&id);
@@ -256,11 +273,18 @@ impl Many {
         free
     }
 
+    /// Whether a command of this hold runs, or is being started.
+    fn runs(&self, id: u32) -> bool {
+        let starts = self.start.as_ref().is_some_and(|start| start.id == id);
+        starts || self.wards.get(&id).is_some_and(|ward| ward.running.is_some())
+    }
+
     /// What the member should not believe in any more at `heard_at`, when all it had said was heard, and whose commands are
     /// gone: each is said once.
     fn run_out(&mut self, heard_at: Moment) -> Vec<Hold> {
         let mut out = Vec::new();
-        for (id, ward) in &mut self.wards {
+        let starts = self.start.as_ref().map(|start| start.id);
+        for (id, ward) in self.wards.iter_mut().filter(|(id, _)| Some(**id) != starts) {
             let held = self.holds.get(id).filter(|held| ward.runs_out(held));
             if let Some(held) = held.filter(|held| heard_at >= held.deadline) {
                 ward.has_run_out = true;
@@ -272,7 +296,8 @@ impl Many {
 
     /// When the leases run out whose commands are gone.
     fn run_outs(&self) -> impl Iterator<Item = Moment> {
-        let held = self.wards.iter().filter_map(|(id, ward)| Some((self.holds.get(id)?, ward)));
+        let held = self.wards.iter().filter(|(id, _)| !self.runs(**id));
+        let held = held.filter_map(|(id, ward)| Some((self.holds.get(id)?, ward)));
         held.filter(|(held, ward)| ward.runs_out(held)).map(|(held, _)| held.deadline)
     }
 
@@ -306,6 +331,7 @@ impl Many {
                 None => {}
             }
         }
+        killed.extend(self.overdue_start(now));
         let look = self.stirred || !killed.is_empty();
         if !asked.is_empty() || (look && now >= self.look_at) {
             let buried = self.look(asked, killed);
@@ -326,57 +352,11 @@ impl Many {
             _ => self.look_at,
         });
         let looks = self.stirred.then_some(self.look_at);
-        let starts = (!self.starting.is_empty()).then_some(Moment::NEVER);
-        fuses.chain(looks).chain(starts).min()
-    }
-
-    fn begin_some(&mut self) {
-        let until = self.clock.now() + STARTING;
-        while let Some((id, argv)) = self.starting.pop_front() {
-            if let Err(why) = self.begin(id, &argv) {
-                self.reports.push((id, Report::Failed(why)));
-            }
-            if self.clock.now() >= until {
-                return;
-            }
-        }
-    }
-
-    fn begin(&mut self, id: u32, argv: &[OsString]) -> Result<(), String> {
-        if self.over {
-            return Err("the member is ending".to_owned());
-        }
-        let Some(Held { hold, shard: Some(shard), deadline }) = self.holds.get(&id) else {
-            return Err("no shard is held under this number".to_owned());
+        let starts = match &self.start {
+            Some(_) => Some(self.clock.now() + START_POLL),
+            None => (!self.starting.is_empty()).then_some(Moment::NEVER),
         };
-        if self.wards.get(&id).is_some_and(|ward| ward.running.is_some()) {
-            return Err("its last command has not ended yet".to_owned());
-        }
-        if argv.is_empty() {
-            return Err("there is no command".to_owned());
-        }
-        if shard.contains('\0') {
-            return Err(
-                "the name of the shard has a NUL in it: no environment takes that".to_owned()
-            );
-        }
-        proc_mount::check().map_err(|error| error.to_string())?;
-        let mut fuse = Fuse::new(*deadline, self.post.stop_within);
-        if fuse.due(self.clock.now()).is_some() {
-            // We or the member did not run for a while.
-            return Err("the term is over already".to_owned());
-        }
-        let Post { fleet, member, .. } = &self.post;
-        let main = super::start(argv, None, self.live.as_ref(), |command| {
-            environment::of_shard(command, fleet, member, hold.token, shard);
-        });
-        let main = main.map_err(|error| error.to_string())?;
-        let spared = Spared::new(main);
-        self.kin.add(id, main.as_raw_nonzero().get(), shard, &hold.token.to_string());
-        let tree = Tree::among_others(main);
-        let running = Running { tree, told: None, kills: 0, _spared: spared };
-        self.wards.insert(id, Ward { fuse, running: Some(running), has_run_out: false });
-        Ok(())
+        fuses.chain(looks).chain(starts).min()
     }
 }
 

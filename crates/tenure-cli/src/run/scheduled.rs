@@ -66,7 +66,25 @@ impl Crew<'_> {
             let pause = match planner.step(unix_ms()) {
                 Step::Begin(slot) => {
                     let draft = planner.draft(slot, self.id().as_str(), unix_ms());
-                    match self.note_down(leadership, &draft).await {
+                    // A save that hangs must not hold up the end of the term or of this process.
+                    let mut ended = None;
+                    let noted = tokio::select! {
+                        biased;
+                        noted = self.note_down(leadership, &draft) => noted,
+                        () = async {
+                            ended = self.rest(Duration::MAX, leadership, signals).await;
+                            Clock::boot().sleep(AGAIN).await;
+                        } => Noted::Unknown,
+                    };
+                    if let Some(after) = ended {
+                        if let Noted::Kept = noted {
+                            planner.begun(draft);
+                            planner.ended(Outcome::Stopped, None, unix_ms());
+                            self.note_down_end(leadership, &mut planner).await;
+                        }
+                        return after;
+                    }
+                    match noted {
                         Noted::Kept => {
                             planner.begun(draft);
                             // A command has a guard of its own, which knows when it has ended.
@@ -227,13 +245,16 @@ impl Crew<'_> {
     async fn note_down(&self, leadership: &Leadership, ledger: &Ledger) -> Noted {
         match leadership.save(ledger.to_json()).await {
             Ok(Saved::Kept) => {
+                self.save_failures.reset();
                 self.board.show(Some(ledger));
                 Noted::Kept
             }
             // The loss itself is told where it is declared.
             Ok(Saved::Lost) => Noted::Lost,
             Err(error) => {
-                self.lines.trouble(&format!("cannot note down what is run: {error}"));
+                if self.save_failures.admits(Clock::boot().now()) {
+                    self.lines.trouble(&format!("cannot note down what is run: {error}"));
+                }
                 Noted::Unknown
             }
         }

@@ -1,17 +1,20 @@
 //! One term: the work begins, is kept informed, ends.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::election::Why;
 use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 
+use crate::duration;
 use crate::exit::Exit;
 use crate::guard::{Ended, GUARD_REACTS, Hook, Order, Outcome, refused, reserve};
 use crate::http::Instance;
 use crate::lines::Common as _;
+use crate::logs::throttle::Throttle;
 use crate::permit::{HeldTerm as _, while_valid};
-use crate::signals::Signals;
+use crate::signals::{Interrupts, Signals};
 
 use super::board::Board;
 use super::lines::Lines;
@@ -22,7 +25,7 @@ use super::ward::{Event, Fate, Recipe, Ward};
 const UNHURRIED: Duration = Duration::from_secs(5);
 /// A guard gets so long to kill before we do its duty.
 const GUARD_KILLS: Duration = Duration::from_millis(100);
-/// Work that cannot be kept running is begun again after this, twice as long each time.
+/// Work that cannot be kept running is begun again at once the first time, then after this, twice as long each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
 
@@ -45,6 +48,24 @@ pub(super) struct Crew<'a> {
     pub(super) on_lead: Option<String>,
     pub(super) on_lose: Option<String>,
     pub(super) stop_within: Duration,
+    pub(super) backoff: Backoff,
+    /// Checkpoints that could not be saved.
+    pub(super) save_failures: Throttle,
+}
+
+/// How long this candidate pauses before it starts work again that could not be kept running; it outlasts a term.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    next: Cell<Duration>,
+}
+
+impl Backoff {
+    /// The pause after work that ran for `ran`.
+    fn after(&self, ran: Duration) -> Duration {
+        let pause = if ran > BACK_OFF_MOST { Duration::ZERO } else { self.next.get() };
+        self.next.set((pause * 2).clamp(BACK_OFF, BACK_OFF_MOST));
+        pause
+    }
 }
 
 /// How it goes on.
@@ -53,6 +74,8 @@ pub(super) enum After {
     Ended(Exit),
     /// The term was lost, and the work has been stopped.
     Lost,
+    /// The work cannot be kept running here: the lease is released, and this candidate pauses before it campaigns again.
+    Paused(Duration),
     /// Nobody can do this work before an operator has acted.
     Failed(Error),
 }
@@ -144,28 +167,9 @@ impl Crew<'_> {
     ) -> After {
         let clock = Clock::boot();
         let mut watch = Attention::default();
-        let mut pause = Duration::ZERO;
         loop {
-            let begun = clock.now();
-            match self.one_run(recipe, leadership, signals, &mut watch).await {
-                Run::Ended(ended) => {
-                    if !watch.ending {
-                        self.lines.work_ended();
-                    }
-                    return After::Ended(ended.into());
-                }
-                Run::Refused(exit) => return After::Ended(exit),
-                Run::Stopped if watch.ending => return After::Ended(Exit::Done),
-                Run::Stopped if watch.lost => return After::Lost,
-                Run::Stopped => {}
-            }
-            // The lease is still ours and nothing works for it: both again, at once the first time.
-            if clock.now().since(begun) > BACK_OFF_MOST {
-                pause = Duration::ZERO;
-            }
             // With hardly any time left, a renewal or the loss has to come first.
             let room = async {
-                clock.sleep(pause).await;
                 while leadership.valid_for() <= self.stop_within {
                     leadership.extended(leadership.deadline()).await;
                 }
@@ -179,7 +183,30 @@ impl Crew<'_> {
                 _ = signals.end() => return After::Ended(Exit::Done),
                 () = room => {}
             }
-            pause = (pause * 2).clamp(BACK_OFF, BACK_OFF_MOST);
+            let begun = clock.now();
+            match self.one_run(recipe, leadership, signals, &mut watch).await {
+                Run::Ended(ended) => {
+                    if !watch.ending {
+                        self.lines.work_ended();
+                    }
+                    return After::Ended(ended.into());
+                }
+                Run::Refused(exit) => return After::Ended(exit),
+                Run::Stopped if watch.ending => return After::Ended(Exit::Done),
+                Run::Stopped if watch.lost => return After::Lost,
+                Run::Stopped => {}
+            }
+            let pause = self.backoff.after(clock.now().since(begun));
+            if !pause.is_zero() {
+                // Another candidate may be able to do the work meanwhile.
+                let shown = duration::shown(pause);
+                self.lines.trouble(&format!(
+                    "the command cannot be kept running here: releasing the lease, campaigning again in {shown}"
+                ));
+                self.election.withdraw();
+                leadership.lost().await;
+                return After::Paused(pause);
+            }
         }
     }
 
@@ -292,12 +319,14 @@ impl Crew<'_> {
                 }
                 caught = signals.next() => {
                     // Passed on, and no more: how long it takes to end is the command's own affair, because the lease is
-                    // renewed meanwhile. Whoever types Ctrl-C again has waited long enough.
-                    if watch.interrupted && caught.interrupts() {
-                        ward.order(Order::Stop(Moment::NEVER.as_nanos()));
+                    // renewed meanwhile.
+                    if caught.interrupts() {
+                        match watch.interrupts.kills(clock.now()) {
+                            true => ward.order(Order::Stop(Moment::NEVER.as_nanos())),
+                            false => self.lines.next_interrupt_kills("the command"),
+                        }
                     }
                     watch.ending |= caught.ends;
-                    watch.interrupted |= caught.interrupts();
                     ward.order(Order::Signal(caught.number));
                 }
                 () = until(patience), if !abandoned => {
@@ -324,8 +353,7 @@ impl Crew<'_> {
 pub(super) struct Attention {
     /// Somebody wants us to end.
     pub(super) ending: bool,
-    /// By Ctrl-C.
-    interrupted: bool,
+    interrupts: Interrupts,
     /// The term is over.
     pub(super) lost: bool,
     told_at: Moment,
@@ -352,5 +380,20 @@ async fn until(moment: Option<Moment>) {
     match moment {
         Some(moment) => Clock::boot().sleep_until(moment).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_doubles_and_a_long_run_ends_it() {
+        let backoff = Backoff::default();
+        let short = Duration::from_secs(1);
+        let pauses: Vec<u64> = (0..8).map(|_| backoff.after(short).as_secs()).collect();
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(backoff.after(BACK_OFF_MOST + short), Duration::ZERO);
+        assert_eq!(backoff.after(short), BACK_OFF);
     }
 }

@@ -1,41 +1,67 @@
 //! The guard, with the test in the leader's place: what it does when the line ends and the leader lives.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
-use serde_json::json;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use serde_json::{Value, json};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce};
 
 use crate::candidates::{NAME, Place};
-use crate::support::eventually;
+use crate::slow_calls::{SlowCalls, children};
+use crate::support::{Ran, eventually, pause};
 
 /// Long, so that nothing ends because its time has run out.
 const TTL: Duration = Duration::from_secs(60);
 
 /// A lease of ours, and a guard over `sleep` that was told of it. Whoever drops the socket hangs up.
-fn guarded(place: &Place) -> (Hold, Child, std::os::fd::OwnedFd) {
+fn guarded(place: &Place) -> (Hold, Child, OwnedFd) {
+    let (line, theirs) = line();
+    let hold = tell(place, &line, std::process::id(), TTL);
+    (hold, guard(place, theirs), line)
+}
+
+/// Our end and the guard's.
+fn line() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+}
+
+fn guard(place: &Place, line: OwnedFd) -> Child {
+    let mut command: Command = place.world.command(&["guard", "sleep", "60"]);
+    command.stdin(Stdio::from(line)).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Acquires a lease and tells the guard of it: who leads, and until when.
+fn tell(place: &Place, line: &OwnedFd, leader: u32, valid_for: Duration) -> Hold {
     let id = CandidateId::new("a").unwrap();
     let claim = Claim::new(Name::new(NAME).unwrap(), id, Nonce::random(), TTL);
     let granted = place.runtime.block_on(place.store.acquire(&[claim])).unwrap().remove(0);
     let hold = granted.unwrap().held().unwrap().hold;
-    let flags = SocketFlags::CLOEXEC;
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let mut command: Command = place.world.command(&["guard", "sleep", "60"]);
-    let guard = command.stdin(Stdio::from(theirs)).spawn().unwrap();
     let setup = json!({
         "store": place.store.url(), "name": NAME, "candidate": "a",
         "nonce": hold.nonce.to_string(), "token": hold.token.get(),
-        "deadline": (Clock::boot().now() + TTL).as_nanos(), "stop_within_ms": 1000,
-        "on_lose": null, "leader": std::process::id(), "log": { "json": false, "only_errors": false },
+        "deadline": (Clock::boot().now() + valid_for).as_nanos(), "stop_within_ms": 1000,
+        "on_lose": null, "leader": leader, "log": { "json": false, "only_errors": false },
     });
-    let setup = serde_json::to_vec(&setup).unwrap();
-    let sent = rustix::net::send(&ours, &setup, SendFlags::empty()).unwrap();
-    assert_eq!(sent, setup.len());
-    (hold, guard, ours)
+    send(line, &setup);
+    hold
+}
+
+fn send(line: &OwnedFd, message: &Value) {
+    let message = serde_json::to_vec(message).unwrap();
+    let sent = rustix::net::send(line, &message, SendFlags::empty()).unwrap();
+    assert_eq!(sent, message.len());
+}
+
+/// The number of a process that has ended.
+fn ended_process() -> u32 {
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
 }
 
 fn holder(place: &Place) -> Option<Nonce> {
@@ -54,6 +80,55 @@ fn the_end_of_the_line_with_a_living_leader_kills_the_command_and_releases_nothi
     assert!(guard.wait().unwrap().success());
     assert!(place.world.processes().is_empty(), "the command is gone before its guard");
     assert_eq!(holder(&place), Some(hold.nonce), "still ours: the leader lives");
+}
+
+#[test]
+fn a_guard_that_starts_after_its_leader_ended_normally_logs_nothing() {
+    let place = Place::new();
+    let (line, theirs) = line();
+    let hold = tell(&place, &line, ended_process(), TTL);
+    send(&line, &json!("Dismissed"));
+    drop(line);
+    let ended = Ran::new(guard(&place, theirs).wait_with_output().unwrap());
+    assert_eq!(ended.exits(0).stderr, "");
+    assert!(place.world.processes().is_empty(), "the command was not started");
+    assert_eq!(holder(&place), Some(hold.nonce), "the leader has released what it had to");
+}
+
+#[test]
+fn a_guard_that_starts_after_its_leader_died_releases_the_lease() {
+    let place = Place::new();
+    let (line, theirs) = line();
+    tell(&place, &line, ended_process(), TTL);
+    drop(line);
+    let ended = Ran::new(guard(&place, theirs).wait_with_output().unwrap());
+    ended.exits(0).complains("[a] the leader's process died: released the lease");
+    assert!(place.world.processes().is_empty(), "the command was not started");
+    assert_eq!(holder(&place), None);
+}
+
+#[test]
+fn a_start_that_hangs_does_not_hold_up_the_kill_at_the_deadline() {
+    if let Some(missing) = SlowCalls::missing() {
+        return eprintln!("not tried: it {missing}");
+    }
+    let place = Place::new();
+    let (line, theirs) = line();
+    let mut guard = guard(&place, theirs);
+    let slow = SlowCalls::start(guard.id(), "execve");
+    eventually("it is traced", || slow.is_attached());
+    tell(&place, &line, std::process::id(), Duration::from_secs(4));
+    eventually("the start hangs", || children(guard.id()).len() == 1);
+    // Past the deadline, and long before the exec would be done. What was killed meanwhile dies when it is traced no more, and
+    // runs nothing.
+    pause(Duration::from_secs(8));
+    drop(slow);
+    let mut report = [0; 200];
+    let (read, _) = rustix::net::recv(&line, &mut report, RecvFlags::empty()).unwrap();
+    let report = String::from_utf8_lossy(&report[..read]);
+    assert_eq!(report, r#"{"Failed":"the command was not started in time"}"#);
+    send(&line, &json!("Dismissed"));
+    assert!(guard.wait().unwrap().success());
 }
 
 const FAIR: u32 = 0;

@@ -18,11 +18,14 @@ mod node;
 mod pages;
 mod presence;
 mod run;
+mod run_faults;
 mod scheduled;
 mod secrets;
 mod serve;
 mod settings;
 mod shell_code;
+#[path = "../support/slow_calls.rs"]
+mod slow_calls;
 mod status;
 mod steer;
 mod support;

@@ -221,8 +221,14 @@ pub(crate) fn status(port: u16) -> Option<Value> {
 /// Looks again and again, for at most ten seconds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
+    within(Duration::from_secs(10), what, done);
+}
+
+/// The same, for at most `limit`.
+#[track_caller]
+pub(crate) fn within(limit: Duration, what: &str, done: impl Fn() -> bool) {
     let clock = Clock::boot();
-    let end = clock.now() + Duration::from_secs(10);
+    let end = clock.now() + limit;
     while !done() {
         assert!(clock.now() < end, "it never came to this: {what}");
         pause(Duration::from_millis(20));

@@ -9,8 +9,9 @@ use tenure::Clock;
 
 use crate::descriptors::Descriptors;
 use crate::guard;
-use crate::member::{News, Part};
+use crate::member::{Deed, News, Part};
 use crate::output_faults::{Stderr, turns};
+use crate::slow_calls::{SlowCalls, children};
 use crate::stage::{Kind, Stage, eventually, is_there, now, pause, shards, signal};
 use crate::trial;
 
@@ -35,6 +36,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_guard_without_descriptors_kills_all_the_same", Kind::File, no_descriptors),
         trial("a_guard_that_panics_leaves_no_command", Kind::File, panics),
     ]);
+    let slow = trial("a_start_that_hangs_holds_up_no_other_command", Kind::File, slow_start);
+    trials.push(match SlowCalls::missing() {
+        None => slow,
+        Some(missing) => slow.with_kind(missing).with_ignored_flag(true),
+    });
     trials
 }
 
@@ -151,6 +157,29 @@ fn no_descriptors(kind: Kind) {
         eventually("the guard ends", || !is_there(guard));
         member.wait();
     }
+}
+
+/// The guard's own program cannot be read while it starts the second command.
+fn slow_start(kind: Kind) {
+    let stage = Stage::new(kind);
+    let sleep = shards(1, &["sleep", "6000"]).remove(0).1;
+    let shards = vec![("a".to_owned(), sleep.clone()), ("b".to_owned(), Vec::new())];
+    let mut member = stage.member(&stage.calm(shards));
+    stage.runs(1);
+    let guard = member.guard();
+    let slow = SlowCalls::start(guard, "execve");
+    eventually("the guard is traced", || slow.is_attached());
+    member.does(&Deed::Run(2, sleep));
+    eventually("the start hangs", || children(guard).len() == 2);
+    member.does(&Deed::Stop(1, 1_000));
+    assert_eq!(member.next(), News::Gone { id: 1, ended: "Signal(15)".to_owned(), told: true });
+    drop(slow);
+    eventually("the second runs", || {
+        stage.commands().iter().any(|(_, line)| line.trim() == "sleep 6000")
+    });
+    member.does(&Deed::Stop(2, 1_000));
+    assert_eq!(member.next(), News::Gone { id: 2, ended: "Signal(15)".to_owned(), told: true });
+    assert!(member.says_nothing());
 }
 
 /// The part of a guard that panics while its command runs.

@@ -29,6 +29,8 @@ mod member;
 mod output_faults;
 #[path = "../../../tenure/tests/conformance/servers.rs"]
 mod servers;
+#[path = "../support/slow_calls.rs"]
+mod slow_calls;
 mod stage;
 mod strays;
 

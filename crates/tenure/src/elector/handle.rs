@@ -291,6 +291,11 @@ impl Election {
         self.shared.tell(Said::Resign(Some(next.clone())));
     }
 
+    /// Stops leading, if it does, and does not campaign until [`Election::leadership`] or [`Election::lead`] is called again.
+    pub fn withdraw(&self) {
+        self.shared.tell(Said::Wanted(false));
+    }
+
     /// Stops leading, if it does, and does not campaign until [`Election::undrain`].
     pub fn drain(&self) {
         self.shared.tell(Said::Drain);
@@ -317,7 +322,7 @@ struct RestOnDrop<'a>(&'a Election);
 
 impl Drop for RestOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.shared.tell(Said::Wanted(false));
+        self.0.withdraw();
     }
 }
 

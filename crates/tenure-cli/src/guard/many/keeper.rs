@@ -316,7 +316,7 @@ fn alone(
 ) -> io::Result<impl Future<Output = ()> + use<>> {
     let mut deaths = deaths()?;
     let Duty { fleet, member, stop_within, .. } = duty.clone();
-    let mut many = Many::new(Post { fleet, member, stop_within });
+    let mut many = Many::new(Post { fleet, member, stop_within }, None);
     Ok(async move {
         let clock = Clock::boot();
         let (mut over, mut items) = (false, Vec::new());

@@ -9,6 +9,7 @@ use tenure::{CandidateId, Clock, Error, Hold, Moment, Name, Result};
 
 use super::super::giving_back::GivingBack;
 use super::super::log::{self, Log};
+use super::super::starter::Starter;
 use super::super::wire::{Line, Report};
 use super::super::{
     DEATH_FOLLOWS, Leader, cannot, deaths, nobodys, stand_by, stuck_in_the_way, take_post,
@@ -40,7 +41,9 @@ async fn stand() -> Result<()> {
     let (fleet, member) = (Name::new(&setup.name)?, CandidateId::new(&setup.candidate)?);
     let giving_back = GivingBack::prepare(setup.store.clone(), fleet.clone());
     let stop_within = Duration::from_millis(setup.stop_within_ms);
-    let many = Many::new(Post { fleet, member: member.clone(), stop_within });
+    let starter = Starter::launch()
+        .map_err(|error| cannot("start the thread that starts commands", &error))?;
+    let many = Many::new(Post { fleet, member: member.clone(), stop_within }, Some(starter));
     let mut watch = Watch {
         line,
         leader,

@@ -41,7 +41,12 @@ impl Many {
                 self.refused.push((*id, failure));
             }
         }
-        reap_orphans();
+        if self.start.is_none() {
+            reap_orphans();
+        } else {
+            // It could be the command that is being started, and its number must stay its own until that is known.
+            self.stirred = true;
+        }
         if ended.is_empty() && asked.is_empty() && killed.is_empty() {
             return false;
         }
@@ -64,9 +69,10 @@ impl Many {
         killed: &BTreeSet<u32>,
         any_ends: bool,
     ) -> Option<BTreeSet<u32>> {
+        self.find_start();
         let me = family::me();
         let (kin, wards, failures) = (&mut self.kin, &self.wards, &mut self.failures);
-        let refused = &mut self.refused;
+        let (refused, environments) = (&mut self.refused, &mut self.environments);
         let (mut left, mut clear) = (BTreeSet::new(), true);
         // A group takes a signal if one of its processes does. What still runs after two of them is killed by itself.
         let killed_with_its_group = |id: &u32, group: i32| {
@@ -80,10 +86,11 @@ impl Many {
         let mut others = spared().clone();
         others.retain(|pid| !kin.is_main(*pid));
         kin.begin();
+        environments.begin_walk();
         let walked = family::walk(
             |pid| others.contains(&pid),
             |process, ours| {
-                let whose = kin.whose(process, || family::environment(process.pid));
+                let whose = kin.whose(process, || environments.read(process));
                 let mut signal = |signal, concerned: &mut dyn Iterator<Item = u32>| {
                     if process.ended {
                         return;
@@ -134,7 +141,9 @@ impl Many {
             unknown.iter().all(|pid| kin.has_found(pid.as_raw_nonzero().get()))
         });
         // What the walk has seen dead must not be in the way of the next.
-        self.stirred |= left_dead();
+        if self.start.is_none() {
+            self.stirred |= left_dead();
+        }
         (clear && walked.is_ok()).then_some(left)
     }
 

@@ -1,0 +1,184 @@
+//! Reads `/proc/PID/environ` on a thread of its own, and waits only briefly for the answer.
+//!
+//! The kernel reads it from the memory of the other process, and waits for a lock that this process may hold for as long as a
+//! disk does not answer. The guard's only thread has deadlines to keep, so it does not wait with the kernel. What is not known
+//! in time counts as unreadable; an answer that comes later is used by the next walk.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+use tenure::Clock;
+
+use super::super::family::Process;
+
+/// One walk waits this long for all its answers together: less than the time between SIGKILL and any deadline.
+const WAIT_PER_WALK: Duration = Duration::from_millis(10);
+
+/// Reads that hang at the same time, each on its own thread. Beyond that every environment counts as unreadable.
+const MOST_PENDING: usize = 8;
+
+/// The number of a process and when it was started.
+type Key = (i32, u64);
+type Environment = Option<Vec<u8>>;
+type Read = fn(i32) -> Environment;
+
+/// A thread that reads one environment after the other, and ends when this is dropped and its read has returned.
+#[derive(Debug)]
+struct Reader {
+    requests: Sender<(i32, Sender<Environment>)>,
+}
+
+impl Reader {
+    /// `None` where no thread can be started.
+    fn start(read: Read) -> Option<Reader> {
+        let (requests, queue) = mpsc::channel::<(i32, Sender<Environment>)>();
+        let work = move || {
+            for (pid, reply) in queue {
+                // A walk that is over does not wait for it.
+                let _ = reply.send(read(pid));
+            }
+        };
+        let thread = thread::Builder::new().name("tenure-environ".to_owned());
+        thread.stack_size(128 * 1024).spawn(work).ok().map(|_detached| Reader { requests })
+    }
+
+    fn ask(&self, pid: i32) -> Option<Receiver<Environment>> {
+        let (reply, answer) = mpsc::channel();
+        self.requests.send((pid, reply)).ok().map(|()| answer)
+    }
+}
+
+/// Reads environments within a bounded time.
+#[derive(Debug)]
+pub(super) struct EnvironmentReader {
+    read: Read,
+    /// The thread that has nothing to do. It is started before it is needed: later there may be no room for a thread.
+    idle: Option<Reader>,
+    /// Reads that did not return in time.
+    pending: HashMap<Key, Receiver<Environment>>,
+    /// Those of them that have returned since.
+    late: HashMap<Key, Environment>,
+    /// What this walk may still wait.
+    budget: Duration,
+}
+
+impl EnvironmentReader {
+    pub(super) fn new(read: Read) -> EnvironmentReader {
+        EnvironmentReader {
+            read,
+            idle: Reader::start(read),
+            pending: HashMap::new(),
+            late: HashMap::new(),
+            budget: WAIT_PER_WALK,
+        }
+    }
+
+    /// Another walk over all processes begins.
+    pub(super) fn begin_walk(&mut self) {
+        self.budget = WAIT_PER_WALK;
+        self.late.clear();
+        let late = &mut self.late;
+        self.pending.retain(|key, answer| match answer.try_recv() {
+            Ok(environment) => {
+                late.insert(*key, environment);
+                false
+            }
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Disconnected) => false,
+        });
+    }
+
+    /// The environment which this process was started with; `None` if it cannot be read, or not in time.
+    pub(super) fn read(&mut self, process: &Process) -> Environment {
+        let key = (process.pid, process.started);
+        if let Some(environment) = self.late.remove(&key) {
+            return environment;
+        }
+        if self.pending.contains_key(&key) || self.pending.len() >= MOST_PENDING {
+            return None;
+        }
+        let reader = match self.idle.take() {
+            Some(reader) => reader,
+            None => Reader::start(self.read)?,
+        };
+        let answer = reader.ask(process.pid)?;
+        let clock = Clock::boot();
+        let asked = clock.now();
+        let environment = answer.recv_timeout(self.budget);
+        self.budget = self.budget.saturating_sub(clock.now().since(asked));
+        match environment {
+            Ok(environment) => {
+                self.idle = Some(reader);
+                environment
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // Its thread goes on alone, and the next read gets another.
+                self.pending.insert(key, answer);
+                None
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::*;
+
+    /// Reads of processes with an odd number hang while the test holds this.
+    static STUCK: Mutex<()> = Mutex::new(());
+
+    fn stuck() -> MutexGuard<'static, ()> {
+        STUCK.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(pid: i32) -> Environment {
+        if pid % 2 == 1 {
+            drop(stuck());
+        }
+        Some(pid.to_string().into_bytes())
+    }
+
+    fn process(pid: i32) -> Process {
+        Process { pid, parent: 1, group: 1, session: 1, started: 5, ended: false }
+    }
+
+    /// Walks again until this process is known.
+    fn eventually(reader: &mut EnvironmentReader, pid: i32) -> Vec<u8> {
+        loop {
+            reader.begin_walk();
+            if let Some(environment) = reader.read(&process(pid)) {
+                return environment;
+            }
+        }
+    }
+
+    /// One test, because all share one lock. Without a thread of its own the first read would never return.
+    #[test]
+    fn a_read_that_hangs_holds_up_no_walk_and_its_late_answer_is_used() {
+        let mut reader = EnvironmentReader::new(read);
+        assert_eq!(eventually(&mut reader, 2), b"2");
+        let hanging = stuck();
+        reader.begin_walk();
+        assert_eq!(reader.read(&process(1)), None);
+        assert_eq!(reader.budget, Duration::ZERO, "this walk waits no more");
+        assert_eq!(eventually(&mut reader, 4), b"4", "others are read all the same");
+        for pid in [1, 3, 5, 7, 9, 11, 13, 15, 17, 19] {
+            reader.begin_walk();
+            assert_eq!(reader.read(&process(pid)), None);
+            assert!(reader.pending.len() <= MOST_PENDING);
+        }
+        assert_eq!(reader.read(&process(6)), None, "too many hang");
+        drop(hanging);
+        for pid in [1, 3, 15, 17, 6] {
+            assert_eq!(eventually(&mut reader, pid), pid.to_string().into_bytes());
+        }
+        reader.late.insert((1, 5), None);
+        reader.begin_walk();
+        assert!(reader.late.is_empty(), "what no walk asks for is dropped");
+    }
+}

@@ -1,0 +1,119 @@
+//! `tenure run` when something around it fails: interrupts, a guard that dies again and again, a store that takes no checkpoint.
+
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::candidates::{NAME, Place};
+use crate::node::Node;
+use crate::slow_calls::{DELAY, SlowCalls};
+use crate::support::{World, allow, eventually, pause, starve, within};
+
+fn command(world: &World, id: &str, args: &[&str]) -> Command {
+    let mut command = world.command(&["run", NAME, "--node-id", id]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    command
+}
+
+fn node(world: &World, id: &str, args: &[&str]) -> Node {
+    Node::start(&mut command(world, id, args), world.path(), id)
+}
+
+fn count(node: &Node, text: &str) -> usize {
+    node.said().matches(text).count()
+}
+
+#[test]
+fn a_second_interrupt_after_two_seconds_does_not_kill() {
+    let world = World::new();
+    let warning = "[a] Ctrl-C again within 2s kills the command";
+    let marks = world.marks();
+    let script = format!("trap '' INT; echo ready >> {}; sleep 60; sleep 60", marks.display());
+    let mut a = node(&world, "a", &["--", "sh", "-c", &script]);
+    eventually("the command runs", || world.marked() == ["ready"]);
+    for presses in 1..=2 {
+        a.signal(Signal::INT);
+        eventually("it says what the next one does", || count(&a, warning) == presses);
+        assert!(!world.running(&["-c"]).is_empty(), "the command runs on");
+        pause(Duration::from_millis(2_100));
+    }
+    // As a person would: two that come together are one to a process that had no turn between them.
+    eventually("the command is killed", || {
+        a.signal(Signal::INT);
+        pause(Duration::from_millis(200));
+        world.running(&["-c"]).is_empty()
+    });
+    assert_eq!(a.code(), Some(137));
+}
+
+#[test]
+fn a_leader_whose_guard_is_killed_repeatedly_releases_the_lease() {
+    let place = Place::new();
+    let world = &place.world;
+    // Long, so that no other candidate leads because a lease has run out.
+    let args = ["--lease-duration", "60s", "--", "sleep", "600"];
+    let a = node(world, "a", &args);
+    a.says("[a] BECAME LEADER");
+    let b = node(world, "b", &args);
+    b.says("a leads");
+    let guards = || world.running(&["guard", "sleep"]);
+    for kills in 1..=2 {
+        eventually("the guard and its command run", || {
+            guards().len() == 1 && !world.running(&["600"]).is_empty()
+        });
+        let guard = guards()[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
+        eventually("its leader sees that", || count(&a, "the guard died") == kills);
+    }
+    a.says(
+        "[a] the command cannot be kept running here: releasing the lease, campaigning again in 1s",
+    );
+    b.says("[b] BECAME LEADER");
+    a.says("[a] Released leadership: reason=resigned");
+    // It campaigns again after its pause.
+    assert_eq!(b.end(), Some(143));
+    eventually("the first leads again", || count(&a, "[a] BECAME LEADER") == 2);
+    assert_eq!(a.end(), Some(143));
+    eventually("no process is left", || world.processes().is_empty());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_saved_is_logged_once_in_an_outage() {
+    let world = World::new();
+    let problem = "[a] cannot note down what is run";
+    let a = node(&world, "a", &["--mock", "--every", "1s", "--lease-duration", "120s"]);
+    for outages in 1..=2 {
+        a.says(&format!("[a] poll {outages}"));
+        let before = starve(a.pid());
+        eventually("it is logged", || count(&a, problem) == outages);
+        // It is tried again every half second.
+        pause(Duration::from_secs(3));
+        assert_eq!(count(&a, problem), outages, "{}", a.said());
+        let polls = count(&a, "[a] poll ");
+        allow(a.pid(), before);
+        eventually("it polls again", || count(&a, "[a] poll ") > polls);
+    }
+    assert_eq!(a.end(), Some(0));
+}
+
+#[test]
+fn a_checkpoint_that_hangs_does_not_hold_up_the_end() {
+    if let Some(missing) = SlowCalls::missing() {
+        return eprintln!("not tried: it {missing}");
+    }
+    let world = World::new();
+    let mut a = node(&world, "a", &["--mock", "--every", "1s", "--lease-duration", "120s"]);
+    a.says("[a] poll 1");
+    let slow = SlowCalls::start(a.pid(), "fsync");
+    eventually("it is traced", || slow.is_attached());
+    // A save of the next slot hangs by then.
+    pause(Duration::from_secs(2));
+    a.signal(Signal::TERM);
+    // After half a second for the save, and five seconds for the release, which hangs too.
+    within(DELAY / 2, "it ends", || {
+        a.said().contains("what could not be given back runs out by itself")
+    });
+    drop(slow);
+    assert_eq!(a.code(), Some(0));
+}
