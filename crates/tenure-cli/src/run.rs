@@ -180,13 +180,16 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.
 async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> Result<Exit> {
+    let mut answered = false;
     loop {
         let leadership = tokio::select! {
             biased;
             _ = signals.end() => return Ok(Exit::Done),
             leadership = crew.election.leadership() => leadership,
-            given_up = give_up(plan.wait(), crew) => return given_up,
+            given_up = give_up(plan.wait(), crew, answered) => return given_up,
         };
+        // A grant is an answer.
+        answered = true;
         let Some(leadership) = leadership else { return Ok(Exit::Done) };
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
@@ -197,23 +200,27 @@ async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> 
     }
 }
 
-/// Returns when waiting any longer makes no sense: the store refuses us, or `--wait` has run out.
-async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
-    let answered = crew.election.answered();
-    let Some(wait) = wait else {
-        answered.await?;
-        return std::future::pending().await;
+/// Returns when waiting any longer makes no sense: the store refuses this candidate before it has answered once, or
+/// `--wait` has run out. A candidate that the store has `answered` waits for the operator to repair the store, whether it
+/// has led before or not.
+async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Result<Exit> {
+    let refused = async {
+        if !answered {
+            crew.election.answered().await?;
+        }
+        std::future::pending().await
     };
+    let Some(wait) = wait else { return refused.await };
     let clock = Clock::boot();
     tokio::select! {
-        refused = async { answered.await?; std::future::pending().await } => return refused,
+        refused = refused => return refused,
         () = clock.sleep(wait) => {}
     }
     let status = crew.election.status();
     if status.store_reachable != Some(true) {
-        let why = status.last_error.map_or("no answer".to_owned(), |error| error.to_string());
+        let error = status.last_error.unwrap_or_else(|| Error::unavailable("no answer"));
         let wait = duration::shown(wait);
-        return Err(Error::unavailable(format!("gave up after --wait {wait}: {why}")));
+        return Err(Error::new(error.kind(), format!("gave up after --wait {wait}: {error}")));
     }
     let led = match (status.state, status.current_leader) {
         (Phase::Starting, _) => {

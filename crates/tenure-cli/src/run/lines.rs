@@ -47,7 +47,7 @@ impl Lines {
         let id = &self.id;
         let why = match why {
             // What we gave back then was hardly ours any more.
-            Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => return,
+            Why::Unreachable(_) | Why::StoreError(_) | Why::Paused(_) | Why::Refused(_) => return,
             Why::Shutdown if self.ended.load(Ordering::Relaxed) => "ended",
             Why::Resigned => "resigned",
             Why::Asked => "asked",
@@ -149,6 +149,7 @@ impl Common for Lines {
 fn reason(why: &Why, id: &CandidateId) -> String {
     match why {
         Why::Unreachable(since) => format!("store unreachable since {}", time::of_day(*since)),
+        Why::StoreError(error) => error.to_string(),
         Why::Paused(time) => format!(
             "this process did not run for up to {}, and its time ran out",
             crate::duration::shown(*time)
@@ -164,5 +165,21 @@ fn reason(why: &Why, id: &CandidateId) -> String {
         Why::Drained => "drained".to_owned(),
         Why::Shutdown => "shutdown".to_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_lost_term_names_what_the_store_answered() {
+        let id = CandidateId::new("n1").unwrap();
+        for error in [Error::denied("wrong password"), Error::corrupt("'job' is not a lease")] {
+            let text = error.to_string();
+            assert_eq!(reason(&Why::StoreError(error), &id), text);
+        }
     }
 }

@@ -24,6 +24,7 @@ mod settings;
 mod shell_code;
 mod status;
 mod steer;
+mod store_errors;
 mod support;
 mod usage;
 mod watch;

@@ -5,17 +5,17 @@ use crate::lease::{Ended, Holder, Lineage, Note, StoreTime};
 use crate::store::{Grade, Limits};
 use crate::timing::Options;
 
-const START: Moment = Moment::from_nanos(1_000_000_000_000);
+pub(super) const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
 /// A machine whose clock is turned by hand, with what it wanted done last.
-struct Bench {
-    machine: Machine,
-    now: Moment,
-    actions: Vec<Action>,
+pub(super) struct Bench {
+    pub(super) machine: Machine,
+    pub(super) now: Moment,
+    pub(super) actions: Vec<Action>,
 }
 
 impl Bench {
-    fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self::with_rank(options, 0)
     }
 
@@ -27,21 +27,21 @@ impl Bench {
     }
 
     /// At `ms` after the start, `event` happens.
-    fn at(&mut self, ms: u64, event: Event) -> &[Action] {
+    pub(super) fn at(&mut self, ms: u64, event: Event) -> &[Action] {
         self.now = START + Duration::from_millis(ms);
         self.actions.clear();
         self.machine.step(self.now, event, &mut self.actions);
         &self.actions
     }
 
-    fn asked(&self) -> (Request, Nonce) {
+    pub(super) fn asked(&self) -> (Request, Nonce) {
         match self.actions.last() {
             Some(Action::Acquire(request, nonce, _)) => (*request, *nonce),
             _ => panic!("expected a claim, not {:?}", self.actions),
         }
     }
 
-    fn renewal(&self) -> Request {
+    pub(super) fn renewal(&self) -> Request {
         match &self.actions[..] {
             [Action::Renew(request, _)] => *request,
             other => panic!("expected a renewal, not {other:?}"),
@@ -49,19 +49,19 @@ impl Bench {
     }
 
     /// Claims at 0 ms and is granted `token` at `ms`.
-    fn granted(&mut self, ms: u64, token: u64) -> &[Action] {
+    pub(super) fn granted(&mut self, ms: u64, token: u64) -> &[Action] {
         self.at(0, Event::Woke);
         let (request, nonce) = self.asked();
         self.at(ms, Event::Acquired(request, Ok(Answer::Held(grant(token, nonce)))))
     }
 
-    fn wakes_at(&self) -> u64 {
+    pub(super) fn wakes_at(&self) -> u64 {
         let at = self.machine.wake_at().expect("it wants to be woken");
         u64::try_from(at.since(START).as_millis()).unwrap()
     }
 }
 
-fn grant(token: u64, nonce: Nonce) -> Grant {
+pub(super) fn grant(token: u64, nonce: Nonce) -> Grant {
     let token = Token::new(token).unwrap();
     Grant {
         hold: Hold {
@@ -103,7 +103,7 @@ fn lead_of(actions: &[Action]) -> &Lead {
     lead.unwrap_or_else(|| panic!("expected a term, not {actions:?}"))
 }
 
-fn end_of(actions: &[Action]) -> &Ending {
+pub(super) fn end_of(actions: &[Action]) -> &Ending {
     let end = actions.iter().find_map(|action| match action {
         Action::End(ending) => Some(ending),
         _ => None,
@@ -111,7 +111,7 @@ fn end_of(actions: &[Action]) -> &Ending {
     end.unwrap_or_else(|| panic!("expected the end of a term, not {actions:?}"))
 }
 
-fn released(actions: &[Action]) -> &Release {
+pub(super) fn released(actions: &[Action]) -> &Release {
     let release = actions.iter().find_map(|action| match action {
         Action::Release(_, release) => Some(release),
         _ => None,
