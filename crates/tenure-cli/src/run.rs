@@ -32,6 +32,7 @@ use crate::{duration, startup_wait};
 use board::Board;
 pub(crate) use get::Get;
 use lines::Lines;
+pub(crate) use names::instance_store;
 use options::WorkArgs;
 pub(crate) use options::{Given, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
 use plan::{Kind, Plan};

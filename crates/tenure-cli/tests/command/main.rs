@@ -25,6 +25,7 @@ mod shell_code;
 mod status;
 mod steer;
 mod store_errors;
+mod store_hint;
 mod support;
 mod usage;
 mod watch;
