@@ -157,7 +157,7 @@ pub(crate) fn guards_log(args: &Args) -> Log {
 
 fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve) };
-    let WorkArgs { task: TaskArgs { command, no_guard, timeout, .. }, schedule, once, .. } = work;
+    let WorkArgs { task: TaskArgs { command, no_guard, .. }, schedule, once, .. } = work;
     let recipe = Recipe {
         command: command.clone(),
         store_url: guards_url(&plan.choice, store),
@@ -171,7 +171,7 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     let rest_guard = recipe.guarded.then_some(rest_guard);
     let task = match work.task.given()? {
         Some(Given::Command(_)) => Task::Command(recipe),
-        Some(Given::Get(url)) => Task::Get(Get::new(url, *timeout)?),
+        Some(Given::Get(url)) => Task::Get(Get::new(url, work.task.timeout())?),
         Some(Given::Mock) | None => Task::Mock,
     };
     let started = Clock::boot().minting_micros() / 1_000;

@@ -7,6 +7,7 @@
 mod candidates;
 mod demo;
 mod doctor;
+mod flags;
 mod fleet;
 mod fleet_lists;
 mod fleet_run;
