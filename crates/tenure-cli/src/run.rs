@@ -6,6 +6,7 @@ mod lines;
 mod names;
 mod options;
 mod plan;
+mod run_lines;
 mod scheduled;
 pub(crate) mod service;
 mod term;
@@ -72,7 +73,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     tokio::spawn(reap_as_they_come()?);
     let store = tenure::open(&plan.choice.url).await?;
     let timing = Timing::new(&plan.options, &store.limits())?;
-    let lines = Lines::new(&plan.id);
+    let lines = Lines::new(&plan.id, &plan.name);
     let board = Board::default();
     let job = job(plan, &*store, &timing)?;
     first_line((&plan.name, &plan.id), &plan.choice, &*store, &timing, door.as_ref()).await;
@@ -83,6 +84,11 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     }
     if let Some(warning) = plan.program().and_then(changes_user) {
         lines.trouble(&warning);
+    }
+    if let Job::Scheduled(table) = &job
+        && table.is_done(&plan.name, &*store, &lines).await
+    {
+        return Ok(Exit::Done);
     }
     let builder = builder(plan);
     // Told to try once, it does not wait for a store that is down.

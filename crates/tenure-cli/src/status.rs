@@ -72,6 +72,9 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     if !args.json && !row.candidates.is_empty() {
         output::line(format!("\n{}", candidates(row)))?;
     }
+    if let (false, Some(run)) = (args.json, &row.last_run) {
+        output::line(format!("\nLast run: {}", output::printable(&run.summary(time::unix_ms()))))?;
+    }
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
 

@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::election::Why;
-use tenure::{CandidateId, Clock, StartupWait, Token};
+use tenure::{CandidateId, Clock, Name, StartupWait, Token};
 
 use crate::lines::{Common, say};
-use crate::schedule::{Ahead, Run};
+use crate::schedule::Ahead;
 use crate::{startup_wait, time};
 
 /// Says what happens, for one candidate.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     id: CandidateId,
+    pub(super) name: Name,
     ended: Arc<AtomicBool>,
 }
 
 impl Lines {
-    pub(super) fn new(id: &CandidateId) -> Lines {
-        Lines { id: id.clone(), ended: Arc::default() }
+    pub(super) fn new(id: &CandidateId, name: &Name) -> Lines {
+        Lines { id: id.clone(), name: name.clone(), ended: Arc::default() }
     }
 
     pub(super) fn started(&self) {
@@ -100,26 +101,6 @@ impl Lines {
             true => say!(info, id, "poll", "[{id}] poll {count}: {detail}"),
             false => say!(warn, id, "poll", "[{id}] poll {count} failed: {detail}"),
         }
-    }
-
-    pub(super) fn skipped(&self, slot: u64, slots: u64) {
-        let id = &self.id;
-        say!(
-            warn,
-            id,
-            "skipped",
-            "[{id}] Skipped {slots} slot(s), the last {slot}: the run before was still going on"
-        );
-    }
-
-    pub(super) fn interrupted(&self, run: &Run) {
-        let (id, by, slot) = (&self.id, &run.by, run.slot);
-        say!(
-            warn,
-            id,
-            "interrupted",
-            "[{id}] The run of slot {slot}, begun by {by}, was interrupted: nobody knows how far it came"
-        );
     }
 
     pub(super) fn ahead(&self, ahead: &Ahead) {
