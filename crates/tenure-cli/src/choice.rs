@@ -7,6 +7,7 @@ use tenure::store::shown;
 use tenure::{Error, Result};
 
 use crate::args::Args;
+use crate::run::instance_store;
 use crate::settings::Origin;
 
 /// A store's URL and where it came from.
@@ -61,6 +62,20 @@ impl Choice {
                  'chmod 600 {file}'"
             );
         }
+    }
+
+    /// For commands that ask the default store: says that an instance which was started here would use another one.
+    pub(crate) fn hint_other_store(&self, args: &Args) {
+        if self.from.is_some() {
+            return;
+        }
+        let Some((url, from)) = instance_store(args) else { return };
+        let visible = shown(&url);
+        let password = if visible == url { "" } else { ", with its password," };
+        tracing::warn!(
+            "this asks the default store; {from} names {visible}, which 'tenure run' without a name uses: give \
+             --store {visible}{password} to ask that one"
+        );
     }
 
     /// `(from TENURE_STORE)`: what people look for when the wrong store is used.

@@ -32,6 +32,7 @@ pub(crate) struct DoctorArgs {
 
 pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
     let choice = Choice::of(args)?;
+    choice.hint_other_store(args);
     crate::runtime()?.block_on(async {
         let store = tenure::open(&choice.url).await?;
         let report = examine(&*store).await?;

@@ -54,6 +54,14 @@ pub(crate) fn shown(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
+/// A measured duration: `2.5s`; whole seconds from a minute on.
+pub(crate) fn rounded(duration: Duration) -> String {
+    match duration.as_secs() {
+        ..60 => format!("{:.1}s", duration.as_secs_f64()),
+        seconds => shown(Duration::from_secs(seconds)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,6 +25,7 @@ pub(crate) async fn open_chosen(args: &Args) -> Result<(Choice, Arc<dyn Store>)>
             "'memory:' is seen by one process only, so there is nothing to see here: give another store",
         ));
     }
+    choice.hint_other_store(args);
     let url = tenure::store::shown(&choice.url);
     let store = patiently(&url, PATIENCE, tenure::open(&choice.url)).await?;
     Ok((choice, store))

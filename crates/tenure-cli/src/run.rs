@@ -6,6 +6,7 @@ mod lines;
 mod names;
 mod options;
 mod plan;
+mod run_lines;
 mod scheduled;
 pub(crate) mod service;
 mod term;
@@ -35,6 +36,7 @@ use crate::{duration, health_check, startup_wait};
 use board::Board;
 pub(crate) use get::Get;
 use lines::Lines;
+pub(crate) use names::instance_store;
 use options::WorkArgs;
 pub(crate) use options::{Given, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
 use plan::{Kind, Plan};
@@ -74,7 +76,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     tokio::spawn(reap_as_they_come()?);
     let store = tenure::open(&plan.choice.url).await?;
     let timing = Timing::new(&plan.options, &store.limits())?;
-    let lines = Lines::new(&plan.id);
+    let lines = Lines::new(&plan.id, &plan.name);
     let board = Board::default();
     let job = job(plan, &*store, &timing)?;
     first_line((&plan.name, &plan.id), &plan.choice, &*store, &timing, door.as_ref()).await;
@@ -85,6 +87,11 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     }
     if let Some(warning) = plan.program().and_then(changes_user) {
         lines.trouble(&warning);
+    }
+    if let Job::Scheduled(table) = &job
+        && table.is_done(&plan.name, &*store, &lines).await
+    {
+        return Ok(Exit::Done);
     }
     let builder = builder(plan);
     // Told to try once, it does not wait for a store that is down.
@@ -162,7 +169,7 @@ pub(crate) fn guards_log(args: &Args) -> Log {
 
 fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve) };
-    let WorkArgs { task: TaskArgs { command, no_guard, timeout, .. }, schedule, once, .. } = work;
+    let WorkArgs { task: TaskArgs { command, no_guard, .. }, schedule, once, .. } = work;
     let recipe = Recipe {
         command: command.clone(),
         store_url: guards_url(&plan.choice, store),
@@ -176,7 +183,7 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
     let rest_guard = recipe.guarded.then_some(rest_guard);
     let task = match work.task.given()? {
         Some(Given::Command(_)) => Task::Command(recipe),
-        Some(Given::Get(url)) => Task::Get(Get::new(url, *timeout)?),
+        Some(Given::Get(url)) => Task::Get(Get::new(url, work.task.timeout())?),
         Some(Given::Mock) | None => Task::Mock,
     };
     let started = Clock::boot().minting_micros() / 1_000;
@@ -186,13 +193,16 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.
 async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> Result<Exit> {
+    let mut answered = false;
     loop {
         let leadership = tokio::select! {
             biased;
             _ = signals.end() => return Ok(Exit::Done),
             leadership = next_leadership(crew.election) => leadership?,
-            given_up = give_up(plan.wait(), crew) => return given_up,
+            given_up = give_up(plan.wait(), crew, answered) => return given_up,
         };
+        // A grant is an answer.
+        answered = true;
         match crew.term(leadership, signals).await {
             After::Ended(exit) => return Ok(exit),
             After::Failed(error) => return Err(error),
@@ -219,23 +229,27 @@ async fn next_leadership(election: &Election) -> Result<Leadership> {
     })
 }
 
-/// Returns when waiting any longer makes no sense: the store refuses us, or `--wait` has run out.
-async fn give_up(wait: Option<Duration>, crew: &Crew<'_>) -> Result<Exit> {
-    let answered = crew.election.answered();
-    let Some(wait) = wait else {
-        answered.await?;
-        return std::future::pending().await;
+/// Returns when waiting any longer makes no sense: the store refuses this candidate before it has answered once, or
+/// `--wait` has run out. A candidate that the store has `answered` waits for the operator to repair the store, whether it
+/// has led before or not.
+async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Result<Exit> {
+    let refused = async {
+        if !answered {
+            crew.election.answered().await?;
+        }
+        std::future::pending().await
     };
+    let Some(wait) = wait else { return refused.await };
     let clock = Clock::boot();
     tokio::select! {
-        refused = async { answered.await?; std::future::pending().await } => return refused,
+        refused = refused => return refused,
         () = clock.sleep(wait) => {}
     }
     let status = crew.election.status();
     if status.store_reachable != Some(true) {
-        let why = status.last_error.map_or("no answer".to_owned(), |error| error.to_string());
+        let error = status.last_error.unwrap_or_else(|| Error::unavailable("no answer"));
         let wait = duration::shown(wait);
-        return Err(Error::unavailable(format!("gave up after --wait {wait}: {why}")));
+        return Err(Error::new(error.kind(), format!("gave up after --wait {wait}: {error}")));
     }
     let led = match (status.state, status.current_leader) {
         (CandidateState::Starting, _) => {

@@ -33,14 +33,15 @@ pub(crate) struct StatusArgs {
 pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
     let target = status.target.clone().unwrap_or_else(Target::all);
     crate::runtime()?.block_on(async {
-        let store = reach::open(args).await?;
+        let (choice, store) = reach::open_chosen(args).await?;
         let found = reach::observe(&*store, &target.scope()).await?;
         let candidates = candidates_of(&*store, &target, &found).await?;
         match &target {
             Target::One(name) => {
                 let lease = found.into_iter().next().transpose()?;
                 let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
-                one(args, name, &row.with_candidates(&candidates))
+                let asked = format!("{} {}", store.url(), choice.origin());
+                one(args, name, &row.with_candidates(&candidates), &asked)
             }
             Target::Prefix(_) => {
                 let leases = readable(found, args.json);
@@ -72,7 +73,7 @@ fn readable(found: Vec<Result<Lease>>, json: bool) -> Vec<Lease> {
     found.into_iter().filter_map(|lease| lease.inspect_err(tell).ok()).collect()
 }
 
-fn one(args: &Args, name: &Name, row: &Row) -> Result<Exit> {
+fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     if args.json {
         output::json(&row)?;
     } else if row.current_leader.is_some() {
@@ -80,9 +81,13 @@ fn one(args: &Args, name: &Name, row: &Row) -> Result<Exit> {
     } else {
         let starting = row.starting.as_ref().map(|starting| format!(" {starting}."));
         output::line(format!("Nobody leads '{name}'.{}", starting.unwrap_or_default()))?;
+        output::line(format!("Asked: {asked}"))?;
     }
     if !args.json && !row.candidates.is_empty() {
         output::line(format!("\n{}", candidates(row)))?;
+    }
+    if let (false, Some(run)) = (args.json, &row.last_run) {
+        output::line(format!("\nLast run: {}", output::printable(&run.summary(time::unix_ms()))))?;
     }
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }

@@ -15,7 +15,12 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
 
 /// Now, for whoever reads it: nothing is decided by it.
 pub(crate) fn now() -> String {
-    rfc3339(Clock::boot().minting_micros() / 1_000)
+    rfc3339(unix_ms())
+}
+
+/// Now, by the wall clock, in Unix milliseconds.
+pub(crate) fn unix_ms() -> u64 {
+    Clock::boot().minting_micros() / 1_000
 }
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
@@ -44,9 +49,41 @@ pub(crate) fn of_day(moment: Moment) -> String {
     wall.strftime("%H:%M:%S").to_string()
 }
 
+/// The local time of `unix_ms` as people write it: `02:00`, `02:00:03`, `02:00:03.250`; with the date unless that is the date
+/// of `now_ms`.
+pub(crate) fn of_slot(unix_ms: u64, now_ms: u64) -> String {
+    in_zone(unix_ms, now_ms, TimeZone::system())
+}
+
+fn in_zone(unix_ms: u64, now_ms: u64, zone: TimeZone) -> String {
+    let zoned = |ms: u64| {
+        let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        at.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(zone.clone())
+    };
+    let (at, now) = (zoned(unix_ms), zoned(now_ms));
+    let date = if at.date() == now.date() { "" } else { "%Y-%m-%d " };
+    let time = match unix_ms {
+        ms if !ms.is_multiple_of(1_000) => "%H:%M:%S.%3f",
+        ms if !ms.is_multiple_of(60_000) => "%H:%M:%S",
+        _ => "%H:%M",
+    };
+    at.strftime(&format!("{date}{time}")).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_are_shown_as_short_as_they_are_unambiguous() {
+        let now = 1_750_258_800_000; // 2025-06-18T15:00:00Z
+        let shown = |unix_ms| in_zone(unix_ms, now, TimeZone::UTC);
+        assert_eq!(shown(now), "15:00");
+        assert_eq!(shown(now + 3_000), "15:00:03");
+        assert_eq!(shown(now + 3_250), "15:00:03.250");
+        assert_eq!(shown(now - 86_400_000), "2025-06-17 15:00");
+        shown(u64::MAX);
+    }
 
     #[test]
     fn known_moments() {

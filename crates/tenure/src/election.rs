@@ -23,6 +23,8 @@ mod same_id;
 #[cfg(test)]
 mod same_id_tests;
 #[cfg(test)]
+mod store_error_tests;
+#[cfg(test)]
 mod tests;
 mod words;
 
@@ -81,8 +83,8 @@ pub struct Machine {
     successor: Option<CandidateId>,
     /// Not campaigning before this.
     held_off: Moment,
-    /// The first of the failures since the last answer, and how many there were.
-    failing: Option<(Moment, u32)>,
+    /// Failed requests since the last answer. Boxed: a fleet member has many machines, and few of them fail.
+    failing: Option<Box<Failing>>,
     /// The id of the holder when this candidate last observed the lease or was notified.
     holder: Option<Arc<str>>,
     /// Whether that holder leads: it is not in its start-up wait.
@@ -140,6 +142,15 @@ enum State {
         try_at: Option<Moment>,
     },
     Stopped,
+}
+
+/// Failed requests since the last answer of the store.
+#[derive(Debug)]
+struct Failing {
+    since: Moment,
+    count: u32,
+    /// The error that was reported last. One that the store itself answered takes precedence over a missing answer.
+    reported: Error,
 }
 
 /// When to look again, unless a term with this token has been seen by then.
@@ -359,8 +370,8 @@ impl Machine {
     /// When a leader is told to stop: before the deadline, or earlier if a grace is set and renewals keep failing.
     fn stop_at(&self, term: &Term) -> Moment {
         let stop_at = self.timing.stop_at(term.deadline);
-        match (self.timing.grace, self.failing) {
-            (Some(grace), Some((since, _))) => stop_at.min(since + grace),
+        match (self.timing.grace, &self.failing) {
+            (Some(grace), Some(failing)) => stop_at.min(failing.since + grace),
             _ => stop_at,
         }
     }
@@ -371,8 +382,11 @@ impl Machine {
         };
         match term.part {
             Part::Leading if now >= self.stop_at(term) => {
-                let why = match self.failing {
-                    Some((since, _)) => Why::Unreachable(since),
+                let why = match &self.failing {
+                    Some(failing) if failing.reported.kind() == Kind::Unavailable => {
+                        Why::Unreachable(failing.since)
+                    }
+                    Some(failing) => Why::StoreError(failing.reported.clone()),
                     None => Why::Paused(now.since(self.last_step)),
                 };
                 let deadline = term.deadline;
@@ -646,29 +660,46 @@ impl Machine {
                 self.answered(out);
                 self.refused(Trip { sent, back: now }, &lease, out);
             }
+            Err(error) if error.kind() == Kind::Corrupt => self.damaged(now, sent, error, out),
             Err(error) => self.renewal_failed(now, sent, error, out),
         }
     }
 
+    /// The store answered that the record is not a lease any more. Nothing in the store protects this term now: once the
+    /// damaged record is removed, another candidate may be granted the lease. So the term ends at once, as after a refusal.
+    fn damaged(&mut self, now: Moment, sent: Moment, error: Error, out: &mut Vec<Action>) {
+        let pause = self.timing.retry;
+        self.count_failure(sent, error.clone(), out);
+        self.not_held(now, Why::StoreError(error), out);
+        if let State::Waiting { look_at } = &mut self.state {
+            *look_at = now + self.rng.jittered(pause);
+        }
+    }
+
     fn refused(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        let State::Holding(term) = &self.state else {
-            return;
-        };
         let by = lease.holder.as_ref().map(|holder| holder.id.clone());
         // Revoked, or taken by a namesake: the loss itself tells of it.
         if by.as_deref() == Some(self.candidate.as_str()) {
             self.same_id.reported();
         }
+        self.not_held(trip.back, Why::Refused(by), out);
+        self.saw(trip, lease, out);
+    }
+
+    /// The store does not have this term's lease any more.
+    fn not_held(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
+        let State::Holding(term) = &self.state else {
+            return;
+        };
         match term.part {
-            Part::Leading => self.lose(trip.back, Why::Refused(by), Moment::NEVER, out),
+            Part::Leading => self.lose(now, why, Moment::NEVER, out),
             // Its work is stopping already, but it must not have effects any more.
             Part::Stopping => {
                 out.push(Action::Extend(Moment::NEVER));
                 self.state = State::Ending { give_back: None };
             }
-            Part::Starting => self.state = State::Waiting { look_at: trip.back },
+            Part::Starting => self.state = State::Waiting { look_at: now },
         }
-        self.saw(trip, lease, out);
     }
 
     /// Tries again soon: three tries fit before it is time to stop.
@@ -897,7 +928,7 @@ impl Machine {
     fn failed(&mut self, now: Moment, error: Error, out: &mut Vec<Action>) {
         let patient = error.kind() != Kind::Unavailable;
         self.count_failure(now, error, out);
-        let failures = self.failing.map_or(1, |(_, failures)| failures);
+        let failures = self.failing.as_ref().map_or(1, |failing| failing.count);
         let most = BACK_OFF_MOST.min(self.timing.retry);
         let pause = if patient {
             self.timing.retry
@@ -908,13 +939,20 @@ impl Machine {
     }
 
     fn count_failure(&mut self, since: Moment, error: Error, out: &mut Vec<Action>) {
+        let kind = error.kind();
         match &mut self.failing {
-            Some((_, failures)) => *failures = failures.saturating_add(1),
+            Some(failing) => {
+                failing.count = failing.count.saturating_add(1);
+                if kind == Kind::Unavailable || kind == failing.reported.kind() {
+                    return;
+                }
+                failing.reported = error.clone();
+            }
             None => {
-                self.failing = Some((since, 1));
-                out.push(Action::Unreachable(error));
+                self.failing = Some(Box::new(Failing { since, count: 1, reported: error.clone() }));
             }
         }
+        out.push(Action::Unreachable(error));
     }
 
     fn answered(&mut self, out: &mut Vec<Action>) {
@@ -930,8 +968,7 @@ impl Machine {
         let State::Holding(term) = &self.state else {
             return;
         };
-        let refused = matches!(why, Why::Refused(_));
-        let give_back = (!refused).then(|| Box::new(term.hold.clone()));
+        let give_back = (!why.ends_at_once()).then(|| Box::new(term.hold.clone()));
         self.state = State::Ending { give_back };
         self.held_off = now;
         out.push(Action::End(Ending { why, deadline }));

@@ -144,6 +144,7 @@ async fn advance(leadership: &Leadership, journal: &Journal, count: u64) -> Resu
 fn told(why: &Why) -> String {
     match why {
         Why::Unreachable(_) => "store unreachable".to_owned(),
+        Why::StoreError(error) => error.to_string(),
         Why::Paused(long) => format!("this process did not run for {:.1} s", long.as_secs_f64()),
         Why::Refused(Some(other)) => format!("{other} leads now"),
         Why::Refused(None) => "the lease has run out".to_owned(),

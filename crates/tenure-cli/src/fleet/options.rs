@@ -25,6 +25,13 @@ a shell. One that ends by itself is started again, after 1s at first and 30s at 
 
 Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage; 126, 127 the command
 cannot be run, is not found.")]
+// Flags of an election, which a fleet refuses with the reason: so its help does not list them.
+#[command(
+    mut_arg("priority", |arg| arg.hide(true)),
+    mut_arg("on_lead", |arg| arg.hide(true)),
+    mut_arg("on_lose", |arg| arg.hide(true)),
+    mut_arg("no_presence", |arg| arg.hide(true))
+)]
 pub(crate) struct FleetRunArgs {
     /// The fleet
     #[arg(value_parser = fleet)]

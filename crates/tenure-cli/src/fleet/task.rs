@@ -47,7 +47,7 @@ impl Task {
             Some(Given::Get(url)) => {
                 // Whatever a shard is called, the URL stays one.
                 let example = with_shard(url, "shard").unwrap_or_default();
-                let client = Get::new(&example, task.timeout)?;
+                let client = Get::new(&example, task.timeout())?;
                 Kind::Get { client: Arc::new(client), url: url.to_owned() }
             }
             Some(Given::Mock) => Kind::Mock,

@@ -96,6 +96,7 @@ pub(super) fn of_member(news: &News, name: &str, event: &fleet::Event) {
 fn reason(why: &Why) -> String {
     match why {
         Why::Unreachable(_) => "store unreachable".to_owned(),
+        Why::StoreError(error) => error.to_string(),
         Why::Paused(time) => {
             format!("this process did not run for {}", crate::duration::shown(*time))
         }
@@ -103,5 +104,16 @@ fn reason(why: &Why) -> String {
         Why::Refused(None) => "the store says that it is not ours any more".to_owned(),
         Why::Asked => "asked".to_owned(),
         other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_term_names_what_the_store_answered() {
+        let why = Why::StoreError(tenure::Error::corrupt("'job' is not a lease"));
+        assert_eq!(reason(&why), "'job' is not a lease");
     }
 }

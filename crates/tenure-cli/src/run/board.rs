@@ -25,7 +25,7 @@ impl Board {
 
     /// A run of this instance has ended.
     pub(super) fn ended(&self, outcome: &Outcome, took: Duration) {
-        self.0.ended(word(outcome), took);
+        self.0.ended(outcome.word(), took);
     }
 
     /// A slot went by without a run of ours.
@@ -40,17 +40,6 @@ fn last_run(run: &Run) -> LastRun {
         by: run.by.clone(),
         started_at: run.started_at.unwrap_or_default(),
         ended_at: run.ended_at,
-        outcome: Some(word(&run.outcome).to_owned()),
-    }
-}
-
-fn word(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Running => "running",
-        Outcome::Ok => "ok",
-        Outcome::Failed => "failed",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Stopped => "stopped",
-        Outcome::Other(_) => "other",
+        outcome: Some(run.outcome.word().to_owned()),
     }
 }

@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::election::Why;
-use tenure::{CandidateId, CandidateState, Clock, StartupWait, Status, Token};
+use tenure::{CandidateId, CandidateState, Clock, Name, StartupWait, Status, Token};
 
 use crate::lines::{Common, say};
-use crate::schedule::{Ahead, Run};
+use crate::schedule::Ahead;
 use crate::{startup_wait, time};
 
 /// Says what happens, for one candidate.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     id: CandidateId,
+    pub(super) name: Name,
     ended: Arc<AtomicBool>,
 }
 
 impl Lines {
-    pub(super) fn new(id: &CandidateId) -> Lines {
-        Lines { id: id.clone(), ended: Arc::default() }
+    pub(super) fn new(id: &CandidateId, name: &Name) -> Lines {
+        Lines { id: id.clone(), name: name.clone(), ended: Arc::default() }
     }
 
     pub(super) fn started(&self) {
@@ -47,7 +48,7 @@ impl Lines {
         let id = &self.id;
         let why = match why {
             // What we gave back then was hardly ours any more.
-            Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => return,
+            Why::Unreachable(_) | Why::StoreError(_) | Why::Paused(_) | Why::Refused(_) => return,
             Why::Shutdown if self.ended.load(Ordering::Relaxed) => "ended",
             Why::Resigned => "resigned",
             Why::Asked => "asked",
@@ -110,26 +111,6 @@ impl Lines {
         }
     }
 
-    pub(super) fn skipped(&self, slot: u64, slots: u64) {
-        let id = &self.id;
-        say!(
-            warn,
-            id,
-            "skipped",
-            "[{id}] Skipped {slots} slot(s), the last {slot}: the run before was still going on"
-        );
-    }
-
-    pub(super) fn interrupted(&self, run: &Run) {
-        let (id, by, slot) = (&self.id, &run.by, run.slot);
-        say!(
-            warn,
-            id,
-            "interrupted",
-            "[{id}] The run of slot {slot}, begun by {by}, was interrupted: nobody knows how far it came"
-        );
-    }
-
     pub(super) fn ahead(&self, ahead: &Ahead) {
         let id = &self.id;
         let by = ahead.by.as_deref().unwrap_or("somebody");
@@ -166,6 +147,7 @@ fn held_back(state: &CandidateState) -> Option<String> {
 fn reason(why: &Why, id: &CandidateId) -> String {
     match why {
         Why::Unreachable(since) => format!("store unreachable since {}", time::of_day(*since)),
+        Why::StoreError(error) => error.to_string(),
         Why::Paused(time) => format!(
             "this process did not run for up to {}, and its time ran out",
             crate::duration::shown(*time)
@@ -181,5 +163,21 @@ fn reason(why: &Why, id: &CandidateId) -> String {
         Why::Drained => "drained".to_owned(),
         Why::Shutdown => "shutdown".to_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_lost_term_names_what_the_store_answered() {
+        let id = CandidateId::new("n1").unwrap();
+        for error in [Error::denied("wrong password"), Error::corrupt("'job' is not a lease")] {
+            let text = error.to_string();
+            assert_eq!(reason(&Why::StoreError(error), &id), text);
+        }
     }
 }

@@ -15,6 +15,13 @@ use crate::settings::{EnvFile, Origin};
 const DOT_ENV: &str = ".env";
 const DEFAULT_NAME: &str = "leader-election-demo";
 
+/// The store that a whole instance would use here, and where it is named, if nothing else names one. A file that cannot be
+/// read names none.
+pub(crate) fn instance_store(args: &Args) -> Option<(String, Origin)> {
+    let names = Names::read(args).ok()?;
+    names.get("REDIS_URL").map(|(url, origin)| (url.to_owned(), origin.clone()))
+}
+
 /// What was found under those names.
 #[derive(Default)]
 pub(super) struct Names(Vec<(&'static str, String, Origin)>);

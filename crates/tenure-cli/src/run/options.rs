@@ -12,6 +12,8 @@ use crate::http::{AnswerArgs, HttpArgs};
 use crate::schedule::ScheduleArgs;
 use crate::{duration, target};
 
+const GET_TIMEOUT: Duration = Duration::from_secs(10);
+
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -151,10 +153,9 @@ pub(crate) struct TaskArgs {
     #[arg(long, value_name = "URL", env = "TENURE_GET", hide_env_values = true)]
     get: Option<String>,
 
-    /// How long an answer to --get may take
+    /// How long an answer to --get may take [default: 10s]
     #[arg(long, value_name = "D", env = "TENURE_TIMEOUT", value_parser = duration::parse)]
-    #[arg(default_value = "10s")]
-    pub(crate) timeout: Duration,
+    timeout: Option<Duration>,
 
     /// No command: count in the log, to see what happens
     #[arg(long, env = "TENURE_MOCK", value_parser = BoolishValueParser::new())]
@@ -177,6 +178,12 @@ pub(crate) enum Given<'a> {
 impl TaskArgs {
     /// What was given, if anything was.
     pub(crate) fn given(&self) -> Result<Option<Given<'_>>> {
+        if self.timeout.is_some() && self.get.is_none() {
+            return Err(Error::invalid(
+                "--timeout is how long an answer to --get may take, and there is no --get: leave it out \
+                 (for a command: -- timeout 30 CMD)",
+            ));
+        }
         match (&self.command[..], self.get.as_deref(), self.mock) {
             ([], None, false) => Ok(None),
             (command @ [_, ..], None, false) => Ok(Some(Given::Command(command))),
@@ -186,6 +193,11 @@ impl TaskArgs {
                 "a command, --get and --mock are kinds of work: give one of them",
             )),
         }
+    }
+
+    /// How long an answer to `--get` may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(GET_TIMEOUT)
     }
 }
 

@@ -2,22 +2,29 @@
 
 use std::time::Duration;
 
-use tenure::{Clock, Leadership, Saved};
+use tenure::store::Scope;
+use tenure::{Clock, Leadership, Name, Saved, Store};
 
 use super::get::Get;
+use super::lines::Lines;
+use super::run_lines::RunLines;
 use super::term::{After, Attention, Crew, Run};
 use super::ward::{Recipe, Ward};
 use crate::exit::Exit;
 use crate::guard::Ended;
 use crate::lines::Common as _;
 use crate::permit::HeldTerm as _;
-use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Step};
+use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Slot, Step};
 use crate::signals::Signals;
+use crate::time::unix_ms;
 
 /// A wall clock can be set, so nobody sleeps longer than this without a look at it.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// What could not be noted down is tried again after this.
 const AGAIN: Duration = Duration::from_millis(500);
+
+/// How long `--once` waits for the store before it campaigns without knowing whether its slot is done.
+const PEEK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is done, and when.
 pub(super) struct Timetable {
@@ -26,6 +33,42 @@ pub(super) struct Timetable {
     pub(super) task: Task,
     /// A guard without a command, while none runs; `None` with `--no-guard`.
     pub(super) rest_guard: Option<Recipe>,
+}
+
+impl Timetable {
+    fn lines<'a>(&'a self, lines: &'a Lines) -> RunLines<'a> {
+        RunLines { lines, schedule: &self.schedule, now: unix_ms() }
+    }
+
+    /// With `--once`: the slot that is to be run.
+    fn slot_of_once(&self) -> Option<Slot> {
+        self.policy.once.and_then(|started| self.schedule.current(started))
+    }
+
+    /// With `--once`: whether the checkpoint already says that there is nothing to run, so that this candidate need not
+    /// campaign. Says so. A store that does not answer soon is asked by the campaign.
+    pub(super) async fn is_done(&self, name: &Name, store: &dyn Store, lines: &Lines) -> bool {
+        if self.policy.once.is_none() {
+            return false;
+        }
+        let clock = Clock::boot();
+        let scope = Scope::name(name);
+        let found = tokio::select! {
+            found = store.observe(&scope) => found,
+            () = clock.sleep(PEEK_TIMEOUT) => return false,
+        };
+        let Some(Ok(lease)) = found.ok().and_then(|found| found.into_iter().next()) else {
+            return false;
+        };
+        let checkpoint = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
+        let Ok(Some(ledger)) = Ledger::read(checkpoint) else { return false };
+        let last = ledger.last_run.clone();
+        let done = Planner::new(self.schedule.clone(), self.policy, Some(ledger)).step(unix_ms());
+        if done == Step::Done {
+            self.lines(lines).already_done(self.slot_of_once(), last.as_ref());
+        }
+        done == Step::Done
+    }
 }
 
 /// What is done in one slot.
@@ -61,7 +104,7 @@ impl Crew<'_> {
         let mut rest_guard = self.guard_rest(table, leadership);
         let mut planner = Planner::new(table.schedule.clone(), table.policy, left);
         let mut watch = Attention::default();
-        let mut exit = Exit::Done;
+        let (mut exit, mut ran) = (Exit::Done, false);
         loop {
             let pause = match planner.step(unix_ms()) {
                 Step::Begin(slot) => {
@@ -94,11 +137,11 @@ impl Crew<'_> {
                             let report = self
                                 .one_slot(table, leadership, signals, &mut watch, &planner)
                                 .await;
-                            exit = report.exit;
+                            (exit, ran) = (report.exit, true);
                             if rest_guard.is_none() && !report.over {
                                 rest_guard = self.guard_rest(table, leadership);
                             }
-                            self.came_meanwhile(&mut planner);
+                            self.came_meanwhile(table, &mut planner);
                             planner.ended(report.outcome, report.detail, unix_ms());
                             self.note_down_end(leadership, &mut planner).await;
                             if report.over {
@@ -117,7 +160,7 @@ impl Crew<'_> {
                 }
                 Step::Skip { .. } => Duration::ZERO,
                 Step::Interrupted(run) => {
-                    self.lines.interrupted(&run);
+                    table.lines(self.lines).interrupted(&run, table.policy.interrupted);
                     self.board.passed("interrupted");
                     self.note_down_end(leadership, &mut planner).await;
                     Duration::ZERO
@@ -127,6 +170,10 @@ impl Crew<'_> {
                     Duration::ZERO
                 }
                 Step::Done => {
+                    if !ran {
+                        let last = planner.ledger().last_run.as_ref();
+                        table.lines(self.lines).already_done(table.slot_of_once(), last);
+                    }
                     self.lines.work_ended();
                     return After::Ended(exit);
                 }
@@ -203,7 +250,16 @@ impl Crew<'_> {
                 }
             },
         };
-        self.board.ended(&report.outcome, clock.now().since(began));
+        let took = clock.now().since(began);
+        self.board.ended(&report.outcome, took);
+        // A failed poll is reported where it is done.
+        if let (Outcome::Failed, Some(reason), Task::Command(_), Some(run)) =
+            (&report.outcome, &report.detail, &table.task, &planner.ledger().last_run)
+            && !watch.ending
+        {
+            let next = table.schedule.next(unix_ms()).filter(|_| table.policy.once.is_none());
+            table.lines(self.lines).failed(run, reason, took, next);
+        }
         report
     }
 
@@ -235,9 +291,13 @@ impl Crew<'_> {
     }
 
     /// Slots that came while the run went on are counted, and not run.
-    fn came_meanwhile(&self, planner: &mut Planner) {
-        while let Step::Skip { slot, slots } = planner.step(unix_ms()) {
-            self.lines.skipped(slot.number, slots);
+    fn came_meanwhile(&self, table: &Timetable, planner: &mut Planner) {
+        loop {
+            let settled = planner.ledger().settled(&table.schedule);
+            let Step::Skip { slot, slots } = planner.step(unix_ms()) else { return };
+            let first = settled.and_then(|settled| table.schedule.next(settled)).unwrap_or(slot);
+            let run = planner.ledger().last_run.as_ref();
+            table.lines(self.lines).skipped(first.at, slot, slots, run);
             self.board.passed("skipped");
         }
     }
@@ -301,9 +361,4 @@ fn of_command(ended: Ended, over: bool) -> Report {
         Ended::Signal(signal) => (Outcome::Failed, Some(format!("signal {signal}"))),
     };
     Report { outcome, detail, exit: ended.into(), over }
-}
-
-/// Now, by the wall clock: slots are named by it.
-fn unix_ms() -> u64 {
-    Clock::boot().minting_micros() / 1_000
 }

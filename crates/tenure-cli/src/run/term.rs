@@ -363,7 +363,7 @@ pub(super) struct Attention {
 /// case no longer than its fuse burns.
 fn kill_at(why: &Why, now: Moment, deadline: Moment, stop_within: Duration) -> Moment {
     match why {
-        Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => {
+        Why::Unreachable(_) | Why::StoreError(_) | Why::Paused(_) | Why::Refused(_) => {
             deadline.before(reserve(stop_within))
         }
         _ => now + stop_within.max(UNHURRIED),

@@ -3,12 +3,14 @@
 //! PURE. It is the checkpoint of the lease, saved under the token, so nobody but the leader writes it.
 //! Fields are only ever added: what a newer version has put there is carried along.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use tenure::{Error, Result};
 
 use super::{LAST_MS, Schedule, Slot};
-use crate::time;
+use crate::{duration, time};
 
 /// A checkpoint holds no more.
 const BYTES_MOST: usize = 4096;
@@ -44,6 +46,9 @@ pub(crate) struct Ledger {
 pub(crate) struct Run {
     /// The number of its slot.
     pub(crate) slot: u64,
+    /// When its slot begins; `None` in a checkpoint of an earlier version.
+    #[serde(default, with = "moment", skip_serializing_if = "Option::is_none")]
+    pub(crate) slot_at: Option<u64>,
     /// The candidate that began it.
     #[serde(default)]
     pub(crate) by: String,
@@ -56,6 +61,20 @@ pub(crate) struct Run {
     /// An exit code or an HTTP status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
+}
+
+impl Run {
+    /// `03:46:12 on e1, failed (exit code 3) after 2.5s`, for people.
+    pub(crate) fn summary(&self, now_ms: u64) -> String {
+        let Run { slot, slot_at, by, started_at, ended_at, outcome, detail } = self;
+        // A checkpoint of an earlier version has only the number of the slot.
+        let slot = slot_at.map_or_else(|| format!("slot {slot}"), |at| time::of_slot(at, now_ms));
+        let detail = detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        let took = started_at.zip(*ended_at).map(|(from, to)| to.saturating_sub(from));
+        let took =
+            took.map(|ms| format!(" after {}", duration::rounded(Duration::from_millis(ms))));
+        format!("{slot} on {by}, {}{detail}{}", outcome.word(), took.unwrap_or_default())
+    }
 }
 
 /// How a run went.
@@ -72,6 +91,20 @@ pub(crate) enum Outcome {
     /// A word of a newer version.
     #[serde(untagged)]
     Other(String),
+}
+
+impl Outcome {
+    /// The word used in messages and metrics.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Outcome::Running => "running",
+            Outcome::Ok => "ok",
+            Outcome::Failed => "failed",
+            Outcome::Interrupted => "interrupted",
+            Outcome::Stopped => "stopped",
+            Outcome::Other(_) => "other",
+        }
+    }
 }
 
 impl Ledger {
@@ -170,6 +203,7 @@ mod tests {
             count: 42,
             last_run: Some(Run {
                 slot: 350_051_760,
+                slot_at: Some(1_750_258_800_000),
                 by: "worker-1".to_owned(),
                 started_at: Some(AT),
                 ended_at: Some(AT + 1_000),
@@ -191,9 +225,18 @@ mod tests {
     fn it_is_written_as_people_were_told() {
         assert_eq!(
             full().to_json(),
-            r#"{"count":42,"lastRun":{"slot":350051760,"by":"worker-1","startedAt":"2025-06-18T15:00:00.041Z","endedAt":"2025-06-18T15:00:01.041Z","outcome":"failed","detail":"exit code 3"},"skipped":1,"missed":2,"settledTo":"2025-06-18T15:00:00.000Z"}"#
+            r#"{"count":42,"lastRun":{"slot":350051760,"slotAt":"2025-06-18T15:00:00.000Z","by":"worker-1","startedAt":"2025-06-18T15:00:00.041Z","endedAt":"2025-06-18T15:00:01.041Z","outcome":"failed","detail":"exit code 3"},"skipped":1,"missed":2,"settledTo":"2025-06-18T15:00:00.000Z"}"#
         );
         assert_eq!(read(&full().to_json()), full());
+    }
+
+    #[test]
+    fn a_run_in_one_line() {
+        let mut run = full().last_run.unwrap();
+        let at = time::of_slot(1_750_258_800_000, AT);
+        assert_eq!(run.summary(AT), format!("{at} on worker-1, failed (exit code 3) after 1.0s"));
+        run = Run { slot_at: None, ended_at: None, detail: None, outcome: Outcome::Running, ..run };
+        assert_eq!(run.summary(AT), "slot 350051760 on worker-1, running");
     }
 
     #[test]
@@ -239,6 +282,13 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_of_an_earlier_version_is_read_and_written_as_it_was() {
+        let text = r#"{"count":42,"lastRun":{"slot":350051760,"by":"worker-1","startedAt":"2025-06-18T15:00:00.041Z","endedAt":null,"outcome":"running"},"skipped":1,"missed":2,"settledTo":"2025-06-18T15:00:00.000Z"}"#;
+        assert_eq!(read(text).last_run.unwrap().slot_at, None);
+        assert_eq!(read(text).to_json(), text);
+    }
+
+    #[test]
     fn a_mere_count_is_enough() {
         assert_eq!(read(r#"{"count":7}"#), Ledger { count: 7, ..Ledger::default() });
     }
@@ -263,6 +313,7 @@ mod tests {
             let long = nasty.repeat(5_000);
             ledger.last_run = Some(Run {
                 slot: u64::MAX,
+                slot_at: Some(u64::MAX),
                 by: long.clone(),
                 started_at: Some(u64::MAX),
                 ended_at: Some(u64::MAX),

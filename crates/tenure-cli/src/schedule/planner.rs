@@ -171,6 +171,7 @@ impl Planner {
         ledger.count = ledger.count.saturating_add(1);
         ledger.last_run = Some(Run {
             slot: slot.number,
+            slot_at: Some(slot.at),
             by: by.to_owned(),
             started_at: Some(now),
             ended_at: None,

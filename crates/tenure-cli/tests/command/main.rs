@@ -7,6 +7,7 @@
 mod candidates;
 mod demo;
 mod doctor;
+mod flags;
 mod fleet;
 mod fleet_lists;
 mod fleet_run;
@@ -28,6 +29,8 @@ mod shell_code;
 mod slow_calls;
 mod status;
 mod steer;
+mod store_errors;
+mod store_hint;
 mod support;
 mod usage;
 mod watch;

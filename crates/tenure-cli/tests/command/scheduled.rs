@@ -86,7 +86,8 @@ fn a_slot_that_comes_while_the_last_run_goes_on_is_skipped() {
     let alone = format!("mkdir {lock} || echo two >> {}; ", world.marks().display());
     let work = work(&world, &format!("{alone} sleep 1.2; rmdir {lock}"));
     let a = node(&world, "a", &["--http", "0", "--every", "500ms", "--", "sh", "-c", &work]);
-    a.says("slot(s), the last");
+    a.says("shop:report: skipped ");
+    a.says(" was still going");
     eventually("it is run again", || world.marked().len() >= 3);
     let metrics = get(a.port(), "/metrics").unwrap().body;
     assert!(metrics.contains("tenure_runs_total{outcome=\"skipped\"} "), "{metrics}");
@@ -124,7 +125,7 @@ fn interrupt(world: &World, args: &[&str]) {
     let b = node(world, "b", &args);
     b.says("FOLLOWER - a leads");
     a.kill();
-    b.says("begun by a, was interrupted");
+    b.says(" on a was interrupted; ");
     if args[0] == "--interrupted" {
         eventually("it runs again", || world.marked().len() == 2);
     }
@@ -162,9 +163,34 @@ fn one_crontab_line_on_two_hosts_is_one_run() {
     }
     assert_eq!(world.marked().len(), 1);
     // One that comes late finds it done, and one whose work fails says so.
-    run(&world, &["--once", "--every", LONG, "--", "sh", "-c", &work]).exits(0);
+    let late = run(&world, &["--once", "--every", LONG, "--", "sh", "-c", &work]);
+    late.exits(0).complains("shop:report: the run of ").complains(" was done by ");
+    late.complains(" (ok); nothing to do");
+    assert!(!late.stderr.contains("BECAME LEADER"), "{}", late.stderr);
     assert_eq!(world.marked().len(), 1);
-    run(&world, &["--once", "--every", "1h", "--", "sh", "-c", "exit 7"]).exits(7);
+    let failed = run(&world, &["--once", "--every", "1h", "--", "sh", "-c", "exit 7"]);
+    failed
+        .exits(7)
+        .complains("warning: shop:report: the run of ")
+        .complains(" failed: exit code 7 after ");
+    assert!(!failed.stderr.contains("next at"), "{}", failed.stderr);
+}
+
+#[test]
+fn a_failed_run_is_reported_and_shown_by_status() {
+    let world = World::new();
+    let a = node(&world, "a", &["--every", "2s", "--", "sh", "-c", "exit 3"]);
+    a.says("warning: shop:report: the run of ");
+    a.says(" failed: exit code 3 after ");
+    a.says("s; next at ");
+    eventually("it is noted down", || status(&world)["lastRun"]["outcome"] == "failed");
+    let mut command = world.command(&["status", NAME]);
+    let ran = command.env("TENURE_LOCK_DIR", world.path().join("leases")).output();
+    let ran = Ran::new(ran.unwrap());
+    ran.says("\nLast run: ").says(" on a, ");
+    assert!(status(&world)["lastRun"]["slotAt"].is_string());
+    // A run may be cut off by the end, and has its own exit code then.
+    a.end();
 }
 
 #[test]

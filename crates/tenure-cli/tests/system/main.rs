@@ -25,6 +25,7 @@ mod slot_storm;
 mod slots;
 mod startup_wait;
 mod stderr;
+mod store_errors;
 mod storm;
 mod stuck;
 mod untrusted;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     trials.extend(slots::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
+    trials.extend(store_errors::trials());
     trials.extend(faults::trials());
     trials.extend(misbehaviour::trials());
     trials.extend(stderr::trials());

@@ -65,7 +65,8 @@ fn frozen_before_the_effect(name: &str, work: Work, more: &[&str]) {
         pause(AFTER_RESUMING);
         let effects = stage.effects().into_iter();
         stale.extend(effects.filter(|line| line.token == frozen.token && line.at > at));
-        let message = format!("The run of slot {slot}, begun by {}, was interrupted", frozen.by);
+        let slot = local_time(slot * work.period_ms());
+        let message = format!("{slot} on {} was interrupted", frozen.by);
         let mut others = (0..stage.candidates.len()).filter(|other| *other != who);
         if !others.any(|other| stage.log_of(other).contains(&message)) {
             stage.fail(&format!("turn {turn}: no log has the line: {message}"));
@@ -77,6 +78,17 @@ fn frozen_before_the_effect(name: &str, work: Work, more: &[&str]) {
     if !stale.is_empty() || !verdict.is_clean() || !checked.is_clean() {
         stage.fail(&summary);
     }
+}
+
+/// The local time of day of a slot, as messages name it.
+fn local_time(unix_ms: u64) -> String {
+    let format = match unix_ms {
+        ms if !ms.is_multiple_of(1_000) => "%H:%M:%S.%3f",
+        ms if !ms.is_multiple_of(60_000) => "%H:%M:%S",
+        _ => "%H:%M",
+    };
+    let at = jiff::Timestamp::from_millisecond(i64::try_from(unix_ms).unwrap()).unwrap();
+    at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string()
 }
 
 /// Stops the leader after the store has saved a slot and before the leader has read the reply: which candidate, and what

@@ -5,7 +5,7 @@ use crate::lease::{Ended, Holder, Lineage, Note, StoreTime};
 use crate::store::{Grade, Limits};
 use crate::timing::Options;
 
-const START: Moment = Moment::from_nanos(1_000_000_000_000);
+pub(super) const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
 /// A machine whose clock is turned by hand, with what it wanted done last.
 pub(super) struct Bench {
@@ -103,7 +103,7 @@ fn lead_of(actions: &[Action]) -> &Lead {
     lead.unwrap_or_else(|| panic!("expected a term, not {actions:?}"))
 }
 
-fn end_of(actions: &[Action]) -> &Ending {
+pub(super) fn end_of(actions: &[Action]) -> &Ending {
     let end = actions.iter().find_map(|action| match action {
         Action::End(ending) => Some(ending),
         _ => None,
@@ -111,7 +111,7 @@ fn end_of(actions: &[Action]) -> &Ending {
     end.unwrap_or_else(|| panic!("expected the end of a term, not {actions:?}"))
 }
 
-fn released(actions: &[Action]) -> &Release {
+pub(super) fn released(actions: &[Action]) -> &Release {
     let release = actions.iter().find_map(|action| match action {
         Action::Release(_, release) => Some(release),
         _ => None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::rank::Rivals;
 use crate::clock::Moment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, ClaimedWait, Grant, Hold, Lease, Nonce, Release, StartupWait,
     Token,
@@ -98,7 +98,7 @@ pub enum Action {
     Released(Token),
     /// Another candidate holds the lease now, or none; and whether the holder leads: it is not in its start-up wait.
     HolderChanged(Option<String>, bool),
-    /// The store does not answer; why.
+    /// The store does not answer, or answers with an error. Reported again when an answered error follows.
     Unreachable(Error),
     /// The store answers again.
     Back,
@@ -132,6 +132,9 @@ pub struct Ending {
 pub enum Why {
     /// Renewals have failed since then, until it was time to stop.
     Unreachable(Moment),
+    /// The store answered with this error: at once for [`Kind::Corrupt`]; for other kinds, renewals have failed until it
+    /// was time to stop.
+    StoreError(Error),
     /// This process did not run, and the time to stop went by; nothing had happened here for so long.
     Paused(Duration),
     /// The store says that the lease is not ours any more; who has it, if anybody.
@@ -146,6 +149,18 @@ pub enum Why {
     Drained,
     /// This candidate is shutting down.
     Shutdown,
+}
+
+impl Why {
+    /// Whether the store has said that the lease is not this candidate's any more: the work has no time left to stop, and
+    /// there is nothing to release.
+    pub fn ends_at_once(&self) -> bool {
+        match self {
+            Why::Refused(_) => true,
+            Why::StoreError(error) => error.kind() == Kind::Corrupt,
+            _ => false,
+        }
+    }
 }
 
 /// Where a machine stands, in the words of the status.

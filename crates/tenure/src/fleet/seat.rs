@@ -209,7 +209,9 @@ fn reason(why: &Why) -> Reason {
         Why::Shutdown => Reason::Shutdown,
         Why::Unhealthy => Reason::Unhealthy,
         Why::Drained => Reason::Drain,
-        Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_) => Reason::Expired,
+        Why::Unreachable(_) | Why::StoreError(_) | Why::Paused(_) | Why::Refused(_) => {
+            Reason::Expired
+        }
         _ => Reason::Rebalance,
     }
 }
@@ -258,7 +260,7 @@ impl Seat for Shared {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(&place) else { return true };
         let Some((term, number)) = slot.term.clone() else { return true };
-        let refused = matches!(ending.why, Why::Refused(_));
+        let refused = ending.why.ends_at_once();
         let why = match reason(&ending.why) {
             Reason::Rebalance | Reason::Shutdown => slot.reason.unwrap_or(reason(&ending.why)),
             why => why,

@@ -1,6 +1,6 @@
 //! Where the leases of a trial live: a private directory, or a private server.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -163,11 +163,18 @@ impl Place {
 
     /// Everything is forgotten.
     pub(crate) fn flush(&self) {
-        let mut server = self.ping().expect("a server that answers");
-        let mut answer = [0; 5];
-        server.write_all(b"FLUSHALL\r\n").unwrap();
-        server.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, *b"+OK\r\n");
+        self.send(&["FLUSHALL"]);
+    }
+
+    /// Sends commands over one connection; the server must accept each of them.
+    pub(crate) fn send(&self, commands: &[&str]) {
+        let mut server = BufReader::new(self.ping().expect("a server that answers"));
+        for command in commands {
+            server.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+            let mut answer = String::new();
+            server.read_line(&mut answer).unwrap();
+            assert!(!answer.is_empty() && !answer.starts_with('-'), "{command}: {answer}");
+        }
     }
 
     /// A question to the bare server, without us: how far away it is.

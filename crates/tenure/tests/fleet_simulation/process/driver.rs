@@ -196,7 +196,10 @@ impl Process {
     }
 
     fn end(&mut self, id: Number, ending: &Ending, out: &mut Vec<Effect>) -> bool {
-        let lost = matches!(ending.why, Why::Unreachable(_) | Why::Paused(_) | Why::Refused(_));
+        let lost = matches!(
+            ending.why,
+            Why::Unreachable(_) | Why::StoreError(_) | Why::Paused(_) | Why::Refused(_)
+        );
         let seated = self.is_seated();
         let Some(slot) = self.slots.get_mut(&id) else { return true };
         let Some(shard) = slot.shard else {

@@ -1,0 +1,113 @@
+//! A store that answers with an error: at start-up and with `--wait` it is exit code 123, later a reason to wait.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use rustix::process::Signal;
+
+use crate::node::Node;
+use crate::support::{Ran, World, eventually};
+
+const REASON: &str = "is not a lease of Tenure";
+
+/// Runs `tenure ARGS` with a store in this world.
+fn command(world: &World, args: &[&str]) -> std::process::Command {
+    let mut command = world.command(args);
+    command.env("TENURE_LOCK_DIR", world.path().join("store"));
+    command.env("TENURE_LEASE_DURATION", "1500ms");
+    command
+}
+
+/// Changes the first byte of every record from `from` to `to`.
+fn set_first_bytes(world: &World, from: u8, to: u8) {
+    for entry in fs::read_dir(world.path().join("store/leases")).unwrap().flatten() {
+        // One that was removed meanwhile is none to change.
+        let Ok(file) = OpenOptions::new().read(true).write(true).open(entry.path()) else {
+            continue;
+        };
+        let mut byte = [0];
+        if file.read_exact_at(&mut byte, 0).is_ok() && byte == [from] {
+            file.write_all_at(&[to], 0).unwrap();
+        }
+    }
+}
+
+fn damage(world: &World) {
+    set_first_bytes(world, b'{', b'#');
+}
+
+fn repair(world: &World) {
+    set_first_bytes(world, b'#', b'{');
+}
+
+/// Damages every record until `node` says why and that it has `lost` its lease, repairs them, and waits until `node` has
+/// said `begun` once more; SIGTERM then ends it with `code`.
+fn survives(world: &World, mut node: Node, [begun, lost]: [&str; 2], code: i32) {
+    node.says(begun);
+    eventually("it says what is wrong", || {
+        damage(world);
+        node.said().contains(REASON) && node.said().contains(lost)
+    });
+    eventually("it begins again", || {
+        repair(world);
+        node.said().matches(begun).count() > 1
+    });
+    assert!(!node.said().contains("store unreachable"), "{}", node.said());
+    node.signal(Signal::TERM);
+    assert_eq!(node.code(), Some(code), "{}", node.said());
+}
+
+#[test]
+fn a_leader_stops_its_work_says_why_and_leads_again() {
+    let world = World::new();
+    let args = ["run", "job", "--node-id", "a", "--", "sleep", "600"];
+    let node = Node::start(&mut command(&world, &args), world.path(), "a");
+    survives(&world, node, ["BECAME LEADER", "[a] Lost leadership: "], 128 + Signal::TERM.as_raw());
+}
+
+#[test]
+fn serve_answers_on_and_leads_again() {
+    let world = World::new();
+    let args = ["serve", "job", "--node-id", "a", "--http", "0"];
+    let node = Node::start(&mut command(&world, &args), world.path(), "a");
+    survives(&world, node, ["BECAME LEADER", "[a] Lost leadership: "], 0);
+}
+
+#[test]
+fn a_member_of_a_fleet_joins_again() {
+    let world = World::new();
+    let args = ["fleet", "run", "poll", "--node-id", "a", "--shards", "x,y", "--mock"];
+    let node = Node::start(&mut command(&world, &args), world.path(), "a");
+    survives(&world, node, ["Joined the fleet", "Left the fleet"], 0);
+}
+
+#[test]
+fn at_start_up_it_is_123() {
+    let world = World::new();
+    Ran::new(command(&world, &["run", "job", "--", "true"]).output().unwrap()).exits(0);
+    damage(&world);
+    for args in [
+        &["run", "job", "--", "true"][..],
+        &["run", "job", "--once", "--", "true"],
+        &["run", "job", "--wait", "0s", "--", "true"],
+        &["serve", "job", "--http", "0"],
+    ] {
+        let ran = Ran::new(command(&world, args).output().unwrap());
+        ran.exits(123).complains(REASON);
+    }
+}
+
+#[test]
+fn a_waiter_gives_up_with_123_when_wait_runs_out() {
+    let world = World::new();
+    let args = ["run", "job", "--node-id", "a", "--", "sleep", "600"];
+    let leader = Node::start(&mut command(&world, &args), world.path(), "a");
+    leader.says("BECAME LEADER");
+    let args = ["run", "job", "--node-id", "b", "--wait", "6s", "--", "true"];
+    let mut waiter = Node::start(&mut command(&world, &args), world.path(), "b");
+    waiter.says("FOLLOWER - a leads");
+    damage(&world);
+    assert_eq!(waiter.code(), Some(123), "{}", waiter.said());
+    waiter.says("gave up after --wait 6s: ");
+    waiter.says(REASON);
+}
