@@ -65,7 +65,7 @@ struct Sight {
     control: Control,
 }
 
-/// The membership lease of this member's id, whoever holds it.
+/// The membership lease of this member's id; another process may hold it.
 #[derive(Clone, Copy)]
 struct OwnLease {
     token: Token,
