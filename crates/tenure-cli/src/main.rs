@@ -13,6 +13,7 @@ mod http;
 mod interruption;
 mod lines;
 mod logs;
+mod open_files;
 mod output;
 mod pages;
 mod permit;
