@@ -7,12 +7,14 @@ use crate::{open_files, reach};
 /// Limits on everything a client can make us keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// More connections at a time are closed at once.
+    /// At this number a new connection replaces the one that has waited longest for a request, or is closed at once.
     pub(crate) connections: usize,
     /// More listeners to `/events` are refused.
     pub(crate) listeners: usize,
     /// A request must have arrived within this; so long may a connection say nothing between two.
     pub(crate) header_time: Duration,
+    /// A connection is replaced only after it has waited this long for a request.
+    pub(crate) replace_after: Duration,
     /// And its body within this.
     pub(crate) body_time: Duration,
     /// Who has not read for so long is gone.
@@ -46,8 +48,10 @@ impl Limits {
     fn of(connections: usize) -> Limits {
         Limits {
             connections,
-            listeners: 1024,
+            // They stay, so they leave as many places for requests.
+            listeners: (connections / 2).clamp(1, 1024),
             header_time: Duration::from_secs(5),
+            replace_after: Duration::from_millis(100),
             body_time: Duration::from_secs(5),
             stall: Duration::from_secs(10),
             beat: Duration::from_secs(15),
