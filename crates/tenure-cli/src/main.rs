@@ -15,6 +15,7 @@ mod http;
 mod interruption;
 mod lines;
 mod logs;
+mod open_files;
 mod output;
 mod pages;
 mod permit;

@@ -47,6 +47,7 @@ mod builder;
 pub mod control;
 mod list_digest;
 mod office;
+mod removed;
 mod seat;
 mod shard;
 pub mod source;

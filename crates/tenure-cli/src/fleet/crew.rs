@@ -98,6 +98,7 @@ impl Crew {
         timing: Timing,
     ) -> Result<Crew> {
         let extensions = duty.as_ref().and_then(|_| fleet.extensions());
+        let agenda = Agenda::new(task.concurrency);
         let mut crew = Crew {
             fleet,
             store,
@@ -108,7 +109,7 @@ impl Crew {
             membership: None,
             extensions,
             jobs: HashMap::new(),
-            agenda: Agenda::new(None),
+            agenda,
             polled: mpsc::unbounded_channel(),
             clock: Clock::boot(),
             unhurried: UNHURRIED.max(timing.stop_within),
@@ -133,16 +134,13 @@ impl Crew {
         self
     }
 
-    pub(super) fn at_most(mut self, concurrency: Option<u32>) -> Crew {
-        self.agenda = Agenda::new(concurrency);
-        self
-    }
-
     /// Answers over HTTP, if there is a door.
     pub(super) fn answering(mut self, door: Option<Door>) -> Result<Crew> {
         if let Some(door) = door {
             let member = Member::new(self.fleet.clone(), self.book.clone(), &self.store);
-            let server = Server::start(door, member.clone(), &self.store, Limits::default())?;
+            let polls = matches!(self.task.kind, Kind::Get { .. });
+            let limits = if polls { Limits::beside_polls() } else { Limits::default() };
+            let server = Server::start(door, member.clone(), &self.store, limits)?;
             self.answers = Some((server, member));
         }
         Ok(self)

@@ -109,11 +109,7 @@ impl Plan<'_> {
         let fleet = Arc::new(self.builder()?.note(&url).launch(store.clone())?);
         lines.started();
         let crew = Crew::new(fleet, store, lines, self.task, duty, timing)?;
-        crew.beating(self.run.service.heartbeat)
-            .at_most(self.run.work.concurrency)
-            .answering(door)?
-            .work(signals)
-            .await
+        crew.beating(self.run.service.heartbeat).answering(door)?.work(signals).await
     }
 
     fn builder(&self) -> Result<tenure::fleet::Builder> {
@@ -146,6 +142,14 @@ impl Plan<'_> {
             lines.trouble(&format!(
                 "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
                  \"$TENURE_SHARD\" there instead"
+            ));
+        }
+        if let (Some(wanted), Some(most)) = (self.run.work.concurrency, self.task.concurrency)
+            && wanted > most
+        {
+            lines.trouble(&format!(
+                "--concurrency {wanted} needs more open files than this process may have (ulimit -n): {most} polls run at \
+                 a time"
             ));
         }
         if let Kind::Command(command) = &self.task.kind

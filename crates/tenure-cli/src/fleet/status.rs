@@ -18,10 +18,10 @@ use crate::output;
 #[command(after_help = "\
 Examples:
   tenure fleet status poll
-  tenure fleet status poll --json | jq '.shards[] | select(.owner == null)'
+  tenure fleet status poll --json | jq '.shards[] | select(.owner == null and .removed != true)'
 
-A shard is listed as long as the store remembers that somebody has owned it, also when the source
-names it no more. On Redis those in the set NAME:shards are listed too, owned or not.
+A shard is shown as long as the store remembers its last owner; 'removed' if no member lists it any
+more. On Redis those in the set NAME:shards are shown too, owned or not.
 
 Exit codes: 0 somebody is there; 1 the fleet has no member; 122 store unreachable;
 123 an operator must act; 125 usage.")]
@@ -53,6 +53,9 @@ pub(crate) struct View<'a> {
     name: &'a str,
     members: Vec<MemberView<'a>>,
     shards: Vec<ShardView<'a>>,
+    /// While members list different shards: how many each lists, null for one that has announced no list.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    lists: BTreeMap<&'a str, Option<usize>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,6 +76,9 @@ struct ShardView<'a> {
     /// Of the current term, or of the last one if nobody owns it.
     token: Option<u64>,
     paused: bool,
+    /// No member lists it any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removed: bool,
 }
 
 impl<'a> View<'a> {
@@ -84,20 +90,28 @@ impl<'a> View<'a> {
             drained: member.drained,
             url: Some(member.note.as_str()).filter(|url| !url.is_empty()),
         });
+        let removed = survey.removed();
         let shards = survey.shards.iter().map(|(shard, owned)| ShardView {
             shard: shard.as_str(),
             owner: owned.owner.as_deref(),
             token: owned.token.map(|token| token.get()),
             paused: owned.paused,
+            removed: removed.contains(shard),
         });
-        View { name: name.as_str(), members: members.collect(), shards: shards.collect() }
+        View {
+            name: name.as_str(),
+            members: members.collect(),
+            shards: shards.collect(),
+            lists: survey.differing_lists(),
+        }
     }
 }
 
 /// The same for people, who get no more of it than they can read.
 fn text(name: &Name, survey: &Survey) -> String {
     let (groups, counts) = groups(survey);
-    let mut parts = vec![format!("{}\n{counts}", who_is_there(name, survey))];
+    let lists = lists(survey).map(|line| format!("\n{line}")).unwrap_or_default();
+    let mut parts = vec![format!("{}\n{counts}{lists}", who_is_there(name, survey))];
     let members = members(survey);
     // More than the head.
     if members.len() > 1 {
@@ -123,6 +137,17 @@ fn who_is_there(name: &Name, survey: &Survey) -> String {
     text
 }
 
+/// That members list different shards, and how many each.
+fn lists(survey: &Survey) -> Option<String> {
+    let lists = survey.differing_lists().into_iter().map(|(member, shards)| match shards {
+        Some(shards) => format!("{member} {}", listing::number(shards)),
+        None => format!("{member} unknown"),
+    });
+    let lists: Vec<String> = lists.collect();
+    let shown = || listing::some(lists.iter().map(String::as_str));
+    (!lists.is_empty()).then(|| format!("The members list different shards: {}.", shown()))
+}
+
 /// A line for each member, and for those that own something and are none.
 fn members(survey: &Survey) -> Vec<[String; 3]> {
     let mut shares = survey.shares();
@@ -142,12 +167,15 @@ fn members(survey: &Survey) -> Vec<[String; 3]> {
 
 /// The shards by what is to be known of them, and how many of which there are.
 fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
-    let (mut paused, mut held, mut unowned) = (Vec::new(), Vec::new(), Vec::new());
+    let on_no_list = survey.removed();
+    let (mut paused, mut held, mut unowned, mut removed) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut owners: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
     for (shard, owned) in &survey.shards {
         match (&owned.owner, owned.paused) {
             (None, true) => paused.push(shard),
             (Some(_), true) => held.push(shard),
+            (None, false) if on_no_list.contains(shard) => removed.push(shard),
             (None, false) => unowned.push(shard),
             (Some(owner), false) => owners.entry(owner).or_default().push(shard),
         }
@@ -161,7 +189,11 @@ fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
     ];
     let unusual = unusual.into_iter().filter(|(_, count)| *count > 0);
     counts.extend(unusual.map(|(what, count)| format!("{} {what}", listing::number(count))));
-    let all = listing::shards(survey.shards.len());
+    let all = listing::shards(survey.shards.len() - removed.len());
+    let gone = match removed.len() {
+        0 => String::new(),
+        count => format!(" {} removed.", listing::number(count)),
+    };
     let group = |title: &str, shards| Group { title: title.to_owned(), shards };
     let mut groups = vec![
         group("Paused", paused),
@@ -170,5 +202,6 @@ fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
     ];
     let owners = owners.into_iter();
     groups.extend(owners.map(|(owner, shards)| group(&output::printable(owner), shards)));
-    (groups, format!("{all}: {}.", counts.join(", ")))
+    groups.push(group("Removed", removed));
+    (groups, format!("{all}: {}.{gone}", counts.join(", ")))
 }

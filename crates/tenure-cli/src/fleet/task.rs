@@ -5,11 +5,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
 use tenure::fleet::Shard;
 use tenure::{Error, Result};
 
 use super::options::FleetWorkArgs;
 use super::shell_code::shell_with_shard;
+use crate::open_files;
 use crate::run::{Get, Given};
 
 /// What stands for the shard.
@@ -22,6 +24,8 @@ pub(super) struct Task {
     pub(super) kind: Kind,
     /// `None`: it goes on for as long as the shard is ours.
     pub(super) every: Option<Duration>,
+    /// How many runs go on at a time at most.
+    pub(super) concurrency: Option<u32>,
 }
 
 pub(super) enum Kind {
@@ -48,6 +52,8 @@ impl Task {
                 // Whatever a shard is called, the URL stays one.
                 let example = with_shard(url, "shard").unwrap_or_default();
                 let client = Get::new(&example, task.timeout())?;
+                // Kept idle, there would be a connection for each shard.
+                let client = if names_host(url) { client.without_idle()? } else { client };
                 Kind::Get { client: Arc::new(client), url: url.to_owned() }
             }
             Some(Given::Mock) => Kind::Mock,
@@ -58,7 +64,11 @@ impl Task {
                 "--concurrency is about work that comes again and again: give --every too, or leave it out",
             ));
         }
-        Ok(Task { kind, every })
+        let concurrency = match kind {
+            Kind::Get { .. } => Some(polls_at_once(work.concurrency)),
+            Kind::Command(_) | Kind::Mock => work.concurrency,
+        };
+        Ok(Task { kind, every, concurrency })
     }
 
     /// The shell that would run the name of a shard as code.
@@ -80,6 +90,18 @@ impl Task {
             Kind::Mock => false,
         }
     }
+}
+
+/// As many as wanted, and no more than leave descriptors for the store.
+fn polls_at_once(wanted: Option<u32>) -> u32 {
+    let most = open_files::for_polls(open_files::limit());
+    wanted.unwrap_or(u32::MAX).min(u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// Whether shards are polled on hosts of their own.
+fn names_host(url: &str) -> bool {
+    let host = |shard| Url::parse(&with_shard(url, shard)?).ok()?.host_str().map(str::to_owned);
+    host("a") != host("b")
 }
 
 fn has_shard(argument: &OsStr) -> bool {
@@ -134,6 +156,12 @@ mod tests {
         let shard = Shard::new("a b").unwrap();
         let expected = ["{}/poll", "--id=a b", "a ba b", "{", "}"];
         assert_eq!(command_for(&command, &shard), expected.map(OsString::from));
+    }
+
+    #[test]
+    fn a_shard_in_the_host_is_noticed() {
+        assert!(names_host("http://{}.example/poll") && names_host("https://{}/"));
+        assert!(!names_host("http://host/{}") && !names_host("http://host/?shard={}"));
     }
 
     #[test]

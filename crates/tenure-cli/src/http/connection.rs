@@ -1,4 +1,4 @@
-//! One connection, and since when its client has not read what we have for it.
+//! One connection, since when its client has not read what we have for it, and since when the server waits for a request on it.
 //!
 //! A client that stops reading would keep its connection, and what is written for it, for as long as it likes. One timer
 //! for each would be two thousand timers, so each notes when it got stuck, and the server looks through them.
@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
 use tenure::{Clock, Moment};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -23,6 +25,72 @@ impl Stuck {
     pub(super) fn longer_than(&self, limit: Duration, now: Moment) -> bool {
         let since = Moment::from_nanos(self.0.load(Ordering::Relaxed));
         since != Moment::NEVER && now.since(since) > limit
+    }
+
+    /// Whether something is left to write.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != Moment::NEVER.as_nanos()
+    }
+}
+
+/// Since when a connection waits for a complete request; never, while one is being answered.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting(Arc<AtomicU64>);
+
+impl Waiting {
+    pub(super) fn new(now: Moment) -> Waiting {
+        Waiting(Arc::new(AtomicU64::new(now.as_nanos())))
+    }
+
+    /// `None` while a request is being answered.
+    pub(super) fn since(&self) -> Option<Moment> {
+        let since = Moment::from_nanos(self.0.load(Ordering::Relaxed));
+        (since != Moment::NEVER).then_some(since)
+    }
+
+    /// A request has arrived. It is in flight until the guard is dropped.
+    pub(super) fn request(&self, clock: &Clock) -> InFlight {
+        self.0.store(Moment::NEVER.as_nanos(), Ordering::Relaxed);
+        InFlight { waiting: self.clone(), clock: clock.clone() }
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct InFlight {
+    waiting: Waiting,
+    clock: Clock,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.waiting.0.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// A response body that keeps its request in flight until it has been written. What the client does not take at once is in the
+/// connection's buffer then, and the connection is [`Stuck`].
+pub(super) struct ResponseBody {
+    pub(super) body: Body,
+    pub(super) _in_flight: InFlight,
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -2,22 +2,19 @@
 
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
-
-use crate::reach;
-
-/// What is left of the open files when all connections are there: for the store, the work and its timers.
-const FILES_FOR_OTHERS: u64 = 256;
+use crate::{open_files, reach};
 
 /// Limits on everything a client can make us keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// More connections at a time are closed at once.
+    /// At this number a new connection replaces the one that has waited longest for a request, or is closed at once.
     pub(crate) connections: usize,
     /// More listeners to `/events` are refused.
     pub(crate) listeners: usize,
     /// A request must have arrived within this; so long may a connection say nothing between two.
     pub(crate) header_time: Duration,
+    /// A connection is replaced only after it has waited this long for a request.
+    pub(crate) replace_after: Duration,
     /// And its body within this.
     pub(crate) body_time: Duration,
     /// Who has not read for so long is gone.
@@ -41,12 +38,20 @@ pub(crate) const HEADERS: usize = 64;
 /// A longer answer is a large one.
 pub(crate) const LARGE: usize = 64 * 1024;
 
-impl Default for Limits {
-    fn default() -> Limits {
+impl Limits {
+    /// The limits of a member that polls over HTTP, which needs as many connections itself.
+    pub(crate) fn beside_polls() -> Limits {
+        let limit = open_files::limit();
+        Limits::of(connections(limit).min(open_files::for_polls(limit)))
+    }
+
+    fn of(connections: usize) -> Limits {
         Limits {
-            connections: connections(getrlimit(Resource::Nofile).current),
-            listeners: 1024,
+            connections,
+            // They stay, so they leave as many places for requests.
+            listeners: (connections / 2).clamp(1, 1024),
             header_time: Duration::from_secs(5),
+            replace_after: Duration::from_millis(100),
             body_time: Duration::from_secs(5),
             stall: Duration::from_secs(10),
             beat: Duration::from_secs(15),
@@ -57,13 +62,15 @@ impl Default for Limits {
     }
 }
 
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::of(connections(open_files::limit()))
+    }
+}
+
 /// A client must not be able to use up the open files of this process: the store's next connection needs one.
 fn connections(files: Option<u64>) -> usize {
-    let most = 2048;
-    files.map_or(most, |files| {
-        let ours = files.saturating_sub(FILES_FOR_OTHERS).max(files / 4);
-        usize::try_from(ours).map_or(most, |ours| ours.clamp(1, most))
-    })
+    open_files::for_connections(files, 2048)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The thread that answers, the connections, and their limits.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -17,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
 use super::aside::Aside;
-use super::connection::{Connection, Stuck};
+use super::connection::{Connection, ResponseBody, Stuck, Waiting};
 use super::control::Peer;
 use super::door::Door;
 use super::limits::{HEAD, HEADERS, Limits};
@@ -113,7 +115,7 @@ async fn beat(clock: Clock, news: Arc<News>, every: Duration) {
 
 async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: Limits) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let mut open: Vec<(AbortHandle, Stuck)> = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
     // Often enough that nobody stays much longer than allowed.
     let look_every = limits.stall / 4;
     let mut look = Box::pin(clock.sleep(look_every));
@@ -134,16 +136,21 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
                 // A task that has ended takes up room until it is let go.
                 let here = limits.connections - places.available_permits();
                 if open.len() > 2 * here + 64 {
-                    open.retain(|(task, _)| !task.is_finished());
+                    open.retain(|connection| !connection.task.is_finished());
                 }
-                // Too many: closed at once, so that those who are here are served.
-                if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                // Too many requests are being answered: the new connection is closed at once, so that these are.
+                if let Some(place) = place(&places, &open, clock, limits).await {
                     // Events are small, and waited for.
                     let _ = stream.set_nodelay(true);
-                    let stuck = Stuck::default();
+                    let (stuck, waiting) = (Stuck::default(), Waiting::new(clock.now()));
                     let connection = Connection::new(stream, clock.clone(), stuck.clone());
-                    let task = converse(connection, peer, router.clone(), limits, place);
-                    open.push((tokio::spawn(task).abort_handle(), stuck));
+                    let service = Served {
+                        router: router.clone(),
+                        waiting: waiting.clone(),
+                        clock: clock.clone(),
+                    };
+                    let task = tokio::spawn(converse(connection, peer, service, limits, place));
+                    open.push(Open { task: task.abort_handle(), stuck, waiting });
                 }
             }
             // Of one that was gone before we came to it.
@@ -159,25 +166,66 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
     }
 }
 
-/// Whether a connection has ended; ends it if its client has not read for too long.
-fn is_over((task, stuck): &(AbortHandle, Stuck), clock: &Clock, limit: Duration) -> bool {
-    if stuck.longer_than(limit, clock.now()) {
-        task.abort();
+/// A connection, as the accept loop knows it.
+struct Open {
+    task: AbortHandle,
+    stuck: Stuck,
+    waiting: Waiting,
+}
+
+/// A place for one more connection. If all are taken, it is that of the connection that has waited longest for a complete
+/// request: clients that send theirs slowly or never do not keep the others out.
+async fn place(
+    places: &Arc<Semaphore>,
+    open: &[Open],
+    clock: &Clock,
+    limits: Limits,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return Some(place);
     }
-    task.is_finished()
+    let waits = |connection: &&Open| !connection.stuck.is_stuck() && !connection.task.is_finished();
+    let since = |connection: &Open| Some((connection.waiting.since()?, connection.task.clone()));
+    let longest = open.iter().filter(waits).filter_map(since).min_by_key(|(since, _)| *since);
+    let (_, task) =
+        longest.filter(|(since, _)| clock.now().since(*since) >= limits.replace_after)?;
+    task.abort();
+    // Its place is free as soon as the task has been dropped.
+    Arc::clone(places).acquire_owned().await.ok()
+}
+
+/// Whether a connection has ended; ends it if its client has not read for too long.
+fn is_over(connection: &Open, clock: &Clock, limit: Duration) -> bool {
+    if connection.stuck.longer_than(limit, clock.now()) {
+        connection.task.abort();
+    }
+    connection.task.is_finished()
+}
+
+/// What answers the requests of one connection.
+struct Served {
+    router: Router,
+    waiting: Waiting,
+    clock: Clock,
 }
 
 async fn converse(
     connection: Connection,
     peer: SocketAddr,
-    router: Router,
+    served: Served,
     limits: Limits,
     _place: OwnedSemaphorePermit,
 ) {
+    let Served { router, waiting, clock } = served;
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
-        router.call(request)
+        let in_flight = waiting.request(&clock);
+        let response = router.call(request);
+        async move {
+            let body = |body| Body::new(ResponseBody { body, _in_flight: in_flight });
+            Ok::<_, Infallible>(response.await?.map(body))
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -37,16 +37,12 @@ impl Get {
     }
 
     pub(crate) fn new(url: &str, timeout: Duration) -> Result<Get> {
-        let url = Get::read(url)?;
-        // One provider for everything here; a second call finds it installed.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
-            // Where a redirect leads was not asked for, and may be somebody else's.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| Error::denied(format!("cannot poll over HTTP: {error}")))?;
-        Ok(Get { client, url, timeout })
+        Ok(Get { client: client(usize::MAX)?, url: Get::read(url)?, timeout })
+    }
+
+    /// The same, with a new connection for each poll.
+    pub(crate) fn without_idle(self) -> Result<Get> {
+        Ok(Get { client: client(0)?, ..self })
     }
 
     /// The same for another URL, over the same connections.
@@ -81,6 +77,19 @@ impl Get {
         let outcome = if status.is_success() { Outcome::Ok } else { Outcome::Failed };
         (outcome, Some(format!("HTTP {}", status.as_u16())))
     }
+}
+
+/// A client that keeps at most `idle` unused connections to each host.
+fn client(idle: usize) -> Result<Client> {
+    // One provider for everything here; a second call finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
+        .pool_max_idle_per_host(idle)
+        // Where a redirect leads was not asked for, and may be somebody else's.
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .map_err(|error| Error::denied(format!("cannot poll over HTTP: {error}")))
 }
 
 /// In a few words; the URL is known, and may hold a password.

@@ -4,8 +4,10 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::node::Node;
-use crate::support::{World, eventually, pause};
+use crate::support::{Ran, World, eventually, pause};
 
 const SHARDS: &str = "s01,s02,s03,s04,s05,s06,s07,s08,s09,s10,s11,s12";
 
@@ -18,6 +20,13 @@ fn command(world: &World, id: &str, source: &[&str]) -> Command {
 
 fn start(world: &World, id: &str, source: &[&str]) -> Node {
     Node::start(&mut command(world, id, source), world.path(), id)
+}
+
+/// `tenure fleet status`, with these arguments.
+fn status(world: &World, args: &[&str]) -> Ran {
+    let mut command = world.command(&["fleet", "status", "poll"]);
+    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    Ran::new(command.output().unwrap())
 }
 
 /// How many shards it owns, by its own log.
@@ -50,8 +59,6 @@ fn a_member_with_an_empty_list_or_one_line_leaves_no_shard_without_an_owner() {
     let world = World::new();
     let first = start(&world, "a", &["--shards", SHARDS]);
     eventually("it owns all", || owns(&first) == 12);
-    // A list that is younger than a TTL may be about to reach the others too, so shares are still offered.
-    pause(Duration::from_secs(3));
     let empty = world.path().join("empty");
     fs::write(&empty, "").unwrap();
     let second = start(&world, "b", &["--shards-file", empty.to_str().unwrap()]);
@@ -65,8 +72,50 @@ fn a_member_with_an_empty_list_or_one_line_leaves_no_shard_without_an_owner() {
     eventually("each shard has an owner", || owns(&first) + owns(&third) == 12);
     first.says("The members list different shards");
     let released = first.said().matches("Lease released: ").count();
-    assert!(released <= 2, "only what c may list was offered: {}", first.said());
+    assert!(released <= 1, "only what c lists was given to it: {}", first.said());
+    let status = |args: &[&str]| status(&world, args);
+    status(&[]).exits(0).says("\nThe members list different shards: a 12, b 0, c 1.\n");
+    assert_eq!(status(&["--json"]).exits(0).json()["lists"], json!({"a": 12, "b": 0, "c": 1}));
     assert_eq!((first.end(), second.end(), third.end()), (Some(0), Some(0), Some(0)));
+}
+
+#[test]
+fn a_removed_shard_is_not_shown_as_one_without_an_owner() {
+    let world = World::new();
+    let list = world.put("list", SHARDS.replace(',', "\n"));
+    let source = ["--shards-file", list.to_str().unwrap()];
+    let members = [start(&world, "a", &source), start(&world, "b", &source)];
+    let owned = |count| members.iter().map(owns).sum::<usize>() == count;
+    eventually("they own all", || owned(12));
+    let new = world.put("new", SHARDS.replace(',', "\n").replace("s03\n", "").replace("s07\n", ""));
+    fs::rename(new, &list).unwrap();
+    eventually("they own the rest", || owned(10));
+    let status = |args: &[&str]| status(&world, args);
+    // Each member announces its new list a moment after it has read it.
+    eventually("the two are removed", || {
+        status(&[]).exits(0).stdout.contains("10 shards: 10 owned. 2 removed.\n")
+    });
+    let text = &status(&[]).stdout;
+    assert!(text.contains("\nRemoved (2)\n  s03  s07"), "{text}");
+    let answer = status(&["--json"]).json();
+    let removed = |shard: &&serde_json::Value| shard["removed"] == true;
+    let shards = answer["shards"].as_array().unwrap();
+    assert_eq!((shards.len(), shards.iter().filter(removed).count()), (12, 2), "{answer}");
+    assert_eq!(members.map(Node::end), [Some(0), Some(0)]);
+}
+
+#[test]
+fn a_member_whose_list_shrinks_to_nothing_leaves_its_shards_to_the_others() {
+    let world = World::new();
+    let list = world.put("list", SHARDS.replace(',', "\n"));
+    let first = start(&world, "a", &["--shards", SHARDS]);
+    let second = start(&world, "b", &["--shards-file", list.to_str().unwrap()]);
+    eventually("each has its share", || owns(&first) == 6 && owns(&second) == 6);
+    fs::rename(world.put("empty", ""), &list).unwrap();
+    eventually("the other owns all", || owns(&first) == 12 && owns(&second) == 0);
+    pause(Duration::from_secs(4));
+    assert_eq!(owns(&first), 12, "{}", first.said());
+    assert_eq!((first.end(), second.end()), (Some(0), Some(0)));
 }
 
 #[test]

@@ -342,6 +342,8 @@ fn outage(run: fn(&FleetStage, bool)) {
     stage.settled(&[3; 3], PATIENCE);
     for who in 0..3 {
         assert!(stage.lines_with(who, &["The store answers again"]) > 0, "{}", stage.said(who));
+        // D5: the lease that expired in the outage was its own.
+        assert_eq!(stage.lines_with(who, &["same id"]), 0, "{}", stage.said(who));
     }
     stage.finish();
 }

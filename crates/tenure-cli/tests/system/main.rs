@@ -13,6 +13,7 @@ mod descriptors;
 mod early;
 mod faults;
 mod fleet;
+mod fleet_polls;
 mod fleet_sets;
 mod fleet_storm;
 mod frozen_guard;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     trials.extend(stuck::trials());
     trials.extend(secrets::trials());
     trials.extend(fleet_sets::trials());
+    trials.extend(fleet_polls::trials());
     trials.extend(startup_wait::trials());
     trials.extend(at_rest::trials());
     trials.extend(untrusted::trials());

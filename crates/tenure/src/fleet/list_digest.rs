@@ -81,12 +81,13 @@ impl ListDigest {
     }
 }
 
-fn part_of(hash: u64) -> usize {
+/// The part into which a shard with this hash falls.
+pub(super) fn part_of(hash: u64) -> usize {
     (hash >> 32) as usize % PARTS
 }
 
 /// What a shard with this hash adds to its part.
-fn word_of(hash: u64) -> u32 {
+pub(super) fn word_of(hash: u64) -> u32 {
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
 }
 

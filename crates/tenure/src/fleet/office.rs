@@ -4,6 +4,8 @@
 //! It has a thread of its own. A plan for a million shards, a slow source or a store that hangs hold up no renewal: those are the
 //! driver's.
 
+mod lists;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +30,7 @@ use crate::error::{Kind, Result};
 use crate::lease::{CandidateId, Token};
 use crate::store::{Scope, Store};
 use crate::timing::Timing;
+use lists::ANNOUNCED_AFTER;
 
 /// Others see a member go before its shards do, so that each knows by then which are its own.
 const NOTICE: Duration = Duration::from_millis(100);
@@ -39,8 +42,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 const COVERAGE_EVERY: Duration = Duration::from_secs(1);
 /// How often it is told that their number has changed.
 const UNOWNED_EVERY: Duration = Duration::from_secs(10);
-/// A member is observed before it has announced its list; so soon after that it has.
-const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
 /// So many of those without are named.
 const NAMED: usize = 5;
 
@@ -65,7 +66,7 @@ struct Sight {
     control: Control,
 }
 
-/// The membership lease of this member's id, whoever holds it.
+/// The membership lease of this member's id; another process may hold it.
 #[derive(Clone, Copy)]
 struct OwnLease {
     token: Token,
@@ -84,6 +85,8 @@ struct Desk {
     /// The list that the other members know from this term's announcement.
     announced: Option<ListDigest>,
     announce_at: Moment,
+    /// After this the members are observed again, while their lists differ.
+    look_after: Duration,
     /// The first observation of the current term on our own id.
     own: Option<OwnLease>,
     /// Since when members announce different lists, and whether that was reported.
@@ -108,6 +111,7 @@ impl Office {
             joins: false,
             announced: None,
             announce_at: Moment::NEVER,
+            look_after: ANNOUNCED_AFTER,
             own: None,
             lists_differ: None,
             troubled: false,
@@ -175,7 +179,9 @@ impl Desk {
                 }
                 read = done(&mut reading) => {
                     reading = None;
-                    self.read(clock.now(), read);
+                    if self.read(clock.now(), read) {
+                        look_at = look_at.min(clock.now() + ANNOUNCED_AFTER);
+                    }
                 }
                 seen = done(&mut looking) => {
                     looking = None;
@@ -364,12 +370,7 @@ impl Desk {
         });
         locked(&self.office.shared.view).members = shown.collect();
         self.look_for_namesake(sight.own);
-        // A member that is new here announces its list a moment after it has joined.
-        let known = |id| self.sight.as_ref().is_some_and(|before| before.members.contains_key(id));
-        let mut seen = sight.members.iter();
-        let unannounced = seen.any(|(id, (_, list))| !list.is_announced() && !known(id));
-        let look_again_in = if unannounced { ANNOUNCED_AFTER } else { self.office.timing.retry };
-        let look_at = now + look_again_in.min(self.office.timing.retry);
+        let look_at = now + self.look_again_in(&sight);
         let look_at =
             sight.until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
         let paused = self.sight.as_ref().map(|before| &before.control.paused);
@@ -391,25 +392,8 @@ impl Desk {
         locked(&shared.view).namesake = renewed && !shared.is_member();
     }
 
-    fn is_unannounced(&self) -> bool {
-        self.announced.as_ref() != Some(self.steward.list()) && self.office.shared.is_member()
-    }
-
-    /// Tells the other members what this one lists, if they do not know it yet.
-    fn announcement(&self) -> Option<BoxFuture<'static, (ListDigest, Result<Saved>)>> {
-        let term = self.office.shared.membership_term().filter(|_| self.is_unannounced())?;
-        let list = self.steward.list().clone();
-        let saved = async move {
-            let saved = match list.to_checkpoint() {
-                Ok(checkpoint) => term.save(&checkpoint).await,
-                Err(error) => Err(error),
-            };
-            (list, saved)
-        };
-        Some(saved.boxed())
-    }
-
-    fn read(&mut self, now: Moment, read: Result<Shards>) {
+    /// Whether the list has changed.
+    fn read(&mut self, now: Moment, read: Result<Shards>) -> bool {
         let change = self.keeper.take(read);
         let shared = &self.office.shared;
         locked(&shared.view).source_error = self.keeper.failing().cloned();
@@ -427,8 +411,10 @@ impl Desk {
             shared.report(Event::Source(text));
         }
         if change.changed {
+            self.look_after = ANNOUNCED_AFTER;
             self.shards_changed(now);
         }
+        change.changed
     }
 
     /// Nobody takes a shard before it is known whether somebody has paused it.
@@ -443,29 +429,6 @@ impl Desk {
         // The others give a share to each member, so one that knows no shards yet must not be a member.
         if !std::mem::replace(&mut self.joins, true) {
             self.tell(MEMBERSHIP, Said::Wanted(true));
-        }
-    }
-
-    /// Reports once that members list different shards, and once that they do not any more. A difference while each reads a new
-    /// list in its own time is not reported.
-    fn compare_lists(&mut self, now: Moment) {
-        let own = self.steward.list();
-        let others =
-            || self.steward.observed_members().filter(|(_, state)| state.list.is_announced());
-        let differ =
-            self.office.shared.is_member() && others().any(|(_, state)| state.list != *own);
-        if !differ {
-            if let Some((_, true)) = self.lists_differ.take() {
-                self.office.shared.report(Event::Lists(Vec::new()));
-            }
-            return;
-        }
-        let (since, reported) = *self.lists_differ.get_or_insert((now, false));
-        let settled = (2 * self.office.reread).max(self.office.timing.ttl);
-        if !reported && now.since(since) >= settled {
-            self.lists_differ = Some((since, true));
-            let lists = others().map(|(id, state)| (id.clone(), state.list.shards()));
-            self.office.shared.report(Event::Lists(lists.collect()));
         }
     }
 

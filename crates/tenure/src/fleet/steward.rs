@@ -202,7 +202,6 @@ impl Steward {
             adoptions: 0,
             free_since: None,
             added_at: now,
-            missing_from: Vec::new(),
             offered: Moment::NEVER,
         };
         self.entries.insert(number, entry);
@@ -292,16 +291,8 @@ impl Steward {
             Some(_) => owner == entry.planned && entry.adopted.is_none(),
             None => entry.planned.is_some() && entry.planned != before,
         };
-        if let Some(owner) = owner.filter(|owner| *owner != ME) {
+        if owner.is_some_and(|owner| owner != ME) {
             (entry.adopted, entry.adoptions) = (None, 0);
-            // The owner has it on its list, whatever was concluded before.
-            if !entry.missing_from.is_empty() {
-                let name = &self.ids.names[owner as usize];
-                let mut members = self.members.iter().flatten();
-                let state = members.find(|(id, _)| id.as_str() == &**name).map(|(_, state)| state);
-                let part = state.map_or(0, |state| state.list.part(entry.hash));
-                entry.missing_from.retain(|missing| *missing != part);
-            }
         }
         self.note_free(now, number);
         if !expected {

@@ -40,6 +40,17 @@ impl Survey {
         self.shards.values().filter(|shard| shard.owner.as_deref() == Some(member)).count()
     }
 
+    /// How many shards each member lists, `None` for a member that has announced no list; empty if all announced lists are the same.
+    pub fn differing_lists(&self) -> BTreeMap<&str, Option<usize>> {
+        let mut announced = self.members.iter().filter(|member| member.list.is_announced());
+        let first = announced.next();
+        if announced.all(|member| first.is_none_or(|first| first.list == member.list)) {
+            return BTreeMap::new();
+        }
+        let shards = |member: &Member| member.list.is_announced().then(|| member.list.shards());
+        self.members.iter().map(|member| (member.id.as_str(), shards(member))).collect()
+    }
+
     /// How many each has, of those that have any.
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();

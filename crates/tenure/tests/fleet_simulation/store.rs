@@ -32,7 +32,7 @@ pub(crate) enum Reply {
     Answers(Vec<(Number, Event)>),
     Sight(Sight),
     Announced(ListDigest),
-    /// Nothing that anyone waits for.
+    /// An answer that no caller waits for.
     Nothing,
 }
 

@@ -124,3 +124,44 @@ fn idle_connections_keep_nobody_from_being_served_nor_a_renewal_from_its_time() 
         Reply::read(&mut stream).code == 200
     });
 }
+
+/// B14: slow clients take every place, and each keeps it for longer than this test waits.
+#[test]
+fn slow_clients_keep_no_health_check_out_and_cut_no_request() {
+    let mut setup = Setup::default();
+    setup.limits.connections = 100;
+    setup.limits.header_time = Duration::from_secs(300);
+    let rig = Rig::new(setup);
+    // A request that takes long: its answer has begun and never ends.
+    let mut events = rig.connect();
+    assert!(send(&mut events, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    assert!(events.read(&mut [0; 16]).unwrap() > 0);
+    events.set_nonblocking(true).unwrap();
+    let slow: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = rig.connect();
+            send(&mut stream, b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: ");
+            stream
+        })
+        .collect();
+    let healthz = || {
+        let mut stream = rig.connect();
+        send(&mut stream, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        Reply::read(&mut stream).code
+    };
+    rig.until(|| healthz() == 200);
+    // More than there are places: each takes that of a slow client, and is not closed before it is answered.
+    for _ in 0..150 {
+        assert_eq!(healthz(), 200);
+    }
+    let mut rest = [0; 64 * 1024];
+    let open = loop {
+        match events.read(&mut rest) {
+            Ok(0) => break false,
+            Ok(_) => {}
+            Err(error) => break error.kind() == ErrorKind::WouldBlock,
+        }
+    };
+    assert!(open, "the request that was being answered was cut");
+    assert_eq!(slow.len(), 200);
+}

@@ -40,8 +40,6 @@ pub(super) struct Entry {
     pub(super) free_since: Option<Moment>,
     /// When the source named it first.
     pub(super) added_at: Moment,
-    /// Parts of other members' lists that do not have it: it was offered to members with these, and stayed free.
-    pub(super) missing_from: Vec<u32>,
     /// Since when it is planned for whom it is planned for.
     pub(super) offered: Moment,
 }

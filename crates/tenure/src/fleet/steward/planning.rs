@@ -1,23 +1,22 @@
 //! Which member should own which shard, where members may list different shards.
 //!
-//! A member announces a digest of its list ([`ListDigest`]). For each shard of ours this says of another member:
+//! A member announces a [digest](crate::fleet::ListDigest) of its list. A shard is planned only for members that list it:
 //!
-//! - its part of the digest equals ours: it lists the shard;
-//! - its part is zero: it does not list the shard. A shard that we list for less than a TTL is excepted: the others may be
-//!   about to read and announce the same list;
-//! - otherwise it may list the shard. It is offered to that member; if it stays free for a TTL, it is not offered again to any
-//!   member with that part, until its part changes or it owns the shard.
+//! - a member whose part of the digest equals ours lists the same shards there;
+//! - a member whose part differs may list the shard or not, so no shard is taken from its owner for that member, and what that
+//!   member owns stays with it;
+//! - a free shard that we list for less than a TTL is also offered to members whose part differs: a new list reaches each member
+//!   in its own time, and an announcement is observed up to a TTL later. A member with an empty list is not offered any.
 //!
-//! Shards for which all members stand alike in this are planned together, among the members that may list them. So shards on
-//! every list are shared evenly, and each other shard goes to a member that lists it: at once where the digest says so, after a
-//! TTL where it does not. While lists differ, each member claims a shard that is free for one and a half TTLs, whatever its
-//! plan says: no shard on the list of a member that works waits for 2 TTLs.
+//! Shards with the same eligible members are planned together. So shards on every list are shared evenly, and each other shard
+//! goes to a member that lists it. While lists differ, each member claims a shard that is free for one and a half TTLs, whatever
+//! its plan says: no shard on the list of a member that works waits for 2 TTLs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::entry::{Entry, Id, ME};
-use super::{ListDigest, MemberState, Steward};
+use super::{MemberState, Steward};
 use crate::clock::Moment;
 use crate::lease::CandidateId;
 use crate::placement::{self, Item, Member};
@@ -26,14 +25,6 @@ use crate::placement::{self, Item, Member};
 const ADOPTED_FOR: u32 = 4;
 /// And so often that doubles at most.
 const ADOPTED_DOUBLES: u32 = 5;
-
-/// What is known of another member and one shard of ours.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Listed {
-    Yes,
-    Maybe,
-    No,
-}
 
 /// Shards that are planned together, and the members as they count for them.
 struct Group<'a> {
@@ -68,10 +59,9 @@ impl Steward {
             // What was adopted because of it goes by the shares again.
             for entry in self.entries.values_mut() {
                 (entry.adopted, entry.adoptions) = (None, 0);
-                entry.missing_from.clear();
             }
         }
-        let groups = self.groups(now, &present, me_at, lists_differ);
+        let groups = self.groups(now, &present, &index, lists_differ);
         let items: Vec<Item> = self
             .entries
             .values()
@@ -140,62 +130,50 @@ impl Steward {
         self.replan_at = replan_at;
     }
 
-    /// The shards that count, grouped by which members may own them.
+    /// The shards that count, grouped by the members that may own them.
     fn groups<'a>(
         &mut self,
         now: Moment,
         present: &'a BTreeMap<CandidateId, MemberState>,
-        me_at: Option<u32>,
+        index: &[Option<u32>],
         lists_differ: bool,
     ) -> Vec<Group<'a>> {
-        let all = |listed: &[Listed]| {
-            let members = present.iter().zip(listed);
-            let member = |((id, state), listed): ((&'a CandidateId, &MemberState), &Listed)| {
-                Member { id: id.as_str(), drained: state.drained || *listed == Listed::No }
+        let group = |eligible: &[bool], shards| {
+            let members = present.iter().zip(eligible);
+            let member = |((id, state), eligible): ((&'a CandidateId, &MemberState), &bool)| {
+                Member { id: id.as_str(), drained: state.drained || !eligible }
             };
-            members.map(member).collect::<Vec<Member<'a>>>()
+            Group { members: members.map(member).collect(), shards }
         };
-        let lists: Vec<&ListDigest> = present.values().map(|state| &state.list).collect();
         if !lists_differ {
-            let members = all(&vec![Listed::Yes; lists.len()]);
             let count = self.entries.values().filter(|entry| entry.counts()).count();
-            return vec![Group { members, shards: (0..count).collect() }];
+            return vec![group(&vec![true; present.len()], (0..count).collect())];
         }
-        let (seated_at, ttl, own) = (self.seated_at, self.ttl, &self.list);
-        let mut groups: HashMap<Vec<Listed>, Vec<usize>> = HashMap::new();
-        let counted = self.entries.values_mut().filter(|entry| entry.counts());
-        for (at, entry) in counted.enumerate() {
-            let mine = own.part(entry.hash);
-            let parts = || lists.iter().map(|list| list.part(entry.hash));
-            let is_new = now < entry.added_at + ttl;
-            if is_new && parts().any(|part| part == 0) {
-                earlier(&mut self.replan_at, Some(entry.added_at + ttl));
+        let states: Vec<&MemberState> = present.values().collect();
+        let (own, ttl) = (&self.list, self.ttl);
+        let mut replan_at = None;
+        let mut groups: HashMap<Vec<bool>, Vec<usize>> = HashMap::new();
+        for (at, entry) in self.entries.values().filter(|entry| entry.counts()).enumerate() {
+            let (mine, part) = (own.part(entry.hash), |at: usize| states[at].list.part(entry.hash));
+            let owner = entry.owner.and_then(|owner| index[owner as usize]);
+            let owner = owner.and_then(|at| usize::try_from(at).ok());
+            // The owner lists it although its part differs, and it alone knows which other members do.
+            let stays = owner.filter(|at| part(*at) != mine && !states[*at].drained);
+            let is_offered = owner.is_none() && now < entry.added_at + ttl;
+            if is_offered {
+                earlier(&mut replan_at, Some(entry.added_at + ttl));
             }
-            // However often it was offered to another member meanwhile: a fleet of many lists would take as many TTLs.
-            let overdue_at = entry.free_since.map(|since| since.max(seated_at) + ttl);
-            let overdue = overdue_at.is_some_and(|at| now >= at);
-            earlier(&mut self.replan_at, overdue_at.filter(|_| !overdue));
-            let offered_in_vain = overdue && entry.planned != Some(ME);
-            if offered_in_vain || !entry.missing_from.is_empty() {
-                let others = parts().filter(|part| *part != mine);
-                let missing = &entry.missing_from;
-                let mut missing: Vec<u32> =
-                    others.filter(|part| offered_in_vain || missing.contains(part)).collect();
-                missing.sort_unstable();
-                missing.dedup();
-                entry.missing_from = missing;
-            }
-            let listed = |(at, part): (u32, u32)| match part {
-                _ if Some(at) == me_at || part == mine => Listed::Yes,
-                0 if !is_new => Listed::No,
-                _ if entry.missing_from.contains(&part) => Listed::No,
-                _ => Listed::Maybe,
+            let eligible = |at: usize| match stays {
+                Some(owner) => at == owner,
+                None => {
+                    let is_empty = states[at].list.is_announced() && states[at].list.shards() == 0;
+                    part(at) == mine || (is_offered && !is_empty)
+                }
             };
-            let parts = lists.iter().map(|list| list.part(entry.hash));
-            groups.entry((0..).zip(parts).map(listed).collect()).or_default().push(at);
+            groups.entry((0..states.len()).map(eligible).collect()).or_default().push(at);
         }
-        let group = |(listed, shards): (Vec<Listed>, _)| Group { members: all(&listed), shards };
-        groups.into_iter().map(group).collect()
+        earlier(&mut self.replan_at, replan_at);
+        groups.into_iter().map(|(eligible, shards)| group(&eligible, shards)).collect()
     }
 }
 

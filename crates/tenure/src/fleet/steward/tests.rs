@@ -1,5 +1,7 @@
 //! What a steward orders, step by step; whole fleets of them are in `tests/fleet_simulation`.
 
+mod lists;
+
 use super::*;
 
 const NONE: [Number; 0] = [];
