@@ -27,6 +27,7 @@ mod startup_wait;
 mod stderr;
 mod storm;
 mod stuck;
+mod thread_limit;
 mod untrusted;
 
 use std::process::ExitCode;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     trials.extend(startup_wait::trials());
     trials.extend(at_rest::trials());
     trials.extend(untrusted::trials());
+    trials.extend(thread_limit::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -28,6 +28,7 @@ use futures_util::stream::BoxStream;
 
 use super::url::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
+use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
@@ -242,9 +243,7 @@ fn path_of(rest: &str) -> Result<Option<PathBuf>> {
 async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(Error::unavailable(format!("the work on the directory was cut short: {error}")))
-    })
+    blocking::run(work).await?
 }
 
 #[async_trait]
