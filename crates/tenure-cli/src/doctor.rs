@@ -32,7 +32,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
     let choice = Choice::of(args)?;
     crate::runtime()?.block_on(async {
-        let store = tenure::open(&choice.url).await?;
+        let store = tenure::store::open_existing(&choice.url).await?;
         let report = examine(&*store).await?;
         let lease = match &doctor.name {
             Some(name) => Some(lease::look(&*store, &choice.origin(), name).await?.finding()),
