@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
     let choice = Choice::of(args)?;
     choice.hint_other_store(args);
     crate::runtime()?.block_on(async {
-        let store = tenure::open(&choice.url).await?;
+        let store = tenure::store::open_existing(&choice.url).await?;
         let report = examine(&*store).await?;
         let lease = match &doctor.name {
             Some(name) => Some(lease::look(&*store, &choice.origin(), name).await?.finding()),

@@ -27,7 +27,7 @@ pub(crate) async fn open_chosen(args: &Args) -> Result<(Choice, Arc<dyn Store>)>
     }
     choice.hint_other_store(args);
     let url = tenure::store::shown(&choice.url);
-    let store = patiently(&url, PATIENCE, tenure::open(&choice.url)).await?;
+    let store = patiently(&url, PATIENCE, tenure::store::open_existing(&choice.url)).await?;
     Ok((choice, store))
 }
 

@@ -95,6 +95,8 @@
 compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");
 
 pub mod ask;
+#[doc(hidden)]
+pub mod blocking;
 mod clock;
 pub mod election;
 mod elector;

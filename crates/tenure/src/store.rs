@@ -26,7 +26,7 @@ pub mod memory;
 pub mod redis;
 mod url;
 
-pub use url::{open, shown};
+pub use url::{open, open_existing, shown};
 
 /// Where leases live.
 ///

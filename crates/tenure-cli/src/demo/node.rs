@@ -32,10 +32,11 @@ fn orders() -> Result<Plan> {
     // process that is frozen at that moment, but not one whose parent was gone before it was asked
     // for.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    std::thread::spawn(|| {
+    let end_with_parent = || {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
         std::process::exit(0);
-    });
+    };
+    std::thread::Builder::new().spawn(end_with_parent).map_err(failure)?;
     Ok(plan)
 }
 

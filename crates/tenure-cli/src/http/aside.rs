@@ -5,7 +5,8 @@
 
 use std::io;
 
-use tokio::runtime::{Builder, Handle};
+use tenure::blocking::spawn_runtime;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -18,16 +19,14 @@ pub(super) struct Aside {
 
 impl Aside {
     pub(super) fn start() -> io::Result<Aside> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
-        std::thread::Builder::new().name("tenure-read".to_owned()).spawn(move || {
+        let (runtime, _detached) = spawn_runtime("tenure-read", move |runtime| {
             // Nothing is ever sent: the other end goes away.
             let _ = runtime.block_on(ended);
             // What hangs in a file system must not keep us here.
             runtime.shutdown_background();
         })?;
-        Ok(Aside { runtime: handle, _end: end })
+        Ok(Aside { runtime, _end: end })
     }
 
     /// Begins it there. Whoever waits for it may go away: it goes on.

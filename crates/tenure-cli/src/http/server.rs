@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tenure::blocking::spawn_runtime;
 use tenure::{Clock, Error, Result, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -52,12 +53,10 @@ impl Server {
     ) -> Result<Server> {
         let failed = |error| Error::denied(format!("cannot start the HTTP server: {error}"));
         let address = door.address();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(failed)?;
         let (aside, subject) = (Aside::start().map_err(failed)?, subject.into());
         let (end, ended) = oneshot::channel();
         let (news, store) = (Arc::clone(subject.news()), Arc::clone(store));
-        let thread = std::thread::Builder::new().name("tenure-http".to_owned()).spawn(move || {
+        let started = spawn_runtime("tenure-http", move |runtime| {
             runtime.block_on(async {
                 tokio::select! {
                     _ = ended => {}
@@ -67,7 +66,7 @@ impl Server {
             // What hangs in a file system or a name server must not keep us here.
             runtime.shutdown_background();
         });
-        let thread = Some(thread.map_err(failed)?);
+        let thread = Some(started.map_err(failed)?.1);
         Ok(Server { address, news, end: Some(end), thread })
     }
 

@@ -15,6 +15,7 @@ mod fleet_source;
 mod guard;
 mod hooks;
 mod instance;
+mod leftovers;
 mod node;
 mod pages;
 mod presence;

@@ -1,6 +1,10 @@
 //! `tenure status`.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tenure::presence::Presence;
+use tenure::{CandidateId, Name};
 
 use crate::candidates::{NAME, Place};
 use crate::support::World;
@@ -45,7 +49,9 @@ fn a_prefix_chooses_and_our_own_names_are_kept_back() {
     let place = Place::new();
     let _a = place.leader("a:x", "node-1");
     let _b = place.leader("b:x", "node-1");
-    place.run(&["drain", "a:x", "nobody", "--wait", "100ms"]);
+    let (name, id) = (Name::new("a:x").unwrap(), CandidateId::new("node-1").unwrap());
+    let presence = Presence::new(&name, &id, Duration::from_secs(60));
+    let _present = place.runtime.block_on(presence.announce(place.store.clone())).unwrap();
     let names = |args: &[&str]| -> Vec<String> {
         let answer = place.run(args).exits(0).json();
         let name = |row: &serde_json::Value| row["name"].as_str().unwrap().to_owned();
@@ -54,7 +60,7 @@ fn a_prefix_chooses_and_our_own_names_are_kept_back() {
     assert_eq!(names(&["status", "--json"]), ["a:x", "b:x"]);
     assert_eq!(names(&["status", "--json", "a*"]), ["a:x"]);
     assert_eq!(names(&["status", "--json", "c*"]), [""; 0]);
-    assert_eq!(names(&["status", "--json", "tenure:*"]), ["tenure:ask:a:x", "tenure:control:a:x"]);
+    assert_eq!(names(&["status", "--json", "tenure:*"]), ["tenure:node:a:x:node-1"]);
 }
 
 #[test]

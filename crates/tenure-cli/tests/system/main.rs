@@ -29,6 +29,7 @@ mod stderr;
 mod store_errors;
 mod storm;
 mod stuck;
+mod thread_limit;
 mod untrusted;
 
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
     trials.extend(startup_wait::trials());
     trials.extend(at_rest::trials());
     trials.extend(untrusted::trials());
+    trials.extend(thread_limit::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

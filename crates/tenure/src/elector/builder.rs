@@ -10,6 +10,7 @@ use super::checkup::NOT_CHECKED;
 use super::handle::{Election, ONLY};
 use super::shared::Shared;
 use super::{Checkup, Command, Driver, Place, Seat};
+use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
 use crate::election::Machine;
 use crate::entropy;
@@ -247,19 +248,17 @@ pub(crate) fn spawn(
     scope: Scope,
     driver: impl FnOnce() -> Driver + Send + 'static,
 ) -> Result<()> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Error::unavailable("cannot start a runtime to renew on").caused_by(error)
-        })?;
     let over = Over(seat);
-    let thread = std::thread::Builder::new().name("tenure".to_owned());
-    let spawned = thread.spawn(move || {
+    let spawned = spawn_runtime("tenure", move |runtime| {
         let _over = over;
         runtime.block_on(driver().run(scope));
     });
     match spawned {
         Ok(_detached) => Ok(()),
-        Err(error) => Err(Error::unavailable("cannot start a thread to renew on").caused_by(error)),
+        Err(error) => {
+            let message = format!("cannot start a thread to renew on: {error}");
+            Err(Error::unavailable(message).caused_by(error))
+        }
     }
 }
 

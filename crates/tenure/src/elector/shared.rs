@@ -219,7 +219,7 @@ impl Seat for Shared {
     }
 
     fn unreachable(&self, _: PlaceId, error: Error) {
-        tracing::warn!(target: EVENT, name = %self.name, %error, "the store gives no answer");
+        tracing::warn!(target: EVENT, name = %self.name, %error, "the store gives no usable answer");
         self.report(|state| {
             state.reachable = Some(false);
             state.last_error = Some(error.clone());

@@ -11,6 +11,7 @@ use super::seat::{MEMBERSHIP, Shared};
 use super::shard::{fleet_name, node};
 use super::source::{self, Source};
 use super::{Event, Fleet};
+use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
 use crate::election::Machine;
 use crate::elector::{Checkup, Command, Context, Driver, Place, Seat, spawn};
@@ -203,17 +204,15 @@ impl Builder {
 }
 
 fn open_office(office: Office) -> Result<()> {
-    let cannot = |error| Error::unavailable("cannot start a thread to plan on").caused_by(error);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-    let thread = std::thread::Builder::new().name("tenure-fleet".to_owned());
-    let spawned = thread.spawn(move || {
+    let spawned = spawn_runtime("tenure-fleet", move |runtime| {
         // Should it panic, nothing would be decided any more: then the leases are left to their TTL.
         let _abandon = Abandon(office.shared.clone());
         runtime.block_on(office.run());
         runtime.shutdown_background();
     });
-    spawned.map(drop).map_err(cannot)
+    spawned.map(drop).map_err(|error| {
+        Error::unavailable(format!("cannot start a thread to plan on: {error}")).caused_by(error)
+    })
 }
 
 struct Abandon(Arc<Shared>);

@@ -5,8 +5,9 @@
 //! | | |
 //! |---|---|
 //! | a name | `leases/NAME.lease`, one JSON line with a checksum and a tail with the holder's time |
-//! | atomic | `flock` on `locks/NAME.lock`; the file is never removed, and its inode is checked after the write too |
+//! | atomic | `flock` on `locks/NAME.lock`; the file is never removed, and its inode is checked after the write too. Participants (presence, membership, requests) share one: `tenure:node:.lock`, `tenure:ask:.lock`, `FLEET:node:.lock` |
 //! | acquire, release, save, revoke | a new record is written in `tmp/` and fsynced; under the lock it is renamed over the old one, then the directory is fsynced |
+//! | ephemeral leases | the record of a participant is removed when it is released, or at the next opening after its end |
 //! | renew | under the lock, the tail is rewritten in place; no fsync |
 //! | expiry | the boot clock, if the record is of this boot and time namespace; else the record must stay unchanged for its TTL |
 //! | death | a term that ends with its process names `live/ID`, whose lock that process holds; if exactly that file is unlocked, the process is gone |
@@ -28,6 +29,7 @@ use futures_util::stream::BoxStream;
 
 use super::url::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
+use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
@@ -47,6 +49,8 @@ mod record;
 mod rules;
 mod sight;
 mod survey;
+mod sweep;
+mod unmade;
 mod watch;
 
 use directory::Directory;
@@ -56,6 +60,7 @@ pub use lock::Locked;
 use pass::{Memory, Pass};
 use rules::{Renewal, Revocation, Save, Verb};
 use sight::Judge;
+use unmade::Unmade;
 
 /// How a directory is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,21 +128,7 @@ impl FileStore {
     }
 
     pub(super) async fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
-        let mut options = Options::default();
-        for (key, value) in url.options(&["force", "create"])? {
-            let is = match value {
-                "1" => true,
-                "0" => false,
-                other => {
-                    let other = other.escape_debug();
-                    return Err(Error::invalid(format!("'{key}' is 0 or 1, not '{other}'")));
-                }
-            };
-            match key {
-                "force" => options.force = is,
-                _ => options.existing = !is,
-            }
-        }
+        let options = options_of(url)?;
         match path_of(url.rest)? {
             Some(path) => Self::open(path, options).await,
             None => {
@@ -153,18 +144,29 @@ impl FileStore {
         }
     }
 
+    /// The same for a command that must not make the directory.
+    pub(super) async fn existing_from_url(url: &StoreUrl<'_>) -> Result<Unmade> {
+        let path = path_of(url.rest)?.map_or_else(default_directory, Ok)?;
+        let absolute = std::path::absolute(&path).unwrap_or(path);
+        Unmade::open(absolute, options_of(url)?).await
+    }
+
     fn opened(path: &Path, options: Options) -> Result<Self> {
         let clock = Clock::boot();
         let directory = Directory::open(path, options)?;
-        live::sweep(&directory, &clock);
-        Ok(FileStore(Arc::new(Shared {
+        let shared = Shared {
             directory,
             judge: Judge::new(sight::our_era()?),
             memory: Memory::default(),
             clock,
             pid: std::process::id(),
             live: OnceLock::new(),
-        })))
+        };
+        // A guard has no time for it, and a command that only reads changes nothing.
+        if !options.existing {
+            sweep::sweep(&shared);
+        }
+        Ok(FileStore(Arc::new(shared)))
     }
 
     /// Where the leases are: absolute, and below the one that was given where everybody may write in that.
@@ -218,6 +220,25 @@ impl Shared {
     }
 }
 
+fn options_of(url: &StoreUrl<'_>) -> Result<Options> {
+    let mut options = Options::default();
+    for (key, value) in url.options(&["force", "create"])? {
+        let is = match value {
+            "1" => true,
+            "0" => false,
+            other => {
+                let other = other.escape_debug();
+                return Err(Error::invalid(format!("'{key}' is 0 or 1, not '{other}'")));
+            }
+        };
+        match key {
+            "force" => options.force = is,
+            _ => options.existing = !is,
+        }
+    }
+    Ok(options)
+}
+
 /// `DIR` or `///DIR`; `None` for nothing, which is the default directory.
 fn path_of(rest: &str) -> Result<Option<PathBuf>> {
     let path = match rest.strip_prefix("//") {
@@ -242,9 +263,7 @@ fn path_of(rest: &str) -> Result<Option<PathBuf>> {
 async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(Error::unavailable(format!("the work on the directory was cut short: {error}")))
-    })
+    blocking::run(work).await?
 }
 
 #[async_trait]

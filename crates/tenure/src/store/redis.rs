@@ -10,11 +10,15 @@
 //!   The server's clock judges expiry and mints tokens.
 //! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking
 //!   only; acquire puts a name in it, renewals put those back that are missing (of a hundred or more
-//!   at once, one in 17 is looked for, and all are put back if one was missing), and names whose
-//!   lease is forgotten are passed over.
+//!   at once, one in 17 is looked for, and all are put back if one was missing), and observe removes
+//!   names whose lease is forgotten.
+//! - Ephemeral leases (presence, membership, requests: `leads_from` is `never`) are in the sorted set
+//!   `tenure:presence` instead, by the time at which their terms end. A prefix reads only those that are
+//!   alive; acquire removes up to a hundred that have ended, release its own.
 //! - acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease runs out.
 //! - A companion is forgotten a day after the last term of its lease was to end, at the next full
-//!   hour, unless it holds a checkpoint. So a renewal seldom has to move that.
+//!   hour, unless it holds a checkpoint; that of an ephemeral lease after an hour, with or without one.
+//!   So a renewal seldom has to move that.
 //! - A renewal and a release read of the companion what they compare, and the rest only to say why
 //!   not.
 //!
@@ -55,7 +59,7 @@
 //! ACL SETUSER tenure on >PASSWORD resetkeys ~myapp:* ~tenure:* resetchannels &tenure:wake:* -@all
 //!   +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists
 //!   +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset
-//!   +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe
+//!   +zadd +zrem +zrangebylex +zrangebyscore +publish +subscribe +psubscribe +unsubscribe +punsubscribe
 //! ```
 //! Without `+info` neither a restart nor a replica is noticed; without `+config|get` no server counts
 //! as durable. Before 7.0 leave out `+pexpiretime`, and write `+config` and `+object` for the
@@ -71,7 +75,7 @@ use futures_util::stream::BoxStream;
 use self::connection::Connector;
 use self::link::Link;
 use self::reply::Reply;
-use self::script::{BATCH, Call, INDEX_KEY, SERVER_KEY, in_batches, millis};
+use self::script::{BATCH, Call, INDEX_KEY, PRESENCE_KEY, SERVER_KEY, in_batches, millis};
 pub(crate) use self::server::Server;
 use self::settings::Settings;
 use super::url::StoreUrl;
@@ -133,7 +137,7 @@ impl RedisStore {
     fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
         let mut call = Call::new(&script::ACQUIRE);
         let startup_wait = self.settings().startup_wait.map(|wait| millis(wait).to_string());
-        call.key(INDEX_KEY).key(SERVER_KEY).argument(&self.prefix);
+        call.key(INDEX_KEY).key(SERVER_KEY).key(PRESENCE_KEY).argument(&self.prefix);
         call.argument(startup_wait.unwrap_or_default());
         call.argument(if link.fsyncs_every_write() { "1" } else { "0" });
         for claim in claims {
@@ -144,6 +148,7 @@ impl RedisStore {
                 .argument(claim.note.as_str());
             match claim.wait {
                 ClaimedWait::AsRequired => call.argument(""),
+                ClaimedWait::Never if claim.is_ephemeral() => call.argument("ephemeral"),
                 ClaimedWait::Never => call.argument("never"),
                 ClaimedWait::AtLeast(StartupWait { left, reason }) => {
                     call.shown(format_args!("{} {}", millis(left), reason.as_str()))
@@ -153,19 +158,27 @@ impl RedisStore {
         call
     }
 
-    /// All names in the index that begin like this, a page at a time.
+    /// All names that begin like this: of the ephemeral leases those that are alive, and those in the index, a page at a
+    /// time.
     async fn indexed(&self, link: &Link, prefix: &str) -> Result<Vec<Name>> {
         let mut names: Vec<Name> = Vec::new();
-        let mut from = format!("[{prefix}").into_bytes();
         // No name holds a byte as large as this.
-        let to = [b"[", prefix.as_bytes(), b"\xff"].concat();
+        let (mut from, to) = match Name::is_only_ephemeral(prefix) {
+            true => (Vec::new(), Vec::new()),
+            false => {
+                ([b"[", prefix.as_bytes()].concat(), [b"[", prefix.as_bytes(), b"\xff"].concat())
+            }
+        };
+        let mut presences = format!("={prefix}");
         loop {
             let mut call = Call::new(&script::INDEX);
-            call.key(INDEX_KEY).argument(&from).argument(&to).shown(10 * BATCH);
+            call.key(INDEX_KEY).key(PRESENCE_KEY).argument(&from).argument(&to).shown(10 * BATCH);
+            call.argument(std::mem::take(&mut presences));
             let (state, page) = call.send(link).await?.names();
             if state == "corrupt" {
+                let key = page.first().map_or(INDEX_KEY, String::as_str);
                 return Err(Error::corrupt(format!(
-                    "'{INDEX_KEY}' is not the index of our leases: delete it, and the next \
+                    "'{key}' is not a set of the names of our leases: delete it, and the next \
                      renewals write it anew"
                 )));
             }
@@ -173,9 +186,12 @@ impl RedisStore {
             names.extend(page.iter().filter_map(|name| Name::stored(name).ok()));
             match last {
                 Some(last) if state == "more" => from = format!("({last}").into_bytes(),
-                _ => return Ok(names),
+                _ => break,
             }
         }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 }
 
@@ -185,7 +201,7 @@ fn hold_arguments(call: &mut Call, hold: &Hold) {
 
 fn renew_call(holds: &[Hold], ttl: Duration) -> Call {
     let mut call = Call::new(&script::RENEW);
-    call.key(INDEX_KEY).shown(millis(ttl));
+    call.key(INDEX_KEY).key(PRESENCE_KEY).shown(millis(ttl));
     for hold in holds {
         hold_arguments(&mut call, hold);
     }
@@ -194,7 +210,7 @@ fn renew_call(holds: &[Hold], ttl: Duration) -> Call {
 
 fn release_call(prefix: &str, releases: &[Release]) -> Call {
     let mut call = Call::new(&script::RELEASE);
-    call.argument(prefix);
+    call.key(PRESENCE_KEY).argument(prefix);
     for release in releases {
         hold_arguments(&mut call, &release.hold);
         call.argument(release.next.as_ref().map(|next| next.as_str()).unwrap_or_default());
@@ -204,6 +220,7 @@ fn release_call(prefix: &str, releases: &[Release]) -> Call {
 
 fn observe_call(names: &[Name]) -> Call {
     let mut call = Call::new(&script::OBSERVE);
+    call.key(INDEX_KEY).key(PRESENCE_KEY);
     for name in names {
         call.lease(name);
     }

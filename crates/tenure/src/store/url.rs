@@ -42,6 +42,21 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
+/// Opens a store by URL for a command that only reads or asks: it makes no directory. Where a directory is not there yet,
+/// there are no leases; when it is made, they are seen.
+///
+/// # Errors
+/// As those of [`open`].
+pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>> {
+    match StoreUrl::parse(url)? {
+        #[cfg(feature = "file")]
+        parsed if parsed.scheme == "file" => {
+            Ok(Arc::new(super::file::FileStore::existing_from_url(&parsed).await?))
+        }
+        _ => open(url).await,
+    }
+}
+
 /// The URL as it may be shown: without its password, and without any option that holds one.
 pub fn shown(url: &str) -> String {
     // Whatever stands before the last '@' may be a password, also one with '@', '/' or '?' in it. That may hide

@@ -37,7 +37,7 @@ const ODD: &str = "~x* ~X* ~0 ~-* ~_* ~:* ~.* ~/* ~a* ~A* ~b/* ~live* ~NUL ~con"
 const PERMISSIONS: &str = "resetchannels &tenure:wake:* -@all \
     +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists \
     +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset \
-    +zadd +zrangebylex +publish +subscribe +psubscribe +unsubscribe +punsubscribe";
+    +zadd +zrem +zrangebylex +zrangebyscore +publish +subscribe +psubscribe +unsubscribe +punsubscribe";
 
 /// What is always tried behind a delay line: a property of each group.
 const DELAYED: &[&str] = &[

@@ -88,6 +88,7 @@ pub(crate) fn play(role: &str) {
             "mortal" => stay(&store, true).await,
             "immortal" => stay(&store, false).await,
             "parent" => with_heir(&store).await,
+            "participants" => crate::leftovers::participate(&store).await,
             "cycle" => cycle(&store).await,
             "contend" => contend(&store, &path).await,
             other => panic!("no role {other}"),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tenure::store::file::{FileStore, Options};
+use tenure::store::file::{FileStore, Locked, Options};
 use tenure::store::{Grade, Scope, Store, Verdict};
 use tenure::{Answer, Checkpoint, Kind, Name};
 
@@ -23,6 +23,7 @@ pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
     check!(what_is_not_ours_among_the_records_is_told_and_left_alone, Nothing),
     check!(unknown_file_system_is_refused, Nothing),
     check!(forced_file_system_works_with_a_promise_less, Root),
+    check!(lock_holder_is_identified_on_overlayfs, Root),
 ];
 
 /// A small file system of its own, unmounted at the end.
@@ -245,5 +246,32 @@ fn forced_file_system_works_with_a_promise_less() {
         assert!(acquire(&store, &mortal("a", LONG)).await.expect("it works").is_held());
         let report = store.examine().await.expect("it works");
         assert_eq!((report.grade, report.checks[0].verdict), (Grade::C, Verdict::Weak));
+    });
+}
+
+/// B4: with its layers on two file systems overlayfs shows another device in `stat` than in `/proc/locks`.
+fn lock_holder_is_identified_on_overlayfs() {
+    let scratch = Scratch::new();
+    let at = |name: &str| scratch.path().join(name);
+    let lower = Mounted::new(at("lower"), "tmpfs", "size=256k,mode=0700");
+    let upper = Mounted::new(at("upper"), "tmpfs", "size=4m,mode=0700");
+    for part in ["files", "work"] {
+        std::fs::create_dir(upper.0.join(part)).expect("made");
+    }
+    let options = format!(
+        "lowerdir={},upperdir={upper}/files,workdir={upper}/work,xino=off",
+        lower.0.display(),
+        upper = upper.0.display()
+    );
+    let merged = Mounted::new(at("merged"), "overlay", &options);
+    let store_path = merged.0.join("store");
+    wait(async {
+        let store = open(&store_path).await.expect("opened");
+        let ours = hold(&store, &claim("a", LONG)).await;
+        let lock = std::fs::File::open(store_path.join("locks/job.lock")).expect("a lock file");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+        let error = release(&store, &ours).await.expect_err("it is locked");
+        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+        assert_eq!(cause, Some(&Locked { by: Some(std::process::id()) }), "{error}");
     });
 }

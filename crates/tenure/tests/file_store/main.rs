@@ -10,6 +10,7 @@ mod child;
 mod crash;
 mod death;
 mod disk;
+mod leftovers;
 mod scratch;
 mod security;
 
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         child::play(&role.to_string_lossy());
         return ExitCode::SUCCESS;
     }
-    let checks = [security::CHECKS, disk::CHECKS, death::CHECKS, crash::CHECKS];
+    let checks = [security::CHECKS, disk::CHECKS, death::CHECKS, leftovers::CHECKS, crash::CHECKS];
     let trials = checks.into_iter().flatten().map(|&(name, needs, check)| {
         let trial = Trial::test(name, move || -> Result<(), Failed> {
             check();

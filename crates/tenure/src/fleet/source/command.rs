@@ -18,6 +18,7 @@ use tokio::net::unix::pipe::Receiver;
 use super::gather::aside;
 use super::lines::Lines;
 use super::{Shards, Source};
+use crate::blocking;
 use crate::error::{Error, Result};
 use crate::process::Group;
 
@@ -57,9 +58,7 @@ impl Command {
         let io =
             |tail: &Tail, error: &io::Error| self.failed(&format!("cannot be run ({error})"), tail);
         let line = self.line.clone();
-        let spawned = tokio::task::spawn_blocking(move || spawn(&line)).await;
-        let mut group =
-            spawned.map_err(io::Error::from).and_then(|it| it).map_err(|e| io(tail, &e))?;
+        let mut group = blocking::run(move || spawn(&line)).await?.map_err(|e| io(tail, &e))?;
         let (out, err) = pipes(&mut group).map_err(|e| io(tail, &e))?;
         let mut lines = Lines::default();
         let wrong = |error: Error| Error::new(error.kind(), format!("{}: {error}", self.shown()));

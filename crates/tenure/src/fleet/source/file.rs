@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::lines::Lines;
 use super::{Shards, Source};
+use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::inotify::Inotify;
@@ -50,11 +51,9 @@ impl File {
                 drop(permit);
                 read
             };
-            match tokio::task::spawn_blocking(read).await {
-                Ok(Ok(Some(shards))) => return Ok(shards),
-                Ok(Ok(None)) => self.clock.sleep(BETWEEN).await,
-                Ok(Err(error)) => return Err(error),
-                Err(error) => return Err(Error::unavailable(format!("{}: {error}", self.shown()))),
+            match blocking::run(read).await?? {
+                Some(shards) => return Ok(shards),
+                None => self.clock.sleep(BETWEEN).await,
             }
         }
         Err(Error::unavailable(format!(
@@ -194,11 +193,11 @@ impl Watch {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        tokio::task::spawn_blocking(move || {
+        let listen = move || {
             kernel.add(&directory, flags)?;
             Ok(kernel)
-        })
-        .await?
+        };
+        blocking::run(listen).await.map_err(std::io::Error::other)?
     }
 }
 

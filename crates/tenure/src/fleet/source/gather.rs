@@ -1,6 +1,7 @@
 //! From what a source has found to a list of shards. What cannot be a shard spoils none of the others.
 
 use super::Shards;
+use crate::blocking;
 use crate::error::{Error, Result};
 use crate::fleet::Shard;
 
@@ -92,10 +93,7 @@ impl Gather {
 pub(super) async fn aside(
     finish: impl FnOnce() -> Result<Shards> + Send + 'static,
 ) -> Result<Shards> {
-    match tokio::task::spawn_blocking(finish).await {
-        Ok(shards) => shards,
-        Err(error) => Err(Error::unavailable(format!("the shards were not put in order: {error}"))),
-    }
+    blocking::run(finish).await?
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::Options;
 use super::failure::{failed, refused};
 use super::filesystem::FileSystem;
+use super::live::entries;
 use crate::error::{Error, Result};
 
 pub(super) const DIRECTORY: OFlags =
@@ -22,6 +23,11 @@ pub(super) const CAREFULLY: OFlags =
 
 pub(super) const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
+
+/// The directories in a store. The first is made first.
+const PARTS: [&str; 4] = ["leases", "locks", "live", "tmp"];
+/// In the top directory of a file system.
+const LOST_AND_FOUND: &str = "lost+found";
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const WRITABLE_BY_ALL: u32 = 0o002;
@@ -69,6 +75,18 @@ impl AsFd for Handle {
 }
 
 impl Directory {
+    /// Whether a store was ever made at `path`.
+    pub(super) fn exists(path: &Path) -> Result<bool> {
+        let path = entered(path)?;
+        match rustix::fs::lstat(&path) {
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(failed("cannot look at", &shown(&path), errno)),
+            Ok(_) => {}
+        }
+        let top = Handle::open(CWD, &path, &shown(&path))?;
+        Ok(entries(&top)?.iter().any(|entry| entry != LOST_AND_FOUND))
+    }
+
     /// Opens it, and makes what is missing of it unless only what exists is wanted.
     pub(super) fn open(path: &Path, options: Options) -> Result<Self> {
         let path = entered(path)?;
@@ -77,8 +95,13 @@ impl Directory {
             false => Handle::enter(CWD, &path, &shown(&path))?,
         };
         let file_system = FileSystem::of(&top, &top.path, options.force)?;
+        check_contents(&top)?;
         let below = |name: &str| {
-            let handle = Handle::enter(&top, Path::new(name), &format!("{}/{name}", top.path))?;
+            let path = format!("{}/{name}", top.path);
+            let handle = match options.existing {
+                true => Handle::open(&top, Path::new(name), &path)?,
+                false => Handle::enter(&top, Path::new(name), &path)?,
+            };
             if handle.id.dev == top.id.dev {
                 return Ok(handle);
             }
@@ -88,8 +111,8 @@ impl Directory {
                 "unmount it, or give Tenure a directory of its own",
             ))
         };
-        let (leases, locks) = (below("leases")?, below("locks")?);
-        let (live, tmp) = (below("live")?, below("tmp")?);
+        let [leases, locks, live, tmp] = PARTS.map(below);
+        let (leases, locks, live, tmp) = (leases?, locks?, live?, tmp?);
         top.sync()?;
         Ok(Directory { path, top, leases, locks, live, tmp, file_system })
     }
@@ -191,6 +214,23 @@ impl Handle {
     pub(super) fn sync(&self) -> Result<()> {
         rustix::fs::fsync(self)
             .map_err(|errno| failed("cannot sync the directory", &self.path, errno))
+    }
+}
+
+/// A directory with files in it that is not a store is a mistake: `/etc`, a home, a working directory.
+fn check_contents(top: &Handle) -> Result<()> {
+    let entries = entries(top)?;
+    if entries.iter().any(|entry| entry == PARTS[0]) {
+        return Ok(());
+    }
+    let ours = |entry: &str| PARTS.contains(&entry) || entry == LOST_AND_FOUND;
+    match entries.iter().filter(|entry| !ours(entry)).min() {
+        None => Ok(()),
+        Some(first) => Err(refused(
+            &top.path,
+            &format!("holds no leases, but other files ('{}')", first.escape_debug()),
+            &format!("give Tenure a directory of its own, such as {}/tenure", top.path),
+        )),
     }
 }
 

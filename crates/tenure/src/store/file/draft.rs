@@ -11,6 +11,7 @@ use super::names::Spot;
 use super::record::Record;
 use crate::entropy;
 use crate::error::{Error, Result};
+use crate::lease::Name;
 
 /// A record in `tmp/`, complete but for its last tail. Removed when dropped before it was put in place.
 #[derive(Debug)]
@@ -92,6 +93,20 @@ impl Drop for Draft<'_> {
             // If it cannot be removed, it is swept away a day later.
             let _ = rustix::fs::unlinkat(&self.directory.tmp, &*self.file_name, AtFlags::empty());
         }
+    }
+}
+
+/// Removes the record of `name`. Its lock must be ours.
+pub(super) fn remove_record(directory: &Directory, name: &Name) -> Result<()> {
+    let spot = Spot::of(name);
+    let file_name = spot.record();
+    let unlink = |from: &Handle| match rustix::fs::unlinkat(from, &*file_name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed("cannot remove", &format!("{}/{file_name}", from.path), errno)),
+    };
+    match &spot.sub {
+        None => unlink(&directory.leases),
+        Some(sub) => directory.leases.sub(sub, false)?.as_ref().map_or(Ok(()), unlink),
     }
 }
 

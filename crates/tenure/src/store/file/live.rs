@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,16 +15,9 @@ use super::directory::{
 };
 use super::failure::failed;
 use super::record::LiveMark;
-use crate::clock::Clock;
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::store::Grade;
-
-/// What a crashed process may leave behind, and for how long at most.
-const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
-const SWEEP_MAX: usize = 1000;
-/// How the records begin by which candidates show that they are there.
-const NODES: &str = "tenure:node:";
 
 /// The file that goes with this process, locked.
 #[derive(Debug)]
@@ -62,7 +54,7 @@ impl Live {
     }
 
     fn make(directory: &Handle) -> Result<Self> {
-        // Somebody clearing up may take a file that has no lock yet for a dead one, and remove it.
+        // A process that sweeps may take a file that has no lock yet for a dead one, and remove it.
         for _ in 0..10 {
             let id = format!("{:032x}", entropy::random_u128());
             let path = format!("{}/{id}", directory.path);
@@ -124,34 +116,15 @@ pub(super) fn is_free(directory: &Handle, id: &str, meant: Option<FileId>) -> bo
     plain && same && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
-/// Clears away what processes that are long gone have left in `live/` and `tmp/`: a bounded number, at opening.
-///
-/// A record that names a file removed here costs its challenger the TTL, and nothing else.
-pub(super) fn sweep(directory: &Directory, clock: &Clock) {
-    let now = Duration::from_micros(clock.minting_micros()).as_secs();
-    let is_old = |handle: &Handle, name: &str| {
-        let stat = rustix::fs::statat(handle, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-        let changed = stat.and_then(|stat| u64::try_from(stat.st_mtime).ok());
-        changed.is_some_and(|changed| now.saturating_sub(changed) > LEFTOVER_AGE.as_secs())
-    };
-    for (handle, locked) in [(&directory.live, true), (&directory.tmp, false)] {
-        for name in entries(handle).unwrap_or_default().iter().take(SWEEP_MAX) {
-            if is_old(handle, name) && (!locked || is_free(handle, name, None)) {
-                // If it cannot be removed it is in nobody's way.
-                let _ = rustix::fs::unlinkat(handle, name.as_str(), AtFlags::empty());
-            }
-        }
-    }
-    // Processes come and go, and each may have had an id of its own. Nobody decides anything by these, so that they and
-    // their locks are the only ones that may go; one that is there is renewed more often than this.
-    let records = entries(&directory.leases).unwrap_or_default();
-    let nodes = records.iter().filter_map(|name| name.strip_suffix(".lease"));
-    for node in nodes.filter(|node| node.starts_with(NODES)).take(SWEEP_MAX) {
-        let (record, lock) = (format!("{node}.lease"), format!("{node}.lock"));
-        if is_old(&directory.leases, &record) {
-            let _ = rustix::fs::unlinkat(&directory.leases, record, AtFlags::empty());
-            let _ = rustix::fs::unlinkat(&directory.locks, lock, AtFlags::empty());
-        }
+/// Removes the file unless a process has it locked. It is locked meanwhile, so that a process which has just made it locks it
+/// afterwards, and sees that it is gone.
+pub(super) fn remove_unlocked(directory: &Handle, id: &str) {
+    let flags = OFlags::RDONLY | CAREFULLY;
+    if let Ok(file) = rustix::fs::openat(directory, id, flags, Mode::empty())
+        && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    {
+        // What cannot be removed is in no process's way.
+        let _ = rustix::fs::unlinkat(directory, id, AtFlags::empty());
     }
 }
 

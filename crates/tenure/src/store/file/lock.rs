@@ -152,11 +152,34 @@ fn holder(path: &str) -> Option<u32> {
     let stat = rustix::fs::stat(path).ok()?;
     let (dev, ino) = (stat.st_dev, stat.st_ino);
     let file = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`, and lines of those that wait, with an arrow.
-    std::fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let held = words.next()? == "FLOCK";
-        let pid = words.nth(2)?;
-        (held && words.next()? == file).then(|| pid.parse().ok()).flatten()
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let listed = |line: &str| flock_line(line).filter(|(_, of)| *of == file).map(|(pid, _)| pid);
+    if let Some(pid) = locks.lines().find_map(listed) {
+        return Some(pid);
+    }
+    // On overlayfs and btrfs the list names the superblock's device (and overlayfs its own inode number), and `stat` names
+    // others. The descriptor on which a process holds the lock shows the same numbers as the path.
+    let mut holders = locks.lines().filter_map(flock_line).map(|(pid, _)| pid);
+    holders.find(|&pid| holds_lock_on(pid, FileId::from(&stat)))
+}
+
+/// The process and the file of a line of `/proc/locks`, if it says that a process holds an `flock`:
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`. Lines of processes that wait have an arrow.
+fn flock_line(line: &str) -> Option<(u32, &str)> {
+    let mut words = line.split_whitespace().skip(1);
+    let held = words.next()? == "FLOCK";
+    let pid = words.nth(2)?.parse().ok()?;
+    held.then_some((pid, words.next()?))
+}
+
+/// Whether the process `pid` has a descriptor of `file` that holds a lock.
+fn holds_lock_on(pid: u32, file: FileId) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let number = descriptor.file_name();
+        let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", number.display()));
+        // First: it cannot hang. A `stat` of another process's file can, on a server that is gone.
+        info.is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:")))
+            && rustix::fs::stat(descriptor.path()).is_ok_and(|stat| FileId::from(&stat) == file)
     })
 }

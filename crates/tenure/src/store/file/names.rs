@@ -29,6 +29,16 @@ impl Spot {
         Spot { sub: Some(stem + "+"), stem: rest }
     }
 
+    /// Where the lock of `name` is. The participants of an election or a fleet share one, because their records are
+    /// removed when they end, and a lock file must not be: a process that opened it before would lock a file that no
+    /// other process can find.
+    pub(super) fn of_lock(name: &Name) -> Self {
+        match name.participants().map(Name::stored) {
+            Some(Ok(shared)) => Self::of(&shared),
+            _ => Self::of(name),
+        }
+    }
+
     /// The file name of its record.
     pub(super) fn record(&self) -> String {
         format!("{}{RECORD}", self.stem)
@@ -115,6 +125,25 @@ mod tests {
             let spot = Spot::of(&Name::stored(&name).unwrap());
             prop_assert!(may_hold(&spot.sub.unwrap(), &name[..cut.min(name.len())]));
         }
+    }
+
+    #[test]
+    fn participants_of_one_election_or_fleet_share_a_lock() {
+        let lock = |name: &str| Spot::of_lock(&Name::stored(name).unwrap()).lock();
+        for (name, of) in [
+            ("job", "job.lock"),
+            ("tenure:node:job:a:node:b", "tenure:node:.lock"),
+            ("tenure:ask:a:node:b", "tenure:ask:.lock"),
+            ("tenure:control:f", "tenure:control:f.lock"),
+            ("f:node:a:node:b", "f:node:.lock"),
+            ("f:lease:a:node:b", "f:lease:a:node:b.lock"),
+        ] {
+            assert_eq!(lock(name), of);
+        }
+        let long = format!("{}:node:", "x".repeat(190));
+        let locks =
+            ["a", "b"].map(|id| Spot::of_lock(&Name::stored(&(long.clone() + id)).unwrap()));
+        assert_eq!(locks[0], locks[1]);
     }
 
     #[test]

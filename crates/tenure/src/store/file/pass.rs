@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::directory::{Directory, Handle};
-use super::draft::{Draft, Sync, put_tail};
+use super::draft::{Draft, Sync, put_tail, remove_record};
 use super::failure::failed;
 use super::live::Deaths;
 use super::lock::{NameLock, Tried, busy};
@@ -172,7 +172,7 @@ impl<'a> Pass<'a> {
             open.retain(|&i| {
                 let too_long = waited >= verbs[i].patience();
                 if too_long {
-                    let spot = Spot::of(verbs[i].name());
+                    let spot = Spot::of_lock(verbs[i].name());
                     slots[i] = Slot::Done(Err(busy(self.directory, &spot, waited)));
                 }
                 !too_long
@@ -192,13 +192,14 @@ impl<'a> Pass<'a> {
     ) -> Result<Option<Slot<'a, V::Answer>>> {
         let directory = self.directory;
         let (name, spot) = (verb.name(), Spot::of(verb.name()));
-        let lock = match NameLock::attempt(directory, &spot, V::CLAIMS)? {
+        let lock_spot = Spot::of_lock(name);
+        let lock = match NameLock::attempt(directory, &lock_spot, V::CLAIMS)? {
             Tried::Locked(lock) => lock,
             Tried::Busy => return Ok(None),
             Tried::Missing => match look(directory, name, Right::Glance)? {
                 None => return self.never_seen(verb).map(Some),
                 // Somebody has removed it.
-                Some(_) => match NameLock::attempt(directory, &spot, true)? {
+                Some(_) => match NameLock::attempt(directory, &lock_spot, true)? {
                     Tried::Locked(lock) => lock,
                     Tried::Busy | Tried::Missing => return Ok(None),
                 },
@@ -209,6 +210,14 @@ impl<'a> Pass<'a> {
         let (record, answer) = match self.step(verb, sight.as_ref())? {
             Step::Answer(answer) => return Ok(Some(Slot::Done(Ok(answer)))),
             Step::Write(record, answer) => (record, answer),
+            Step::Remove(answer) => {
+                lock.check()?;
+                self.touched.insert(spot.sub.clone());
+                remove_record(directory, name)?;
+                self.judge.forget(name);
+                lock.check()?;
+                return Ok(Some(Slot::Placed(answer)));
+            }
         };
         let head = encode_head(&record)?;
         let beat =
@@ -242,7 +251,9 @@ impl<'a> Pass<'a> {
     fn never_seen<V: Verb>(&mut self, verb: &V) -> Result<Slot<'a, V::Answer>> {
         match self.step(verb, None)? {
             Step::Answer(answer) => Ok(Slot::Done(Ok(answer))),
-            Step::Write(..) => Err(Error::unavailable("only a claim makes a record")),
+            Step::Write(..) | Step::Remove(_) => {
+                Err(Error::unavailable("only a claim makes a record"))
+            }
         }
     }
 
@@ -250,11 +261,14 @@ impl<'a> Pass<'a> {
     fn remember(&self, name: &Name, sight: Option<&Sight>) -> Result<()> {
         let Some(Sight { record, .. }) = sight else { return Ok(()) };
         match self.memory.floor(name) {
-            Some(floor) if record.token < floor => Err(Error::corrupt(format!(
-                "the token of '{name}' went back from {floor} to {}: an old file was put back. \
+            // The record of an ephemeral lease may have been removed and made anew, on a clock that was set back.
+            Some(floor) if record.token < floor && !record.ephemeral => {
+                Err(Error::corrupt(format!(
+                    "the token of '{name}' went back from {floor} to {}: an old file was put back. \
                  Move it away, or restart whoever uses {}",
-                record.token, self.directory.leases.path
-            ))),
+                    record.token, self.directory.leases.path
+                )))
+            }
             _ => {
                 self.memory.keep(name, record.token);
                 Ok(())

@@ -16,7 +16,7 @@ pub fn record_path(directory: &Path, name: &Name) -> PathBuf {
 
 /// The path of a name's lock in `directory`.
 pub fn lock_path(directory: &Path, name: &Name) -> PathBuf {
-    let spot = Spot::of(name);
+    let spot = Spot::of_lock(name);
     directory.join("locks").join(spot.shown(&spot.lock()))
 }
 

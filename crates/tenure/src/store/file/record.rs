@@ -38,6 +38,8 @@ pub(super) struct Record {
     pub(super) checkpoint: Option<Checkpoint>,
     /// On the wall clock: the boot clock means nothing to another machine.
     pub(super) leads_from: Option<LeadsFrom>,
+    /// Granted to a claim that [is ephemeral](crate::lease::Claim::is_ephemeral): the file is removed when the term ends.
+    pub(super) ephemeral: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +92,9 @@ struct Head {
     /// Left out in a record without a start-up wait, which is nearly every one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     leads_from: Option<HeadLeadsFrom>,
+    /// Left out where it is false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ephemeral: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -243,6 +248,7 @@ impl From<&Record> for Head {
                 length_us: from.length_micros,
                 reason: from.reason.as_str().to_owned(),
             }),
+            ephemeral: record.ephemeral,
         }
     }
 }
@@ -284,6 +290,7 @@ impl Head {
             next: self.next.as_deref().map(CandidateId::new).transpose()?,
             checkpoint,
             leads_from: self.leads_from.map(HeadLeadsFrom::checked).transpose()?,
+            ephemeral: self.ephemeral,
         })
     }
 }

@@ -27,6 +27,7 @@ fn example(term: bool) -> Record {
             length_micros: 4_000_000,
             reason: WaitReason::Observed,
         }),
+        ephemeral: term,
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) enum Step<T> {
     Answer(T),
     /// The answer once this record stands there.
     Write(Box<Record>, T),
+    /// The answer once the record is removed.
+    Remove(T),
 }
 
 /// One of the store's verbs on one name.
@@ -124,6 +126,7 @@ impl Verb for Claim {
             }
         };
         record.next = None;
+        record.ephemeral = self.is_ephemeral();
         let mut term = Term {
             candidate: self.candidate.clone(),
             nonce: Some(self.nonce),
@@ -184,6 +187,11 @@ impl Verb for Release {
         let Some((mut record, _term)) = held(found, &self.hold) else {
             return Ok(Step::Answer(()));
         };
+        if record.ephemeral {
+            // The next token of this name is the clock, which is greater than the last one unless the clock was set back,
+            // and no right was ever granted by it.
+            return Ok(Step::Remove(()));
+        }
         record.term = None;
         record.before = Ended::Released(record.token);
         record.next = self.next.clone();
@@ -332,6 +340,7 @@ impl Record {
             next: None,
             checkpoint: None,
             leads_from: None,
+            ephemeral: false,
         }
     }
 

@@ -67,6 +67,10 @@ impl Shelf {
                 *self.0.borrow_mut() = Some([head, tail].concat());
                 Ok(answer)
             }
+            Step::Remove(answer) => {
+                *self.0.borrow_mut() = None;
+                Ok(answer)
+            }
         }
     }
 }

@@ -48,7 +48,11 @@ pub(super) fn observe(shared: &Shared, scope: &Scope) -> Result<Vec<Result<Lease
 }
 
 /// The names that begin with `prefix`; what only looks like a record goes to `strangers`.
-fn below(leases: &Handle, prefix: &str, strangers: &mut Vec<Error>) -> Result<Vec<Name>> {
+pub(super) fn below(
+    leases: &Handle,
+    prefix: &str,
+    strangers: &mut Vec<Error>,
+) -> Result<Vec<Name>> {
     let mut names = Vec::new();
     let mut sort = |sub: Option<&str>, directory: &Handle, entry: &str| match read_back(sub, entry)
     {

@@ -18,6 +18,7 @@ use super::directory::Handle;
 use super::live::{entries, is_free};
 use super::names::{Entry, Spot, is_sub, read_back};
 use super::sight::{Right, look};
+use crate::blocking;
 use crate::inotify::Inotify;
 use crate::lease::{Ended, Name};
 use crate::store::{Change, Scope};
@@ -104,7 +105,7 @@ impl Ears {
                 Ok::<_, Errno>((leases, live))
             }
         };
-        let (leases, live) = tokio::task::spawn_blocking(listen).await??;
+        let (leases, live) = blocking::run(listen).await.map_err(std::io::Error::other)??;
         let subs = match scope {
             Scope::Names(names) => names.iter().any(|name| Spot::of(name).sub.is_some()),
             Scope::Prefix(_) => true,
@@ -129,7 +130,7 @@ impl Ears {
                 }
             }
         };
-        let _ = tokio::task::spawn_blocking(listen).await;
+        let _ = blocking::run(listen).await;
     }
 
     /// Waits until there is something to hear, and hears all of it.
@@ -205,8 +206,7 @@ impl Watch {
         }
         let shared = Arc::clone(&self.shared);
         let read = move || heard.records.iter().map(|name| change(&shared, name)).collect();
-        let changes: Vec<Change> =
-            tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| vec![Change::Look]);
+        let changes: Vec<Change> = blocking::run(read).await.unwrap_or_else(|_| vec![Change::Look]);
         self.queue.extend(changes);
     }
 
@@ -215,7 +215,7 @@ impl Watch {
         for _ in 0..LOCK_DROPS_WITHIN {
             let (shared, id) = (Arc::clone(&self.shared), id.to_owned());
             let free = move || is_free(&shared.directory.live, &id, None);
-            if tokio::task::spawn_blocking(free).await.unwrap_or(true) {
+            if blocking::run(free).await.unwrap_or(true) {
                 return;
             }
             self.shared.clock.sleep(STEP).await;

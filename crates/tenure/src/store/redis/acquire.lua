@@ -1,8 +1,8 @@
--- KEYS: the index, what is known of the server, then NAME and companion of each claim.
+-- KEYS: the index, what is known of the server, the presences, then NAME and companion of each claim.
 -- ARGV: channel prefix, start-up wait in ms ('' is the claim's TTL, '0' is none), '1' if the server's
 --       configuration says that it fsyncs every write; then candidate, nonce, TTL in ms, note and wait of
---       each claim. A wait is '' (as required), 'never' (the lease grants no right) or 'MS REASON' (at
---       least).
+--       each claim. A wait is '' (as required), 'never' (the lease grants no right), 'ephemeral' (nor is its
+--       record needed after its end) or 'MS REASON' (at least).
 -- Answers {clock, item...}; an item is a lease, or corrupt, or of a grant a line each of held, token,
 -- origin, before and start-up wait, and beside it the checkpoint.
 
@@ -111,7 +111,7 @@ end
 
 local function held(record, before, wait)
   local lines = { 'held', text(record.token), text(record.origin), before, startup_wait(wait) }
-  return { table.concat(lines, '\n'), record.checkpoint }, true
+  return { table.concat(lines, '\n'), record.checkpoint }
 end
 
 local function grant(found, candidate, nonce, ttl, note, asked)
@@ -121,21 +121,25 @@ local function grant(found, candidate, nonce, ttl, note, asked)
   local origin, before = last.origin or token, ending(last)
   -- Where a term has vanished the record begins anew, so that waiters see it and wait.
   if last.term and now < last.ends then origin, before = token, '' end
-  local wait = asked == 'never' and NO_WAIT or asked_wait(required_wait(last, ttl), asked)
+  local ephemeral = asked == 'ephemeral'
+  local waits = asked ~= 'never' and not ephemeral
+  local wait = waits and asked_wait(required_wait(last, ttl), asked) or NO_WAIT
   local ends = ends_after(ttl)
   -- What a renewal reads and writes comes first: the server searches a small hash from its front.
   redis.call('HSET', found.key,
     'v', FORMAT, 'candidate', candidate, 'nonce', nonce, 'token', text(token), 'until', text(ends),
-    'ttl', text(ttl), 'origin', text(origin), 'leads_from', recorded(wait),
+    'ttl', text(ttl), 'origin', text(origin), 'leads_from', ephemeral and NEVER or recorded(wait),
     'since', text(now), 'saved', '', 'before', before, 'next', '', 'note', note)
   redis.call('SET', found.name, candidate, 'PXAT', text(ends))
-  keep(found.key, last.checkpoint, ends)
+  keep(found.key, last.checkpoint, ends, ephemeral)
   -- A hint: that nobody may be told is no reason not to grant. It names no holder that does not lead.
   local holder = wait.at > now and '' or ' ' .. candidate
   redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token) .. holder)
-  return held({ token = token, origin = origin, checkpoint = last.checkpoint }, before, wait)
+  local granted = { token = token, origin = origin, checkpoint = last.checkpoint }
+  return held(granted, before, wait), ends, ephemeral
 end
 
+-- The answer, and of what is held also when it ends and whether it is ephemeral.
 local function claim(name, key, candidate, nonce, ttl, note, asked)
   local found, why = look(name, key)
   if not found then return corrupt(why) end
@@ -144,24 +148,33 @@ local function claim(name, key, candidate, nonce, ttl, note, asked)
     -- The reply to an earlier try was lost, or the holder asks for a longer wait or changes its note:
     -- the same answer again, extended.
     local ends, wait = ends_after(ttl), asked_wait(record.wait, asked)
-    redis.call('HSET', key,
-      'ttl', text(ttl), 'until', text(ends), 'leads_from', recorded(wait), 'note', note)
+    local from = record.ephemeral and NEVER or recorded(wait)
+    redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends), 'leads_from', from, 'note', note)
     redis.call('PEXPIREAT', name, text(ends))
-    keep(key, record.checkpoint, ends)
-    return held(record, record.before, wait)
+    keep(key, record.checkpoint, ends, record.ephemeral)
+    return held(record, record.before, wait), ends, record.ephemeral
   end
   if found.live or (found.visible and not found.ours) then return lease('taken', found) end
   return grant(found, candidate, nonce, ttl, note, asked)
 end
 
-local answers, held_names = { text(now_micros) }, {}
-for i = 1, #KEYS / 2 - 1 do
+local answers, held_names, presences = { text(now_micros) }, {}, {}
+for i = 1, (#KEYS - 3) / 2 do
   local a = 5 * i - 1
-  local name, ttl = KEYS[2 * i + 1], tonumber(ARGV[a + 2])
-  local answer, is_held =
-    claim(name, KEYS[2 * i + 2], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], ARGV[a + 4])
-  if is_held then held_names[#held_names + 1] = name end
+  local name, ttl = KEYS[2 * i + 2], tonumber(ARGV[a + 2])
+  local answer, ends, ephemeral =
+    claim(name, KEYS[2 * i + 3], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], ARGV[a + 4])
+  if ephemeral then
+    presences[#presences + 1] = text(ends)
+    presences[#presences + 1] = name
+  elseif ends then
+    held_names[#held_names + 1] = name
+  end
   answers[i + 1] = answer
 end
 if #held_names > 0 then index(KEYS[1], held_names, 1, 1) end
+if #presences > 0 then
+  trim(KEYS[3])
+  announce(KEYS[3], presences)
+end
 return answers

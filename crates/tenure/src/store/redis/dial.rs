@@ -1,17 +1,18 @@
 //! The way to the server: its addresses, a TCP or unix stream, TLS.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 
 use super::settings::{Place, Settings};
 use super::tls;
+use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
@@ -101,13 +102,20 @@ impl Dialer {
         let Place::Tcp { host, port } = &self.settings.place else {
             return Err(io::Error::other("not a host"));
         };
-        let (host, port) = (host.clone(), *port);
-        let lookup = async move { Ok(lookup_host((host, port)).await?.collect()) };
-        let addresses = self.addresses.resolve(lookup).await?;
+        let addresses = self.addresses.resolve(look_up(host.clone(), *port)).await?;
         let stream = first_to_accept(&addresses).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+}
+
+/// The addresses of `host`. An address that is written as one is not asked for.
+async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let ask = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+    blocking::run(ask).await.map_err(io::Error::other)?
 }
 
 /// The first address that accepts a connection. One that does not answer delays the next by [`NEXT_ADDRESS_AFTER`] only.
@@ -202,12 +210,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) async fn off_the_runtime<T: Send + 'static>(
     read: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match tokio::task::spawn_blocking(read).await {
-        Ok(result) => result,
-        Err(error) => {
-            Err(Error::unavailable(format!("cannot read the connection's files: {error}")))
-        }
-    }
+    blocking::run(read).await?
 }
 
 #[cfg(test)]

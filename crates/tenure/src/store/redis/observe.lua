@@ -1,8 +1,15 @@
--- KEYS: NAME and companion of each lease.
+-- KEYS: the index, the presences, then NAME and companion of each lease.
 
-local answers = { text(now_micros) }
-for i = 1, #KEYS / 2 do
-  local found, why = look(KEYS[2 * i - 1], KEYS[2 * i])
+local answers, gone = { text(now_micros) }, {}
+for i = 1, #KEYS / 2 - 1 do
+  local name = KEYS[2 * i + 1]
+  local found, why = look(name, KEYS[2 * i + 2])
+  if found and not found.visible and not found.record then gone[#gone + 1] = name end
   answers[i + 1] = found and lease('lease', found) or corrupt(why)
+end
+-- What is forgotten leaves both sets, so that the next observer does not read it again.
+if #gone > 0 then
+  redis.pcall('ZREM', KEYS[1], unpack(gone))
+  redis.pcall('ZREM', KEYS[2], unpack(gone))
 end
 return answers

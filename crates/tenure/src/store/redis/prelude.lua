@@ -188,8 +188,11 @@ end)
 -- The end of a start-up wait, as a record keeps it: 'AT LENGTH REASON' in milliseconds on the
 -- server's clock, or ''. The length bounds what is left of it after the clock was set back.
 local NO_WAIT = { at = 0, length = 0, reason = '' }
+-- What the record of an ephemeral lease says instead. Such a lease grants no right (presence, membership,
+-- a request), and its record is of use to no candidate after its end.
+local NEVER = 'never'
 local leads_from = once(function(digits)
-  if digits == '' then return NO_WAIT end
+  if digits == '' or digits == NEVER then return NO_WAIT end
   local at, long, reason = string.match(digits, '^(%d+) (%d+) (%l+)$')
   at, long = at and time(at), long and number(long)
   return at and long and long <= AHEAD_MAX and { at = at, length = long, reason = reason }
@@ -204,7 +207,8 @@ local function companion(key)
     origin = number(raw[2]), token = number(raw[3]), wait = leads_from(raw[4]),
     candidate = raw[5], nonce = raw[6],
     ttl = length(raw[7]), ends = time(raw[8]), since = number(raw[9]),
-    saved = raw[10], before = raw[11], next = raw[12], note = raw[13], checkpoint = raw[14]
+    saved = raw[10], before = raw[11], next = raw[12], note = raw[13], checkpoint = raw[14],
+    ephemeral = raw[4] == NEVER
   }
   local saved = record.saved == ''
     or (string.find(record.saved, '^%d+$') and not string.find(record.saved, '^0%d'))
@@ -271,19 +275,21 @@ local function holds(found, candidate, nonce, token)
     and text(record.token) == token
 end
 
--- The same without reading the rest: when the live term that the caller holds runs out, or nil.
+-- The same without reading the rest: when the live term that the caller holds runs out and whether it is
+-- ephemeral, or nil.
 -- Whoever gets nil looks, and learns why. Nothing is measured before it is read: under a key that shows
 -- our own id it is ours, and garbage among it is read this once.
 local function held_until(name, key, candidate, nonce, token)
   if redis.pcall('GETRANGE', name, '0', '256') ~= candidate then return nil end
-  local raw = read('HMGET', key, 'v', 'candidate', 'nonce', 'token', 'until')
+  local raw = read('HMGET', key, 'v', 'candidate', 'nonce', 'token', 'until', 'leads_from')
   if not raw or raw[1] ~= FORMAT or raw[2] ~= candidate or raw[3] ~= nonce or raw[4] ~= token then
     return nil
   end
   local ends = raw[5] and time(raw[5])
   if not ends or ends <= now then return nil end
   local earliest, latest = expiry(name)
-  return earliest <= ends and ends <= latest and ends or nil
+  if earliest <= ends and ends <= latest then return ends, raw[6] == NEVER end
+  return nil
 end
 
 -- How the last term of a free lease ended.
@@ -339,16 +345,18 @@ local function mint(last)
 end
 
 -- A companion with a checkpoint stays for ever; another is forgotten a day after its lease has run
--- out, at a full hour: so that most renewals need not say it again.
-local function forgotten_at(ends)
-  return math.ceil(ends / HOUR) * HOUR + DAY
+-- out, at a full hour: so that most renewals need not say it again. That of an ephemeral lease is forgotten
+-- after an hour, with its checkpoint. The next token of that name is the server's clock, which is greater
+-- than the last one unless the clock was set back, and no right was ever granted by it.
+local function forgotten_at(ends, ephemeral)
+  return math.ceil(ends / HOUR) * HOUR + (ephemeral and HOUR or DAY)
 end
 
-local function keep(key, checkpoint, ends)
-  if checkpoint then
+local function keep(key, checkpoint, ends, ephemeral)
+  if checkpoint and not ephemeral then
     redis.call('PERSIST', key)
   else
-    redis.call('PEXPIREAT', key, text(forgotten_at(ends)))
+    redis.call('PEXPIREAT', key, text(forgotten_at(ends, ephemeral)))
   end
 end
 
@@ -361,6 +369,21 @@ local function index(key, names, from, step)
   end
   -- For looking only, so a broken index stands in nobody's way.
   return redis.pcall('ZADD', key, unpack(members))
+end
+
+-- Ephemeral leases are not in the index but in the set of presences, each with the time at which its term
+-- ends. Reading those that are alive costs the same however many have ended.
+local function announce(key, ends_and_names)
+  -- For observers only, like the index.
+  redis.pcall('ZADD', key, unpack(ends_and_names))
+  redis.pcall('PEXPIREAT', key, text(now + TTL_MAX + HOUR))
+end
+
+-- Removes some of those that have ended. Every claim of one removes up to this many, so they cannot pile up.
+local TRIM = '100'
+local function trim(key)
+  local ended = redis.pcall('ZRANGEBYSCORE', key, '-inf', '(' .. text(now), 'LIMIT', '0', TRIM)
+  if type(ended) == 'table' and #ended > 0 then redis.pcall('ZREM', key, unpack(ended)) end
 end
 
 -- One section of INFO; '' where this user may not ask.

@@ -1,4 +1,4 @@
--- KEYS: the index, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and
+-- KEYS: the index, the presences, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and
 -- token of each. Answers {clock, item...}; an item is 1 for what is held, or a lease, or corrupt.
 
 local refusal = refuse_replica(info('replication'))
@@ -6,18 +6,23 @@ if refusal then return refusal end
 
 local ttl = ARGV[1]
 local ends = ends_after(tonumber(ttl))
-local ends_text, forgotten = text(ends), forgotten_at(ends)
-local answers, names = { text(now_micros) }, {}
-for i = 1, (#KEYS - 1) / 2 do
-  local a, name, key = 3 * i - 1, KEYS[2 * i], KEYS[2 * i + 1]
-  local before = held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2])
+local ends_text = text(ends)
+local answers, names, presences = { text(now_micros) }, {}, {}
+for i = 1, #KEYS / 2 - 1 do
+  local a, name, key = 3 * i - 1, KEYS[2 * i + 1], KEYS[2 * i + 2]
+  local before, ephemeral = held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2])
   if before then
     redis.call('HSET', key, 'ttl', ttl, 'until', ends_text)
     redis.call('PEXPIREAT', name, ends_text)
-    if forgotten_at(before) ~= forgotten then
-      keep(key, redis.call('HMGET', key, 'checkpoint')[1], ends)
+    if forgotten_at(before) ~= forgotten_at(ends) then
+      keep(key, redis.call('HMGET', key, 'checkpoint')[1], ends, ephemeral)
     end
-    names[#names + 1] = name
+    if ephemeral then
+      presences[#presences + 1] = ends_text
+      presences[#presences + 1] = name
+    else
+      names[#names + 1] = name
+    end
     answers[i + 1] = 1
   else
     local found, why = look(name, key)
@@ -32,4 +37,5 @@ if #names > 0 then
   local missing = index(KEYS[1], names, now_micros % step + 1, step)
   if step > 1 and missing ~= 0 then index(KEYS[1], names, 1, 1) end
 end
+if #presences > 0 then announce(KEYS[2], presences) end
 return answers

@@ -14,7 +14,7 @@ local function save()
   if saved ~= '' and older(ARGV[4], saved) then return { 'older\n' .. saved } end
   if saved ~= ARGV[4] then
     redis.call('HSET', KEYS[2], 'saved', ARGV[4], 'checkpoint', ARGV[5])
-    redis.call('PERSIST', KEYS[2])
+    if not found.record.ephemeral then redis.call('PERSIST', KEYS[2]) end
   end
   return 1
 end

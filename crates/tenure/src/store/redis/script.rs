@@ -49,6 +49,9 @@ scripts! {
 /// The set of all names, so that a prefix is looked up and not searched for.
 pub(super) const INDEX_KEY: &str = "tenure:index";
 
+/// The ephemeral leases, by the time at which their terms end.
+pub(super) const PRESENCE_KEY: &str = "tenure:presence";
+
 /// What is known of the server itself: since when it has forgotten nothing.
 pub(super) const SERVER_KEY: &str = "tenure:server";
 

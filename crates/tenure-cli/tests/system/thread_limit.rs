@@ -1,0 +1,172 @@
+//! B10: the kernel refuses new threads (the pids limit of a container). A process that runs goes on; one that starts says why
+//! it cannot.
+//!
+//! The limit needs the control group `pids` of version 1, and root.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+
+use crate::rig::place::{Kind, Place};
+use crate::rig::room::{Actor, Room};
+use crate::rig::stage::PATIENCE;
+use crate::rig::time::{look, pause};
+
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
+/// Idle threads of tokio end after 10 s, so the one that opened the directory is gone at the first renewal, after 15 s.
+const TTL: &str = "45s";
+const IDLE: Duration = Duration::from_secs(13);
+/// The first renewal is within this.
+const LIMITED: Duration = Duration::from_secs(5);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, place, run: fn()| {
+        let trial = crate::trial(format!("thread_limit::{name}"), place, run);
+        match missing() {
+            Some(why) => trial.with_kind(why).with_ignored_flag(true),
+            None => trial,
+        }
+    };
+    vec![
+        trial("running::file", Kind::File, running_on_a_directory),
+        trial("running::redis", Kind::Redis, running_on_redis),
+        trial("at_start::file", Kind::File, || at_start(Kind::File)),
+        trial("at_start::redis", Kind::Redis, || at_start(Kind::Redis)),
+    ]
+}
+
+fn missing() -> Option<&'static str> {
+    let probe = Limit::make(Path::new("tenure-probe"));
+    probe.is_none().then_some("needs root and the control group 'pids' of version 1")
+}
+
+/// A control group, removed when dropped.
+struct Limit(PathBuf);
+
+impl Limit {
+    fn make(name: &Path) -> Option<Limit> {
+        let group =
+            Path::new(CONTROL_GROUPS).join(format!("{}-{}", name.display(), std::process::id()));
+        std::fs::create_dir(&group).ok()?;
+        group.join("pids.max").exists().then_some(Limit(group))
+    }
+
+    fn new(room: &Room) -> Limit {
+        Limit::make(Path::new(room.path().file_name().unwrap())).expect("it was probed")
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.0.join(file), text).unwrap();
+    }
+
+    fn current(&self) -> String {
+        std::fs::read_to_string(self.0.join("pids.current")).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        let empty = || std::fs::remove_dir(&self.0).ok();
+        let _ = look(PATIENCE, || {
+            let members = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+            for pid in members.lines() {
+                let _ = std::fs::write(Path::new(CONTROL_GROUPS).join("cgroup.procs"), pid);
+            }
+            empty()
+        });
+    }
+}
+
+fn log(room: &Room) -> String {
+    std::fs::read_to_string(room.log_of("a")).unwrap()
+}
+
+/// One process of the command, of which nothing is left however the trial ends.
+struct Trialled<'a> {
+    room: &'a Room,
+    actor: [Actor; 1],
+}
+
+impl Drop for Trialled<'_> {
+    fn drop(&mut self) {
+        self.room.clear(&mut self.actor);
+    }
+}
+
+/// A leader in a control group of its own, without a limit yet, whose command runs.
+fn leader<'a>(room: &'a Room, place: &Place, limit: &Limit) -> Trialled<'a> {
+    let started = room.path().join("started");
+    let work = format!("touch {}; exec sleep 600", started.display());
+    let mut command = room.command();
+    command.args(["--store", &place.url(), "run", "job", "--node-id", "a"]);
+    command.args(["--lease-duration", TTL, "--", "sh", "-c", &work]);
+    let trialled = Trialled { room, actor: [room.start("a", command, None)] };
+    limit.write("cgroup.procs", &trialled.actor[0].pid().to_string());
+    look(PATIENCE, || started.exists().then_some(())).unwrap_or_else(|| room.fail("nobody leads"));
+    trialled
+}
+
+/// It leads all the time, and ends properly.
+fn goes_on(mut trialled: Trialled<'_>) {
+    let (room, [actor]) = (trialled.room, &mut trialled.actor);
+    let (ended, said) = (actor.ended(), log(room));
+    if ended.is_some() || said.contains("panicked") || said.contains("Lost leadership") {
+        room.fail(&format!("ended with {ended:?}: {said}"));
+    }
+    actor.signal(Signal::TERM);
+    let exit = look(PATIENCE, || actor.ended()).expect("it ends");
+    assert_eq!(exit.code(), Some(143), "the command died of the signal: {}", log(room));
+}
+
+fn running_on_a_directory() {
+    let room = Room::new();
+    let (place, limit) = (Place::open(Kind::File, room.path(), 1), Limit::new(&room));
+    let leader = leader(&room, &place, &limit);
+    pause(IDLE);
+    limit.write("pids.max", &limit.current());
+    pause(LIMITED);
+    limit.write("pids.max", "max");
+    goes_on(leader);
+}
+
+/// Every connection breaks while no thread can be made, so the files of the connection are read again.
+fn running_on_redis() {
+    let room = Room::new();
+    let (place, limit) = (Place::open(Kind::Redis, room.path(), 1), Limit::new(&room));
+    let leader = leader(&room, &place, &limit);
+    pause(IDLE);
+    limit.write("pids.max", &limit.current());
+    let mut server = place.ping().expect("a server");
+    server.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\nCLIENT KILL TYPE pubsub\r\n").unwrap();
+    pause(LIMITED);
+    limit.write("pids.max", "max");
+    goes_on(leader);
+}
+
+fn at_start(kind: Kind) {
+    let room = Room::new();
+    let (place, limit) = (Place::open(kind, room.path(), 1), Limit::new(&room));
+    // The shell joins the group and becomes the command, which may not start one thread.
+    limit.write("pids.max", "1");
+    let tenure = room.command();
+    let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", limit.0.display());
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &join, "sh"]).arg(tenure.get_program());
+    for (name, value) in tenure.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(["--store", &place.url(), "run", "job", "--once", "--wait", "3s", "--", "true"]);
+    let mut started = Trialled { room: &room, actor: [room.start("a", command, None)] };
+    let ended = || started.actor[0].ended();
+    let exit = look(PATIENCE, ended).unwrap_or_else(|| room.fail("it does not end"));
+    let said = log(&room);
+    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(exit.code(), Some(122), "{said}");
+    assert!(said.contains("thread"), "it says why: {said}");
+}

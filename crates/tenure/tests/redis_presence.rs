@@ -1,0 +1,147 @@
+//! Ephemeral leases in Redis: what participants that have ended leave behind, and what it costs to observe the living.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tenure::store::{Scope, Store};
+use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name};
+
+mod redis_rig;
+#[path = "conformance/servers.rs"]
+#[allow(dead_code, reason = "shared with the conformance trials")]
+mod servers;
+
+use redis_rig::{FORGETFUL, Rig, TTL, claim, granted, release, renew, tests};
+
+const DEAD: usize = 100_000;
+const HOUR: i64 = 3_600;
+
+fn main() -> ExitCode {
+    redis_rig::main(tests![
+        dead_names_do_not_make_observing_dearer,
+        forgotten_names_leave_the_index,
+        records_of_participants_are_forgotten_within_hours,
+        sets_of_another_type_are_reported_and_never_stop_a_claim,
+    ])
+}
+
+/// The claim of a candidate of `job` on its own presence.
+fn presence(job: &str, id: &str, ttl: Duration) -> Claim {
+    let id = CandidateId::new(id).unwrap();
+    let name = Name::new(job).unwrap().node(&id);
+    Claim { name, candidate: id, wait: ClaimedWait::Never, ttl, ..claim("unused", "unused") }
+}
+
+/// How many commands the server has executed, those in scripts included, and the microseconds of all scripts.
+async fn work(rig: &Rig) -> (u64, u64) {
+    let info = rig.run::<String>("INFO commandstats").await;
+    let field = |line: &str, name: &str| {
+        let value = line.split([':', ',']).find_map(|field| field.strip_prefix(name));
+        value.unwrap().parse::<u64>().unwrap()
+    };
+    let lines = info.lines().filter(|line| line.starts_with("cmdstat_"));
+    let scripts = lines.clone().filter(|line| line.starts_with("cmdstat_eval"));
+    let calls = lines.map(|line| field(line, "calls=")).sum();
+    (calls, scripts.map(|line| field(line, "usec=")).sum())
+}
+
+async fn observe(store: &dyn Store, prefix: &str) -> Vec<String> {
+    let found = store.observe(&Scope::Prefix(prefix.to_owned())).await.unwrap();
+    found.into_iter().map(|lease| lease.unwrap().name.to_string()).collect()
+}
+
+/// What one observe of the presences of `job` costs, which are three.
+async fn cost(rig: &Rig, store: &dyn Store) -> (u64, u64) {
+    let before = work(rig).await;
+    assert_eq!(observe(store, "tenure:node:job:").await.len(), 3);
+    let after = work(rig).await;
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// B3. Commands are counted, because time depends on what else the machine does.
+async fn dead_names_do_not_make_observing_dearer() {
+    let rig = Rig::new(FORGETFUL);
+    let store = rig.open().await;
+    for id in ["a", "b", "c"] {
+        granted(&*store, &presence("job", id, TTL)).await;
+    }
+    cost(&rig, &*store).await;
+    let without = cost(&rig, &*store).await;
+    let ttl = Duration::from_millis(100);
+    let dead: Vec<Claim> = (0..DEAD).map(|i| presence("job", &format!("dead-{i}"), ttl)).collect();
+    for answer in store.acquire(&dead).await.unwrap() {
+        assert!(answer.unwrap().is_held());
+    }
+    Clock::boot().sleep(ttl * 2).await;
+    let expired = cost(&rig, &*store).await;
+    // As an earlier version would have left them.
+    let planted =
+        "for i = 1, 100000 do redis.call('ZADD', 'tenure:index', 0, 'tenure:node:job:x' .. i) end";
+    let words = ["EVAL", planted, "0"].map(|word| word.as_bytes().to_vec());
+    rig.run_bytes::<()>(&words).await;
+    let listed = cost(&rig, &*store).await;
+    println!("(commands, usec): without {without:?}, expired {expired:?}, in the index {listed:?}");
+    assert!(expired.0 <= 2 * without.0 && listed.0 <= 2 * without.0, "commands");
+    // What has ended is removed by claims, a hundred at a time.
+    let left = rig.run::<usize>("ZCARD tenure:presence").await;
+    granted(&*store, &presence("job", "d", TTL)).await;
+    assert!(rig.run::<usize>("ZCARD tenure:presence").await + 99 <= left.max(103));
+}
+
+async fn forgotten_names_leave_the_index() {
+    let rig = Rig::new(FORGETFUL);
+    let store = rig.open().await;
+    for i in 0..10 {
+        let hold = granted(&*store, &claim(&format!("old:{i}"), "me")).await.hold;
+        release(&*store, &hold).await;
+        if i < 9 {
+            rig.run::<()>(&format!("DEL tenure:{{old:{i}}}")).await;
+        }
+    }
+    assert_eq!(observe(&*store, "").await, ["old:9"], "a free lease that is known is shown");
+    assert_eq!(rig.run::<Vec<String>>("ZRANGE tenure:index 0 -1").await, ["old:9"]);
+}
+
+async fn records_of_participants_are_forgotten_within_hours() {
+    let rig = Rig::new(FORGETFUL);
+    let store = rig.open().await;
+    let left = async |name: &Name| rig.run::<i64>(&format!("TTL tenure:{{{name}}}")).await;
+    let within_hours = |left: i64| assert!((HOUR..=2 * HOUR + 60).contains(&left), "{left}");
+    // A membership has a checkpoint, and is forgotten all the same.
+    let member = Claim { name: Name::new("fleet:node:m").unwrap(), ..presence("fleet", "m", TTL) };
+    for claim in [presence("job", "a", TTL), member] {
+        let hold = granted(&*store, &claim).await.hold;
+        within_hours(left(&hold.name).await);
+        let note = Checkpoint::new("list").unwrap();
+        assert!(store.save(&hold, 1, &note).await.unwrap().is_held());
+        assert!(renew(&*store, &hold).await.unwrap().is_held());
+        within_hours(left(&hold.name).await);
+        assert_eq!(observe(&*store, hold.name.as_str()).await, [hold.name.as_str()]);
+        release(&*store, &hold).await;
+        within_hours(left(&hold.name).await);
+        assert_eq!(rig.run::<usize>("ZCARD tenure:presence").await, 0);
+        assert_eq!(rig.run::<usize>("ZCARD tenure:index").await, 0);
+    }
+    // A user's lease may have a name like a member's.
+    let user = granted(&*store, &claim("fleet:node:user", "me")).await.hold;
+    assert!(left(&user.name).await > 24 * HOUR);
+    release(&*store, &user).await;
+    assert_eq!(observe(&*store, "fleet:").await, ["fleet:node:user"]);
+}
+
+async fn sets_of_another_type_are_reported_and_never_stop_a_claim() {
+    let rig = Rig::new(FORGETFUL);
+    let store = rig.open().await;
+    for key in ["tenure:presence", "tenure:index"] {
+        rig.run::<()>(&format!("SET {key} x")).await;
+        let hold = granted(&*store, &presence("job", "a", TTL)).await.hold;
+        assert!(renew(&*store, &hold).await.unwrap().is_held());
+        let error = store.observe(&Scope::Prefix(String::new())).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains(key), "{error}");
+        release(&*store, &hold).await;
+        rig.run::<()>(&format!("DEL {key}")).await;
+    }
+}
