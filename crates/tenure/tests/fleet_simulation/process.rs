@@ -8,6 +8,7 @@ mod office;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 use tenure::election::{Event, Machine, Phase, Request};
@@ -62,6 +63,9 @@ pub(crate) struct Process {
     announcements: u64,
     /// It has read its list.
     joins: bool,
+    /// The list of each member, as last observed, and after what the members are observed again while lists differ.
+    sight_members: Option<BTreeMap<CandidateId, ListDigest>>,
+    look_after: Duration,
 }
 
 struct Place {
@@ -182,6 +186,8 @@ impl Process {
             announce_at: now,
             announcements: 0,
             joins: false,
+            sight_members: None,
+            look_after: office::ANNOUNCED_AFTER,
         };
         let name = tenure::fleet::node(fleet, &process.me);
         let mut machine = process.machine(name, now);

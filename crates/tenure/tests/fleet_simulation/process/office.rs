@@ -16,7 +16,7 @@ use crate::store::{Call, Sight};
 const NOTICE: Duration = Duration::from_millis(100);
 const AFTER_EXPIRY: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_secs(1);
-const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
+pub(super) const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
 
 /// What wakes the office up.
 pub(crate) enum News {
@@ -52,6 +52,8 @@ impl Process {
             News::Announced(list) => self.announced = Some(list),
             News::Read(shards) => {
                 if self.shards.as_ref() != Some(&shards) {
+                    self.look_after = ANNOUNCED_AFTER;
+                    self.look_at = self.look_at.min(now + ANNOUNCED_AFTER);
                     self.shards = Some(shards);
                     self.shards_changed(now);
                 }
@@ -71,6 +73,21 @@ impl Process {
             self.look_at = now + self.timing.retry;
             out.push(Effect::Call(Call::Look(now)));
         }
+    }
+
+    /// As `look_again_in` of the library's office.
+    fn look_again_in(&mut self, sight: &Sight, changed: bool) -> Duration {
+        let own = self.steward.list();
+        if sight.members.iter().all(|(_, _, list)| list == own) {
+            self.look_after = ANNOUNCED_AFTER;
+            return self.timing.retry;
+        }
+        if changed {
+            self.look_after = ANNOUNCED_AFTER;
+        }
+        let look_after = self.look_after.min(self.timing.retry);
+        self.look_after = 2 * look_after;
+        look_after
     }
 
     fn is_unannounced(&self) -> bool {
@@ -176,14 +193,12 @@ impl Process {
         if drained(&self.me) {
             members.entry(self.me.clone()).or_default().drained = true;
         }
-        let known = |id| self.steward.observed_members().any(|(known, _)| known == id);
-        let mut seen = sight.members.iter();
-        let unannounced = seen.any(|(id, _, list)| !list.is_announced() && !known(id));
+        let changed = self.sight_members.as_ref().is_none_or(|before| *before != lists(&sight));
         self.steward.members(now, members);
         let until =
             sight.members.iter().map(|(_, left, _)| sight.sent + *left + AFTER_EXPIRY).min();
-        let look_again_in = if unannounced { ANNOUNCED_AFTER } else { self.timing.retry };
-        let look_at = now + look_again_in.min(self.timing.retry);
+        let look_at = now + self.look_again_in(&sight, changed);
+        self.sight_members = Some(lists(&sight));
         self.look_at = until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
         let paused = self.control.as_ref().map(|before| &before.paused);
         let changed = paused != Some(&sight.control.paused);
@@ -202,4 +217,9 @@ impl Process {
             self.tell(MEMBERSHIP, Event::Wanted(true));
         }
     }
+}
+
+/// The list of each member.
+fn lists(sight: &Sight) -> BTreeMap<CandidateId, ListDigest> {
+    sight.members.iter().map(|(id, _, list)| (id.clone(), list.clone())).collect()
 }
