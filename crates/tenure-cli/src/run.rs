@@ -18,8 +18,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::timing::Timing;
 use tenure::{
-    CandidateId, CandidateState, Clock, Election, Error, Event, Kind as ErrorKind, Leadership, Name,
-    Result, Store,
+    CandidateId, CandidateState, Clock, Election, Error, Event, Kind as ErrorKind, Leadership,
+    Name, Result, Store,
 };
 
 use crate::args::Args;

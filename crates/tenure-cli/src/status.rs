@@ -1,5 +1,6 @@
 //! `tenure status`: who leads what, read once.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -46,8 +47,14 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
             Target::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
-                let rows = shown.map(|lease| Row::from(lease).with_candidates(&candidates));
-                many(args, rows.collect(), &store.url())
+                let mut rows: BTreeMap<&Name, Row> =
+                    shown.map(|lease| (&lease.name, Row::from(lease))).collect();
+                // A name that has candidates and was never led has no lease.
+                for (name, _) in candidates.iter().filter(|(name, _)| target.shows(name)) {
+                    rows.entry(name).or_insert_with(|| Row::never_used(name));
+                }
+                let rows = rows.into_values().map(|row| row.with_candidates(&candidates));
+                many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
             }
         }
     })
@@ -92,10 +99,11 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
 
-fn many(args: &Args, mut rows: Vec<Row>, url: &str) -> Result<Exit> {
-    rows.sort_by(|a, b| a.name.cmp(&b.name));
+fn many(args: &Args, rows: &[Row], target: &Target, url: &str) -> Result<Exit> {
     if args.json {
         output::json(&rows)?;
+    } else if rows.is_empty() && *target == Target::all() {
+        output::line(format!("No leases yet on {url}."))?;
     } else if rows.is_empty() {
         output::line(format!("No such lease on {url}."))?;
     } else {

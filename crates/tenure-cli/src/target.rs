@@ -31,7 +31,9 @@ impl Target {
         match self {
             Target::One(one) => one == name,
             Target::Prefix(prefix) => {
-                prefix.starts_with(OWN_PREFIX) || !name.as_str().starts_with(OWN_PREFIX)
+                let asked = prefix.starts_with(OWN_PREFIX);
+                name.as_str().starts_with(prefix.as_str())
+                    && (asked || !name.as_str().starts_with(OWN_PREFIX))
             }
         }
     }
@@ -78,5 +80,6 @@ mod tests {
         assert!(target("tenure:*").unwrap().shows(&ours));
         assert!(target("tenure:ask:a").unwrap().shows(&ours));
         assert!(Target::all().shows(&Name::new("tenured").unwrap()));
+        assert!(!target("a*").unwrap().shows(&Name::new("b").unwrap()));
     }
 }

@@ -85,6 +85,9 @@ fn a_health_check_that_fails_from_the_start_is_logged_once_and_shown() {
     let answer = "- Nobody has led 'billing:nightly' on this store yet.\n- Candidate h1 is running; its health check fails \
                   (exit 127: ";
     assert!(doctor.exits(1).stdout.starts_with(answer), "{}", doctor.stdout);
+    // It has candidates, though it was never led.
+    place.run(&["status"]).exits(0).says("1 (1 unhealthy)");
+    place.run(&["status", "other*"]).exits(0).says("No such lease");
     let status = status(node.port()).unwrap();
     assert_eq!((&status["state"], &status["stateReason"]), (&json!("unhealthy"), &json!(reason)));
     let said = node.said();

@@ -100,7 +100,7 @@ fn one_file_serves_all_commands() {
         "tenure.toml",
         "lock-dir = \"leases\"\nlock-name = \"n\"\nwait = \"1s\"\nmock = true\ninstance-id = 'i'\n",
     )]);
-    world.run(&[], &["status"]).exits(0).says("No such lease on file:");
+    world.run(&[], &["status"]).exits(0).says("No leases yet on file:");
     world.run(&[], &["doctor"]).exits(0).says("(from tenure.toml line 1)");
     let help = world.run(&[], &["run", "--print-config"]);
     help.exits(0).says("lock-name = \"n\"  # from tenure.toml line 2");

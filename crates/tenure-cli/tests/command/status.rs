@@ -18,7 +18,7 @@ fn a_name_never_used_is_led_by_nobody() {
         "startsInMs": null, "startReason": null, "token": null, "expiresInMs": null,
         "since": null, "count": null, "lastRun": null, "candidates": []});
     assert_eq!(answer, pinned);
-    place.run(&["status"]).exits(0).says("No such lease on file:");
+    place.run(&["status"]).exits(0).says("No leases yet on file:");
     assert_eq!(place.run(&["status", "--json"]).exits(0).json(), json!([]));
 }
 
