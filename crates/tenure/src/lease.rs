@@ -11,12 +11,6 @@ use crate::error::{Error, Result};
 /// The first name of every lease that is Tenure's own; a user's name may not begin with it.
 pub const OWN_PREFIX: &str = "tenure:";
 
-/// How the names of presences and requests begin.
-const OWN_EPHEMERAL: [&str; 2] = ["tenure:node:", "tenure:ask:"];
-/// Between a fleet and its member, and between a fleet and its shard: no name of a fleet holds one of these.
-const NODE: &str = ":node:";
-const LEASE: &str = ":lease:";
-
 const NAME_MAX: usize = 200;
 const ID_MAX: usize = 100;
 /// `tenure:node:NAME:ID` is the longest name of our own.
@@ -84,23 +78,6 @@ impl Name {
     /// How the names of all of those begin. A longer name may begin like this too: see [`present`](crate::presence::present).
     pub(crate) fn nodes(&self) -> String {
         format!("{OWN_PREFIX}node:{self}:")
-    }
-
-    /// How the leases of all participants of an election or a fleet begin, if this may be one of them: `tenure:node:`,
-    /// `tenure:ask:`, `FLEET:node:`. A user's name may begin like the last, so only a claim says whether a lease is
-    /// ephemeral: [`Claim::is_ephemeral`].
-    pub(crate) fn participants(&self) -> Option<&str> {
-        if Self::is_only_ephemeral(&self.0) {
-            return OWN_EPHEMERAL.into_iter().find(|prefix| self.0.starts_with(prefix));
-        }
-        let (fleet, _) = self.0.split_once(NODE)?;
-        // The lease of a shard may have any name behind this.
-        (!fleet.contains(LEASE)).then(|| &self.0[..fleet.len() + NODE.len()])
-    }
-
-    /// Whether all names that begin with `prefix` are names of ephemeral leases.
-    pub(crate) fn is_only_ephemeral(prefix: &str) -> bool {
-        OWN_EPHEMERAL.iter().any(|own| prefix.starts_with(own))
     }
 
     /// Whether it is one of Tenure's own.
@@ -480,12 +457,6 @@ impl Claim {
             ends_with_process: false,
             wait: ClaimedWait::AsRequired,
         }
-    }
-
-    /// Whether it is for the lease of a participant (presence, membership, a request): it grants no right, and its record is
-    /// of use to no candidate after its end, so a store may forget it then.
-    pub(crate) fn is_ephemeral(&self) -> bool {
-        self.wait == ClaimedWait::Never && self.name.participants().is_some()
     }
 
     /// The proof that this claim was granted in the term `token`: for stores.

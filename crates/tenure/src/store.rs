@@ -18,6 +18,8 @@ use crate::lease::{
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(any(feature = "file", feature = "redis"))]
+mod ephemeral;
 #[cfg(feature = "file")]
 pub mod file;
 mod leads_from;

@@ -85,6 +85,7 @@ use crate::error::{Error, Result};
 use crate::lease::{
     Answer, Checkpoint, Claim, ClaimedWait, Grant, Hold, Lease, Name, Release, StartupWait,
 };
+use crate::store::ephemeral::{has_only_ephemeral, is_ephemeral};
 
 mod connection;
 mod dial;
@@ -148,7 +149,7 @@ impl RedisStore {
                 .argument(claim.note.as_str());
             match claim.wait {
                 ClaimedWait::AsRequired => call.argument(""),
-                ClaimedWait::Never if claim.is_ephemeral() => call.argument("ephemeral"),
+                ClaimedWait::Never if is_ephemeral(claim) => call.argument("ephemeral"),
                 ClaimedWait::Never => call.argument("never"),
                 ClaimedWait::AtLeast(StartupWait { left, reason }) => {
                     call.shown(format_args!("{} {}", millis(left), reason.as_str()))
@@ -163,7 +164,7 @@ impl RedisStore {
     async fn indexed(&self, link: &Link, prefix: &str) -> Result<Vec<Name>> {
         let mut names: Vec<Name> = Vec::new();
         // No name holds a byte as large as this.
-        let (mut from, to) = match Name::is_only_ephemeral(prefix) {
+        let (mut from, to) = match has_only_ephemeral(prefix) {
             true => (Vec::new(), Vec::new()),
             false => {
                 ([b"[", prefix.as_bytes()].concat(), [b"[", prefix.as_bytes(), b"\xff"].concat())

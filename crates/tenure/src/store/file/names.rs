@@ -5,6 +5,7 @@
 //! share a file, and the endings keep `.` and `..` away.
 
 use crate::lease::Name;
+use crate::store::ephemeral::participants;
 
 const STEM_MAX: usize = 200;
 const RECORD: &str = ".lease";
@@ -33,7 +34,7 @@ impl Spot {
     /// removed when they end, and a lock file must not be: a process that opened it before would lock a file that no
     /// other process can find.
     pub(super) fn of_lock(name: &Name) -> Self {
-        match name.participants().map(Name::stored) {
+        match participants(name).map(Name::stored) {
             Some(Ok(shared)) => Self::of(&shared),
             _ => Self::of(name),
         }

@@ -38,7 +38,7 @@ pub(super) struct Record {
     pub(super) checkpoint: Option<Checkpoint>,
     /// On the wall clock: the boot clock means nothing to another machine.
     pub(super) leads_from: Option<LeadsFrom>,
-    /// Granted to a claim that [is ephemeral](crate::lease::Claim::is_ephemeral): the file is removed when the term ends.
+    /// Granted to a claim that [is ephemeral](crate::store::ephemeral): the file is removed when the term ends.
     pub(super) ephemeral: bool,
 }
 

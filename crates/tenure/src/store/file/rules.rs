@@ -11,6 +11,7 @@ use crate::lease::{
     StartupWait, StoreTime, Token,
 };
 use crate::store::Revoke;
+use crate::store::ephemeral::is_ephemeral;
 use crate::store::leads_from::LeadsFrom;
 use crate::store::memory::{never_seen, older_save};
 
@@ -126,7 +127,7 @@ impl Verb for Claim {
             }
         };
         record.next = None;
-        record.ephemeral = self.is_ephemeral();
+        record.ephemeral = is_ephemeral(self);
         let mut term = Term {
             candidate: self.candidate.clone(),
             nonce: Some(self.nonce),

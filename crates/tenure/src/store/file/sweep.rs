@@ -15,6 +15,7 @@ use super::rules::Standing;
 use super::sight::{Right, look};
 use super::survey::below;
 use crate::lease::{Name, Nonce};
+use crate::store::ephemeral::participants;
 
 /// The longest that anything of a process that crashed stays.
 const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
@@ -31,7 +32,7 @@ pub(super) fn sweep(shared: &Shared) {
         }
     }
     let names = below(&directory.leases, "", &mut Vec::new()).unwrap_or_default();
-    let participants = names.iter().filter(|name| name.participants().is_some());
+    let participants = names.iter().filter(|name| participants(name).is_some());
     for name in participants.take(SWEEP_MAX).filter(|name| has_ended(shared, name, Right::Glance)) {
         // Once more under the lock: the candidate may be back.
         let lock = NameLock::attempt(directory, &Spot::of_lock(name), true);
