@@ -12,7 +12,7 @@
 //! Members plan from what they see, which differs for moments. A shard that stays free therefore makes everybody plan anew, a
 //! little later each time; one that stays free for longer than a TTL is taken by those that prefer it next. Such a one is kept for
 //! some TTLs even against the share, and longer each time it was in vain to offer it. A shard is planned only for members that list
-//! it, as far as their announcements say: see [`planning`].
+//! it, as far as their announcements say: see `planning.rs`.
 
 mod coverage;
 mod entry;
