@@ -38,6 +38,7 @@ impl World {
         let here = path.clone();
         std::thread::spawn(move || {
             if ended.recv_timeout(LIFETIME) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{} has lasted for {LIFETIME:?}: all in it are killed", here.display());
                 end_all(&here);
             }
         });
@@ -115,6 +116,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // A test that failed leaves no process behind.
+        end_all(&self.path);
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
@@ -131,7 +134,6 @@ fn processes_of(world: &Path) -> Vec<PathBuf> {
 
 /// Kills what runs in this world, until nothing does: whoever is killed may just have started one.
 fn end_all(world: &Path) {
-    eprintln!("{} has lasted for {LIFETIME:?}: all in it are killed", world.display());
     loop {
         let left = processes_of(world);
         if left.is_empty() {
