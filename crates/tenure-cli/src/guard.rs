@@ -25,6 +25,7 @@ mod leader;
 mod log;
 mod many;
 mod oversee;
+mod pidfd;
 pub(crate) mod proc_mount;
 mod program;
 mod spare_fds;
@@ -55,7 +56,7 @@ pub(crate) use hook::Hook;
 pub(crate) use log::Log;
 pub(crate) use many::run as run_many;
 pub(crate) use many::{Duty, Keeper, News, Reports};
-pub(crate) use oversee::{Orders, Outcome, deaths, oversee};
+pub(crate) use oversee::{Orders, Outcome, deaths, oversee, spawn as spawn_overseer};
 pub(crate) use program::{changes_user, check as check_program, refused};
 pub(crate) use tree::{
     Ended, Orphans, Spared, Tree, adopt_orphans, ended_orphans, reap, reap_orphans,

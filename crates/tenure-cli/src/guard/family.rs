@@ -9,10 +9,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
+use super::pidfd::Pidfd;
 use super::proc_mount;
 use super::spare_fds;
 
@@ -82,7 +81,7 @@ fn read(pid: i32, stat: &str) -> Option<Process> {
     })
 }
 
-fn parent(pid: i32) -> io::Result<Option<i32>> {
+pub(super) fn parent(pid: i32) -> io::Result<Option<i32>> {
     Ok(look_at(pid)?.map(|process| process.parent))
 }
 
@@ -111,9 +110,12 @@ fn listed() -> Option<Vec<Pid>> {
         return Some(Vec::new());
     }
     let mut pids = Vec::new();
-    for task in fs::read_dir("/proc/self/task").ok()? {
+    // Closed before the lists are opened: there may be one descriptor only.
+    let tasks = fs::read_dir("/proc/self/task").ok()?.map(|task| task.map(|task| task.path()));
+    let tasks: Vec<_> = tasks.collect::<io::Result<_>>().ok()?;
+    for task in tasks {
         // A thread that has just ended had children too, and they are another's now.
-        let list = fs::read_to_string(task.ok()?.path().join("children")).ok()?;
+        let list = fs::read_to_string(task.join("children")).ok()?;
         pids.extend(
             list.split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw),
         );
@@ -188,10 +190,10 @@ pub(super) fn signal_if_child_of(
     signal: Signal,
 ) -> Result<(), Errno> {
     let Some(number) = Pid::from_raw(pid) else { return Ok(()) };
-    let pinned = match pidfd_open(number, PidfdFlags::empty()) {
-        Ok(pidfd) => match parent(pid) {
+    let pinned = match Pidfd::open(number) {
+        Ok(process) => match process.parent() {
             Ok(parent) if parent.is_some_and(|parent| ours.contains(&parent)) => {
-                return sent(pidfd_send_signal(&pidfd, signal));
+                return sent(process.signal(signal));
             }
             Ok(_) => return Ok(()),
             Err(error) => Err(errno(&error)),

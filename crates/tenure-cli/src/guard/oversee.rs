@@ -5,10 +5,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{Clock, Moment};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use super::failures::Failures;
 use super::fuse::{Due, Fuse};
-use super::tree::{Ended, RETRY_AT_MOST, Tree};
+use super::tree::{Ended, Orphans, RETRY_AT_MOST, Tree};
 use super::wire::Order;
 
 /// Deaths are told by SIGCHLD, but not all at once: how long until a killed tree is looked at again, at first and at last.
@@ -35,6 +36,25 @@ pub(crate) struct Outcome {
 /// Deaths of children, from the moment this is made.
 pub(crate) fn deaths() -> std::io::Result<Signals> {
     signal(SignalKind::child())
+}
+
+/// Runs a task that oversees commands. If it panics, all child processes that are not spared are killed, as after the death of
+/// a guard, and the result is `None`. `cannot_kill` gets what could not be killed.
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+    cannot_kill: impl Fn(String) + Send + 'static,
+) -> JoinHandle<Option<T>> {
+    let task = tokio::spawn(task);
+    tokio::spawn(async move {
+        if let Ok(output) = task.await {
+            return Some(output);
+        }
+        let mut orphans = Orphans::new();
+        while let Some(failure) = orphans.end().await {
+            cannot_kill(failure);
+        }
+        None
+    })
 }
 
 /// Returns when nothing of `tree` is left. It is ended when its fuse has burnt down, when an order says so, when no order
@@ -118,5 +138,45 @@ pub(crate) async fn oversee(
             }
             () = clock.sleep_until(wake_at) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, test_kill_process};
+
+    use super::super::{Spared, adopt_orphans};
+    use super::*;
+
+    const IN_A_PROCESS_OF_ITS_OWN: &str = "TENURE_TEST_OVERSEER_PANICS";
+
+    /// In a process of its own: the children of all other tests would be killed too.
+    #[test]
+    fn what_an_overseer_that_panics_has_left_is_killed() {
+        if std::env::var_os(IN_A_PROCESS_OF_ITS_OWN).is_none() {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "--nocapture"]);
+            command.arg("guard::oversee::tests::what_an_overseer_that_panics_has_left_is_killed");
+            let output = command.env(IN_A_PROCESS_OF_ITS_OWN, "1").output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            return;
+        }
+        adopt_orphans().unwrap();
+        crate::runtime().unwrap().block_on(async {
+            let child = Command::new("sh").args(["-c", "setsid sleep 60 & wait"]).spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            let overseen = Spared::new(pid);
+            let task = async move {
+                let _overseen = overseen;
+                Clock::boot().sleep(Duration::from_millis(100)).await;
+                panic!("as wanted by this test");
+            };
+            let none: Option<()> = spawn(task, |failure| panic!("{failure}")).await.unwrap();
+            assert_eq!(none, None);
+            assert!(test_kill_process(pid).is_err(), "the command runs on");
+            assert!(super::super::family::children().unwrap().is_empty(), "a descendant runs on");
+        });
     }
 }

@@ -257,7 +257,10 @@ impl Crew<'_> {
                 Run::Stopped
             }
             Fate::Unguarded => {
-                self.lines.trouble("the guard died: ended the command");
+                self.lines.trouble(match recipe.guarded {
+                    true => "the guard died: ended the command",
+                    false => "a panic ended the task that oversees the command: ended the command",
+                });
                 Run::Stopped
             }
         }

@@ -39,7 +39,7 @@ pub(super) enum Fate {
     Gone(Outcome),
     /// It was never started.
     Failed(String),
-    /// The guard is dead, and what it left has been ended.
+    /// The guard is dead, or without one the task that oversaw the command: what it left has been ended.
     Unguarded,
 }
 
@@ -58,7 +58,7 @@ pub(super) enum Ward {
     Bare {
         orders: mpsc::UnboundedSender<Order>,
         failures: mpsc::UnboundedReceiver<String>,
-        task: JoinHandle<Outcome>,
+        task: JoinHandle<Option<Outcome>>,
     },
 }
 
@@ -144,8 +144,8 @@ impl Ward {
                 biased;
                 Some(failure) = failures.recv() => Event::CannotKill(failure),
                 outcome = task => Event::Ended(match outcome {
-                    Ok(outcome) => Fate::Gone(outcome),
-                    Err(error) => Fate::Failed(error.to_string()),
+                    Ok(Some(outcome)) => Fate::Gone(outcome),
+                    Ok(None) | Err(_) => Fate::Unguarded,
                 }),
             },
         }
@@ -245,14 +245,16 @@ fn bare(recipe: &Recipe, permit: &Permit<'_>) -> io::Result<Ward> {
     let (orders, inbox) = mpsc::unbounded_channel();
     let (report, failures) = mpsc::unbounded_channel();
     let mut fuse = Fuse::new(permit.deadline(), recipe.stop_within);
-    let task = tokio::spawn(async move {
+    let cannot_kill = report.clone();
+    let overseer = async move {
         let mut tree = Tree::among_others(main);
         let mut inbox = Inbox { orders: inbox, failures: report };
         let never = std::future::pending();
         let outcome = guard::oversee(&mut tree, &mut fuse, &mut deaths, &mut inbox, never).await;
         drop(spared);
         outcome
-    });
+    };
+    let task = guard::spawn_overseer(overseer, move |failure| _ = cannot_kill.send(failure));
     Ok(Ward::Bare { orders, failures, task })
 }
 

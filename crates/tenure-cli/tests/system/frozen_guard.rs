@@ -1,6 +1,8 @@
 //! A guard that is frozen (SIGSTOP) while its leader works on: the leader notices and replaces it; and if the leader dies
 //! first, the guard goes on and does its duty. TENURE_TURNS says how often.
 
+use std::time::Duration;
+
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
@@ -28,6 +30,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     trials
 }
+
+/// Long enough that a busy machine neither loses a lease nor takes a guard that has just been started for a frozen one.
+const MEMBER_TTL: Duration = Duration::from_secs(4);
 
 fn freeze(guard: u32) {
     signal(guard, Signal::STOP);
@@ -77,7 +82,7 @@ fn leader_dies(place: Kind) {
 
 fn replaced_in_fleet(place: Kind) {
     for _ in 0..turns(1) {
-        let mut stage = three_with(place, TTL, None);
+        let mut stage = three_with(place, MEMBER_TTL, None);
         let owners = stage.settled(&[3; 3], PATIENCE);
         let terms = terms_of(&owners, "m1");
         let guard = stage.members[1].guard().expect("it has a guard");

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::super::log::Log;
 use super::super::wire::{Line, Proof, Report, line};
-use super::super::{MANY, OURSELVES, Orphans, Spared, deaths};
+use super::super::{MANY, OURSELVES, Orphans, Spared, deaths, spawn_overseer};
 use super::overdue::Overdue;
 use super::words::{Argument, Setup, Word, pack};
 use super::{Many, Post, until};
@@ -87,11 +87,16 @@ impl Keeper {
         let (words, queue) = mpsc::unbounded_channel();
         let (news, reports) = mpsc::unbounded_channel();
         let overdue = Arc::new(Overdue::new(duty.stop_within, Clock::boot()));
+        // The reports end with the last sender: not before everything is ended that a task which panics has left.
+        let cannot_kill = {
+            let news = news.clone();
+            move |failure| _ = news.send(News::CannotKill(failure))
+        };
         if duty.guarded {
             let guard = Guard::start(duty)?;
-            tokio::spawn(guard.attend(queue, news, overdue.clone()));
+            spawn_overseer(guard.attend(queue, news, overdue.clone()), cannot_kill);
         } else {
-            tokio::spawn(alone(duty, queue, news, overdue.clone())?);
+            spawn_overseer(alone(duty, queue, news, overdue.clone())?, cannot_kill);
         }
         let keeper = Keeper { words, overdue, store, told_of_life: Arc::default() };
         Ok((keeper, Reports(reports)))
