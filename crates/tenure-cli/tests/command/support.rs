@@ -220,10 +220,13 @@ pub(crate) fn status(port: u16) -> Option<Value> {
     Some(serde_json::from_str(body).unwrap())
 }
 
-/// Looks again and again, for at most ten seconds.
+/// Far longer than anything takes that happens at all, on a busy machine too.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+
+/// Looks again and again, until it is so.
 #[track_caller]
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
-    within(Duration::from_secs(10), what, done);
+    within(GIVE_UP_AFTER, what, done);
 }
 
 /// The same, for at most `limit`.

@@ -45,16 +45,8 @@ impl Crew {
             }
             return self.end(number);
         }
-        let how = match &report {
-            // Not an end: see `guard_event`.
-            Report::CannotKill(_) | Report::Acknowledged(_) => return,
-            Report::Failed(why) => format!("could not be started: {why}"),
-            Report::Gone { ended: Ended::Code(0), .. } => "has ended".to_owned(),
-            Report::Gone { ended: Ended::Code(code), .. } => format!("has ended with code {code}"),
-            Report::Gone { ended: Ended::Signal(signal), .. } => {
-                format!("was ended by signal {signal}")
-            }
-        };
+        // Not an end: see `guard_event`.
+        let Some(how) = how_it_ended(&report) else { return };
         let well = matches!(report, Report::Gone { ended: Ended::Code(0), .. });
         self.book.ended(outcome(well), took);
         if self.leaving.is_some() {
@@ -140,9 +132,42 @@ impl Crew {
     }
 }
 
+/// How a command ended that this member did not revoke; `None` for a report that is not an end.
+fn how_it_ended(report: &Report) -> Option<String> {
+    Some(match report {
+        Report::CannotKill(_) | Report::Acknowledged(_) => return None,
+        Report::Failed(why) => format!("could not be started: {why}"),
+        Report::Gone { told: true, .. } => {
+            "was stopped by the guard, which received no renewal in time".to_owned()
+        }
+        Report::Gone { ended: Ended::Code(0), .. } => "has ended".to_owned(),
+        Report::Gone { ended: Ended::Code(code), .. } => format!("has ended with code {code}"),
+        Report::Gone { ended: Ended::Signal(signal), .. } => {
+            format!("was ended by signal {signal}")
+        }
+    })
+}
+
 pub(super) async fn report(keeper: &mut Option<(Keeper, Reports)>) -> Option<News> {
     match keeper {
         Some((_, reports)) => reports.next().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_the_guard_stopped_has_not_ended_by_itself() {
+        let how = |ended, told| how_it_ended(&Report::Gone { ended, told }).unwrap();
+        assert_eq!(how(Ended::Code(0), false), "has ended");
+        assert_eq!(how(Ended::Code(3), false), "has ended with code 3");
+        assert_eq!(how(Ended::Signal(9), false), "was ended by signal 9");
+        let stopped = "was stopped by the guard, which received no renewal in time";
+        assert_eq!(how(Ended::Code(0), true), stopped);
+        assert_eq!(how(Ended::Signal(9), true), stopped);
+        assert_eq!(how_it_ended(&Report::Acknowledged(7)), None);
     }
 }

@@ -24,8 +24,9 @@ use crate::fleet::Shard;
 use crate::lease::Name;
 use crate::store::redis::Server;
 
-/// How long a reading may take altogether.
-pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// How long the server may take for one page of a scan. The whole list has no limit: it is as long as it is, and a slow machine
+/// reads it too.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Looked at in one step: the server does nothing else meanwhile, for about a millisecond.
 pub(super) const COUNT: usize = 5_000;
 /// Members named in one SADD or SREM.
@@ -113,7 +114,7 @@ impl Sets {
 #[async_trait]
 impl Source for Sets {
     async fn read(&self) -> Result<Shards> {
-        in_time(self.both(), &self.shown()).await
+        self.both().await.map_err(|error| cannot_read(&self.shown(), &error))
     }
 
     fn hints(&self) -> BoxStream<'static, ()> {
@@ -127,18 +128,8 @@ impl Source for Sets {
     }
 }
 
-/// What comes of `reading`, unless it takes too long.
-pub(super) async fn in_time(
-    reading: impl Future<Output = Result<Shards>>,
-    shown: &str,
-) -> Result<Shards> {
-    match tokio::time::timeout(LIMIT, reading).await {
-        Ok(Ok(shards)) => Ok(shards),
-        Ok(Err(error)) => Err(Error::new(error.kind(), format!("cannot read {shown}: {error}"))),
-        Err(_) => Err(Error::unavailable(format!(
-            "cannot read {shown}: it took longer than {LIMIT:?}. Is it as large as it should be?"
-        ))),
-    }
+pub(super) fn cannot_read(source: &str, error: &Error) -> Error {
+    Error::new(error.kind(), format!("cannot read {source}: {error}"))
 }
 
 /// One step of a scan: the next cursor, and what was found.
@@ -148,7 +139,10 @@ pub(super) async fn page(
     key: &str,
     kind: &str,
 ) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
-    let answer = server.ask(command, key, kind).await?;
+    let answer = tokio::time::timeout(PAGE_TIMEOUT, server.ask(command, key, kind)).await;
+    let answer = answer.unwrap_or_else(|_| {
+        Err(Error::unavailable(format!("the server did not answer within {PAGE_TIMEOUT:?}")))
+    })?;
     ::redis::from_redis_value(answer).map_err(|_| not_understood())
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use super::gather::{Gather, aside};
-use super::redis::{COUNT, in_time, page};
+use super::redis::{COUNT, cannot_read, page};
 use super::{Shards, Source};
 use crate::error::{Error, Result};
 use crate::fleet::{leases_prefix, nodes_prefix};
@@ -84,7 +84,7 @@ fn begin(key: &[u8]) -> std::slice::EscapeAscii<'_> {
 #[async_trait]
 impl Source for Keys {
     async fn read(&self) -> Result<Shards> {
-        in_time(self.scanned(), &self.shown()).await
+        self.scanned().await.map_err(|error| cannot_read(&self.shown(), &error))
     }
 
     fn hints(&self) -> BoxStream<'static, ()> {
