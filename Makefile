@@ -72,13 +72,14 @@ kill-demo: ## kill -9 the leader of that election; another one goes on
 
 # Only stdout goes through the pipe: cargo's own words stay as they are, and what the log holds is
 # what the test binaries said. With pipefail, the pipe's status is cargo's.
+# Tests send SIGINT, which a shell's background ignores and its children inherit.
 test: ## every test; STORES=all fetches and requires every server
 	@scripts/servers $(if $(STORES),all,quick)
 	$(if $(STORES),export TENURE_REQUIRE_STORES=all)
 	log=$$(mktemp)
 	trap 'rm -f "$$log"' EXIT
 	status=0
-	cargo test --workspace --all-features --no-fail-fast | tee "$$log" || status=$$?
+	env --default-signal=INT,QUIT cargo test --workspace --all-features --no-fail-fast | tee "$$log" || status=$$?
 	scripts/test-summary "$$log"
 	if ((status)); then echo "cargo test failed with status $$status: cargo names the test binaries above"; fi
 	$(if $(STORES),,echo "make test STORES=all fetches and requires every server")
