@@ -140,6 +140,7 @@ performance: ## every benchmark, kept in target/performance.txt (about 25 minute
 	{ uname -srm; nproc; git log -1 --format='%h %cI'
 	  cargo bench -p tenure --all-features --bench speed
 	  cargo bench -p tenure --all-features --bench batches
+	  cargo bench -p tenure --all-features --bench observe
 	  cargo bench -p tenure --all-features --bench placement
 	  cargo bench -p tenure --all-features --bench fleet
 	  cargo bench -p tenure-cli --bench failover

@@ -21,6 +21,7 @@ const HOUR: i64 = 3_600;
 fn main() -> ExitCode {
     redis_rig::main(tests![
         dead_names_do_not_make_observing_dearer,
+        dead_names_do_not_make_a_list_of_all_names_dearer,
         forgotten_names_leave_the_index,
         records_of_participants_are_forgotten_within_hours,
         sets_of_another_type_are_reported_and_never_stop_a_claim,
@@ -52,12 +53,24 @@ async fn observe(store: &dyn Store, prefix: &str) -> Vec<String> {
     found.into_iter().map(|lease| lease.unwrap().name.to_string()).collect()
 }
 
-/// What one observe of the presences of `job` costs, which are three.
-async fn cost(rig: &Rig, store: &dyn Store) -> (u64, u64) {
+/// What one observe of `prefix` costs, which has so many leases.
+async fn cost_of(rig: &Rig, store: &dyn Store, prefix: &str, expected: usize) -> (u64, u64) {
     let before = work(rig).await;
-    assert_eq!(observe(store, "tenure:node:job:").await.len(), 3);
+    assert_eq!(observe(store, prefix).await.len(), expected);
     let after = work(rig).await;
     (after.0 - before.0, after.1 - before.1)
+}
+
+/// What one observe of the presences of `job` costs, which are three.
+async fn cost(rig: &Rig, store: &dyn Store) -> (u64, u64) {
+    cost_of(rig, store, "tenure:node:job:", 3).await
+}
+
+/// Puts names into the index that have no record.
+async fn plant(rig: &Rig, prefix: &str) {
+    let planted = "for i = 1, ARGV[2] do redis.call('ZADD', 'tenure:index', 0, ARGV[1] .. i) end";
+    let words = ["EVAL", planted, "0", prefix, &DEAD.to_string()];
+    rig.run_bytes::<()>(&words.map(|word| word.as_bytes().to_vec())).await;
 }
 
 /// B3. Commands are counted, because time depends on what else the machine does.
@@ -77,10 +90,7 @@ async fn dead_names_do_not_make_observing_dearer() {
     Clock::boot().sleep(ttl * 2).await;
     let expired = cost(&rig, &*store).await;
     // As an earlier version would have left them.
-    let planted =
-        "for i = 1, 100000 do redis.call('ZADD', 'tenure:index', 0, 'tenure:node:job:x' .. i) end";
-    let words = ["EVAL", planted, "0"].map(|word| word.as_bytes().to_vec());
-    rig.run_bytes::<()>(&words).await;
+    plant(&rig, "tenure:node:job:x").await;
     let listed = cost(&rig, &*store).await;
     println!("(commands, usec): without {without:?}, expired {expired:?}, in the index {listed:?}");
     assert!(expired.0 <= 2 * without.0 && listed.0 <= 2 * without.0, "commands");
@@ -88,6 +98,33 @@ async fn dead_names_do_not_make_observing_dearer() {
     let left = rig.run::<usize>("ZCARD tenure:presence").await;
     granted(&*store, &presence("job", "d", TTL)).await;
     assert!(rig.run::<usize>("ZCARD tenure:presence").await + 99 <= left.max(103));
+}
+
+/// B3. The list of all names includes presences; those that an earlier build left in the index are never read.
+async fn dead_names_do_not_make_a_list_of_all_names_dearer() {
+    let rig = Rig::new(FORGETFUL);
+    let store = rig.open().await;
+    granted(&*store, &claim("job", "me")).await;
+    granted(&*store, &claim("zoo", "me")).await;
+    for id in ["a", "b", "c"] {
+        granted(&*store, &presence("job", id, TTL)).await;
+    }
+    let cost = async || cost_of(&rig, &*store, "", 5).await;
+    cost().await;
+    let without = cost().await;
+    for prefix in ["tenure:node:job:x", "tenure:ask:x"] {
+        plant(&rig, prefix).await;
+        let with = cost().await;
+        println!("(commands, usec): without {without:?}, with {prefix}* {with:?}");
+        assert!(with.0 <= 2 * without.0, "commands: {} and {}", without.0, with.0);
+    }
+    // Each list removes thirty of each kind.
+    assert_eq!(rig.run::<usize>("ZCARD tenure:index").await, 2 * DEAD + 2 - 90);
+    // Leases are read once more before they leave the index.
+    plant(&rig, "dead:").await;
+    let (first, second) = (cost().await, cost().await);
+    println!("(commands, usec): dead leases {first:?}, and again {second:?}");
+    assert!(second.0 <= 2 * without.0, "commands: {} and {}", without.0, second.0);
 }
 
 async fn forgotten_names_leave_the_index() {

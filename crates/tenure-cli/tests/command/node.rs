@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{eventually, signal};
+use crate::support::{World, eventually, signal};
 
 /// One process of ours. What it says is in a file, so that nobody has to read along; it is killed with this value.
 pub(crate) struct Node {
@@ -21,6 +21,12 @@ impl Node {
         let stderr = File::create(&log).unwrap();
         let child = command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
         Node { child, log }
+    }
+
+    /// Starts [`World::candidate`].
+    #[allow(dead_code, reason = "only some of the tests that share this use it")]
+    pub(crate) fn candidate(world: &World, name: &str, id: &str, args: &[&str]) -> Node {
+        Node::start(&mut world.candidate(name, id, args), world.path(), id)
     }
 
     #[allow(dead_code, reason = "of those who share this, one has to know")]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -13,18 +13,12 @@ use crate::support::{Ran, World, eventually, signal, starve};
 
 /// `tenure run NAME …` on a directory of its own.
 fn run(world: &World, args: &[&str]) -> Ran {
-    Ran::new(command(world, args).output().unwrap())
+    Ran::new(world.candidate(NAME, "a", args).output().unwrap())
 }
 
-fn command(world: &World, args: &[&str]) -> Command {
-    let mut command = world.command(&["run", NAME, "--node-id", "a"]);
-    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
-    command
-}
-
-/// The same, going on while the test does; what it says is piped.
+/// The same, going on while the test does, with pipes.
 fn start(world: &World, args: &[&str]) -> Child {
-    command(world, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    world.candidate(NAME, "a", args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn done(child: Child) -> Ran {
@@ -157,7 +151,7 @@ fn a_command_that_exec_refuses_is_126_too() {
 fn the_command_gets_three_variables_of_ours_and_all_of_others() {
     let world = World::new();
     for guard in [&[][..], &["--no-guard"]] {
-        let mut command = command(&world, &[guard, &["--", "env"]].concat());
+        let mut command = world.candidate(NAME, "a", &[guard, &["--", "env"]].concat());
         command.env("REDIS_URL", "redis://elsewhere").env("TENURE_STOP_WITHIN", "300ms");
         let ran = Ran::new(command.output().unwrap());
         ran.exits(0).says("REDIS_URL=redis://elsewhere").says("TENURE_NAME=billing:nightly");
@@ -172,8 +166,11 @@ fn the_command_gets_three_variables_of_ours_and_all_of_others() {
 #[test]
 fn stdin_is_the_commands_and_arguments_are_passed_as_they_are() {
     let world = World::new();
-    let mut command =
-        command(&world, &["--", "sh", "-c", "cat; printf '%s|' \"$@\"", "x", "a b", "--once"]);
+    let mut command = world.candidate(
+        NAME,
+        "a",
+        &["--", "sh", "-c", "cat; printf '%s|' \"$@\"", "x", "a b", "--once"],
+    );
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"hello ").unwrap();

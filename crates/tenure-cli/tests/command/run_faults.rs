@@ -1,6 +1,5 @@
 //! `tenure run` when something around it fails: interrupts, a guard that dies again and again, a store that takes no checkpoint.
 
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,16 +8,6 @@ use crate::candidates::{NAME, Place};
 use crate::node::Node;
 use crate::slow_calls::{DELAY, SlowCalls};
 use crate::support::{World, allow, eventually, pause, starve, within};
-
-fn command(world: &World, id: &str, args: &[&str]) -> Command {
-    let mut command = world.command(&["run", NAME, "--node-id", id]);
-    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
-    command
-}
-
-fn node(world: &World, id: &str, args: &[&str]) -> Node {
-    Node::start(&mut command(world, id, args), world.path(), id)
-}
 
 fn count(node: &Node, text: &str) -> usize {
     node.said().matches(text).count()
@@ -30,7 +19,7 @@ fn a_second_interrupt_after_two_seconds_does_not_kill() {
     let warning = "[a] Ctrl-C again within 2s kills the command";
     let marks = world.marks();
     let script = format!("trap '' INT; echo ready >> {}; sleep 60; sleep 60", marks.display());
-    let mut a = node(&world, "a", &["--", "sh", "-c", &script]);
+    let mut a = Node::candidate(&world, NAME, "a", &["--", "sh", "-c", &script]);
     eventually("the command runs", || world.marked() == ["ready"]);
     for presses in 1..=2 {
         a.signal(Signal::INT);
@@ -53,9 +42,9 @@ fn a_leader_whose_guard_is_killed_repeatedly_releases_the_lease() {
     let world = &place.world;
     // Long, so that no other candidate leads because a lease has run out.
     let args = ["--lease-duration", "60s", "--", "sleep", "600"];
-    let a = node(world, "a", &args);
+    let a = Node::candidate(world, NAME, "a", &args);
     a.says("[a] BECAME LEADER");
-    let b = node(world, "b", &args);
+    let b = Node::candidate(world, NAME, "b", &args);
     b.says("a leads");
     let guards = || world.running(&["guard", "sleep"]);
     for kills in 1..=2 {
@@ -82,7 +71,12 @@ fn a_leader_whose_guard_is_killed_repeatedly_releases_the_lease() {
 fn a_checkpoint_that_cannot_be_saved_is_logged_once_in_an_outage() {
     let world = World::new();
     let problem = "[a] cannot note down what is run";
-    let a = node(&world, "a", &["--mock", "--every", "1s", "--lease-duration", "120s"]);
+    let a = Node::candidate(
+        &world,
+        NAME,
+        "a",
+        &["--mock", "--every", "1s", "--lease-duration", "120s"],
+    );
     for outages in 1..=2 {
         a.says(&format!("[a] poll {outages}"));
         let before = starve(a.pid());
@@ -103,7 +97,12 @@ fn a_checkpoint_that_hangs_does_not_hold_up_the_end() {
         return eprintln!("not tried: it {missing}");
     }
     let world = World::new();
-    let mut a = node(&world, "a", &["--mock", "--every", "1s", "--lease-duration", "120s"]);
+    let mut a = Node::candidate(
+        &world,
+        NAME,
+        "a",
+        &["--mock", "--every", "1s", "--lease-duration", "120s"],
+    );
     a.says("[a] poll 1");
     let slow = SlowCalls::start(a.pid(), "fsync");
     eventually("it is traced", || slow.is_attached());

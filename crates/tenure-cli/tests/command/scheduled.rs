@@ -4,7 +4,7 @@
 //! slots and for `--once` is tried in `src/schedule/planner_tests.rs`, where time is an argument.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -18,18 +18,8 @@ const NAME: &str = "shop:report";
 /// Nobody sees two of its slots in a test.
 const LONG: &str = "365d";
 
-fn command(world: &World, id: &str, args: &[&str]) -> Command {
-    let mut command = world.command(&["run", NAME, "--node-id", id]);
-    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
-    command
-}
-
-fn node(world: &World, id: &str, args: &[&str]) -> Node {
-    Node::start(&mut command(world, id, args), world.path(), id)
-}
-
 fn run(world: &World, args: &[&str]) -> Ran {
-    Ran::new(command(world, "a", args).output().unwrap())
+    Ran::new(world.candidate(NAME, "a", args).output().unwrap())
 }
 
 /// What `tenure status` says of the lease.
@@ -48,7 +38,12 @@ fn work(world: &World, then: &str) -> String {
 fn each_slot_is_run_once_and_counted() {
     let world = World::new();
     let work = work(&world, "true");
-    let a = node(&world, "a", &["--http", "0", "--every", "1s", "--", "sh", "-c", &work]);
+    let a = Node::candidate(
+        &world,
+        NAME,
+        "a",
+        &["--http", "0", "--every", "1s", "--", "sh", "-c", &work],
+    );
     eventually("three runs", || world.marked().len() >= 3);
     let shown = crate::web::status(a.port()).unwrap();
     assert!(shown["lastPolled"].is_string() && shown["count"].as_u64() >= Some(3), "{shown}");
@@ -65,7 +60,7 @@ fn each_slot_is_run_once_and_counted() {
 fn the_next_leader_counts_on() {
     let world = World::new();
     let count = |id: &str| {
-        let mut node = node(&world, id, &["--mock", "--every", "300ms"]);
+        let mut node = Node::candidate(&world, NAME, id, &["--mock", "--every", "300ms"]);
         node.says(&format!("[{id}] poll "));
         pause(Duration::from_millis(700));
         node.kill();
@@ -85,7 +80,12 @@ fn a_slot_that_comes_while_the_last_run_goes_on_is_skipped() {
     let lock = lock.display();
     let alone = format!("mkdir {lock} || echo two >> {}; ", world.marks().display());
     let work = work(&world, &format!("{alone} sleep 1.2; rmdir {lock}"));
-    let a = node(&world, "a", &["--http", "0", "--every", "500ms", "--", "sh", "-c", &work]);
+    let a = Node::candidate(
+        &world,
+        NAME,
+        "a",
+        &["--http", "0", "--every", "500ms", "--", "sh", "-c", &work],
+    );
     a.says("shop:report: skipped ");
     a.says(" was still going");
     eventually("it is run again", || world.marked().len() >= 3);
@@ -120,9 +120,9 @@ fn or_it_is_repeated_where_that_was_asked_for() {
 fn interrupt(world: &World, args: &[&str]) {
     let work = work(world, "sleep 60");
     let args = [args, &["--every", LONG, "--", "sh", "-c", &work]].concat();
-    let mut a = node(world, "a", &args);
+    let mut a = Node::candidate(world, NAME, "a", &args);
     eventually("it runs", || world.marked() == ["a"]);
-    let b = node(world, "b", &args);
+    let b = Node::candidate(world, NAME, "b", &args);
     b.says("FOLLOWER - a leads");
     a.kill();
     b.says(" on a was interrupted; ");
@@ -141,7 +141,12 @@ fn what_was_missed_is_run_once_or_skipped() {
         let sh = ["--", "sh", "-c", &work];
         run(&world, &[&["--once", "--every", LONG], &sh[..]].concat()).exits(0);
         // The slots of another schedule: most of them passed without a leader.
-        let a = node(&world, "a", &[&["--every", "1h", "--missed", missed], &sh[..]].concat());
+        let a = Node::candidate(
+            &world,
+            NAME,
+            "a",
+            &[&["--every", "1h", "--missed", missed], &sh[..]].concat(),
+        );
         a.says("BECAME LEADER");
         eventually("the newest is run", || world.marked().len() == runs);
         pause(Duration::from_millis(700));
@@ -155,7 +160,7 @@ fn one_crontab_line_on_two_hosts_is_one_run() {
     let work = work(&world, "sleep 2");
     let started = ["a", "b"].map(|id| {
         let args = ["--once", "--every", LONG, "--", "sh", "-c", &work];
-        let mut command = command(&world, id, &args);
+        let mut command = world.candidate(NAME, id, &args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     });
     for child in started {
@@ -179,7 +184,7 @@ fn one_crontab_line_on_two_hosts_is_one_run() {
 #[test]
 fn a_failed_run_is_reported_and_shown_by_status() {
     let world = World::new();
-    let a = node(&world, "a", &["--every", "2s", "--", "sh", "-c", "exit 3"]);
+    let a = Node::candidate(&world, NAME, "a", &["--every", "2s", "--", "sh", "-c", "exit 3"]);
     a.says("warning: shop:report: the run of ");
     a.says(" failed: exit code 3 after ");
     a.says("s; next at ");
@@ -199,7 +204,7 @@ fn the_hook_belongs_to_the_end_of_the_term_and_not_of_a_run() {
     let (work, hook) = (work(&world, "true"), format!("echo lost >> {}", world.marks().display()));
     for guard in [&[][..], &["--no-guard"]] {
         let args = ["--on-lose", &hook, "--every", "300ms", "--", "sh", "-c", &work];
-        let a = node(&world, "a", &[guard, &args].concat());
+        let a = Node::candidate(&world, NAME, "a", &[guard, &args].concat());
         eventually("three runs", || world.marked().len() >= 3);
         // A run may be cut off by the end.
         a.end();
@@ -211,7 +216,7 @@ fn the_hook_belongs_to_the_end_of_the_term_and_not_of_a_run() {
     // Killed in the middle of a run, the leader cannot: its guard does.
     let long = self::work(&world, "sleep 60");
     let args = ["--on-lose", &hook, "--every", "1s", "--", "sh", "-c", &long];
-    let mut a = node(&world, "a", &args);
+    let mut a = Node::candidate(&world, NAME, "a", &args);
     eventually("it runs", || world.marked() == ["a"]);
     a.kill();
     eventually("the guard has run it", || world.marked() == ["a", "lost"]);
@@ -229,7 +234,7 @@ fn what_is_polled_is_counted_and_logged_and_never_fatal() {
         (refused, " failed: cannot connect", "failed"),
     ] {
         let args = ["--get", &url, "--every", "200ms", "--timeout", "100ms"];
-        let a = node(&world, "a", &args);
+        let a = Node::candidate(&world, NAME, "a", &args);
         a.says(says);
         let before = a.said().matches("] poll ").count();
         eventually("it goes on", || a.said().matches("] poll ").count() > before);

@@ -83,6 +83,14 @@ impl World {
         command
     }
 
+    /// `tenure run NAME --node-id ID ARGS` on the directory `leases` of this world.
+    #[allow(dead_code, reason = "only some of the tests that share this use it")]
+    pub(crate) fn candidate(&self, name: &str, id: &str, args: &[&str]) -> Command {
+        let mut command = self.command(&["run", name, "--node-id", id]);
+        command.env("TENURE_LOCK_DIR", self.path.join("leases")).args(args);
+        command
+    }
+
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::new(self.command(args).output().unwrap())
     }

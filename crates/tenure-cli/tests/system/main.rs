@@ -21,6 +21,7 @@ mod kill_refused;
 mod misbehaviour;
 mod outages;
 mod pid_namespace;
+mod resolver;
 mod secrets;
 mod slot_storm;
 mod slots;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
     trials.extend(at_rest::trials());
     trials.extend(untrusted::trials());
     trials.extend(thread_limit::trials());
+    trials.extend(resolver::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A program in a pid namespace of its own. `--mount-proc` is another argument.
-fn unshare(arguments: &[&str]) -> Command {
+pub(crate) fn unshare(arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child"]).args(arguments).stdin(Stdio::null());
     command
@@ -63,7 +63,7 @@ fn with_own_proc(inside: &str) {
     assert!(both(&output).contains("1 passed"), "{}", both(&output));
 }
 
-fn both(output: &Output) -> String {
+pub(crate) fn both(output: &Output) -> String {
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     format!("{stdout}{stderr}")
 }

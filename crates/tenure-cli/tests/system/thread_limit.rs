@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use rustix::process::Signal;
 
 use crate::rig::place::{Kind, Place};
-use crate::rig::room::{Actor, Room};
+use crate::rig::room::Room;
 use crate::rig::stage::PATIENCE;
 use crate::rig::time::{look, pause};
+use crate::rig::trial_process::TrialProcess;
 
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
 /// Idle threads of tokio end after 10 s, so the one that opened the directory is gone at the first renewal, after 15 s.
@@ -80,45 +80,12 @@ impl Drop for Limit {
     }
 }
 
-fn log(room: &Room) -> String {
-    std::fs::read_to_string(room.log_of("a")).unwrap()
-}
-
-/// One process of the command, of which nothing is left however the trial ends.
-struct Trialled<'a> {
-    room: &'a Room,
-    actor: [Actor; 1],
-}
-
-impl Drop for Trialled<'_> {
-    fn drop(&mut self) {
-        self.room.clear(&mut self.actor);
-    }
-}
-
 /// A leader in a control group of its own, without a limit yet, whose command runs.
-fn leader<'a>(room: &'a Room, place: &Place, limit: &Limit) -> Trialled<'a> {
-    let started = room.path().join("started");
-    let work = format!("touch {}; exec sleep 600", started.display());
-    let mut command = room.command();
-    command.args(["--store", &place.url(), "run", "job", "--node-id", "a"]);
-    command.args(["--lease-duration", TTL, "--", "sh", "-c", &work]);
-    let trialled = Trialled { room, actor: [room.start("a", command, None)] };
-    limit.write("cgroup.procs", &trialled.actor[0].pid().to_string());
-    look(PATIENCE, || started.exists().then_some(())).unwrap_or_else(|| room.fail("nobody leads"));
-    trialled
-}
-
-/// It leads all the time, and ends properly.
-fn goes_on(mut trialled: Trialled<'_>) {
-    let (room, [actor]) = (trialled.room, &mut trialled.actor);
-    let (ended, said) = (actor.ended(), log(room));
-    if ended.is_some() || said.contains("panicked") || said.contains("Lost leadership") {
-        room.fail(&format!("ended with {ended:?}: {said}"));
-    }
-    actor.signal(Signal::TERM);
-    let exit = look(PATIENCE, || actor.ended()).expect("it ends");
-    assert_eq!(exit.code(), Some(143), "the command died of the signal: {}", log(room));
+fn leader<'a>(room: &'a Room, place: &Place, limit: &Limit) -> TrialProcess<'a> {
+    let leader = TrialProcess::start_candidate(room, &place.url(), &["--lease-duration", TTL]);
+    limit.write("cgroup.procs", &leader.pid().to_string());
+    leader.wait_until_leading(PATIENCE);
+    leader
 }
 
 fn running_on_a_directory() {
@@ -129,7 +96,7 @@ fn running_on_a_directory() {
     limit.write("pids.max", &limit.current());
     pause(LIMITED);
     limit.write("pids.max", "max");
-    goes_on(leader);
+    leader.assert_led_throughout();
 }
 
 /// Every connection breaks while no thread can be made, so the files of the connection are read again.
@@ -143,7 +110,7 @@ fn running_on_redis() {
     server.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\nCLIENT KILL TYPE pubsub\r\n").unwrap();
     pause(LIMITED);
     limit.write("pids.max", "max");
-    goes_on(leader);
+    leader.assert_led_throughout();
 }
 
 fn at_start(kind: Kind) {
@@ -162,10 +129,8 @@ fn at_start(kind: Kind) {
         };
     }
     command.args(["--store", &place.url(), "run", "job", "--once", "--wait", "3s", "--", "true"]);
-    let mut started = Trialled { room: &room, actor: [room.start("a", command, None)] };
-    let ended = || started.actor[0].ended();
-    let exit = look(PATIENCE, ended).unwrap_or_else(|| room.fail("it does not end"));
-    let said = log(&room);
+    let mut started = TrialProcess::start(&room, command);
+    let (exit, said) = (started.exit(), started.log());
     assert!(!said.contains("panicked"), "{said}");
     assert_eq!(exit.code(), Some(122), "{said}");
     assert!(said.contains("thread"), "it says why: {said}");

@@ -2,8 +2,8 @@
 
 use crate::lease::{Claim, ClaimedWait, Name};
 
-/// How the names of presences and requests begin.
-const OWN: [&str; 2] = ["tenure:node:", "tenure:ask:"];
+/// How the names of requests and presences begin, in their order.
+const OWN: [&str; 2] = ["tenure:ask:", "tenure:node:"];
 /// Between a fleet and its member, and between a fleet and its shard: no name of a fleet holds one of these.
 const NODE: &str = ":node:";
 const LEASE: &str = ":lease:";
@@ -24,6 +24,12 @@ pub(super) fn participants(name: &Name) -> Option<&str> {
 #[cfg(feature = "redis")]
 pub(super) fn has_only_ephemeral(prefix: &str) -> bool {
     OWN.iter().any(|own| prefix.starts_with(own))
+}
+
+/// The prefixes of which [`has_only_ephemeral`] is true, as short as possible, that begin with `prefix`, in their order.
+#[cfg(feature = "redis")]
+pub(super) fn only_ephemeral_below(prefix: &str) -> impl Iterator<Item = &'static str> {
+    OWN.into_iter().filter(move |own| own.starts_with(prefix))
 }
 
 /// Whether the claim is for the lease of a participant: it grants no right, and its record is of use to no candidate after its

@@ -11,10 +11,12 @@
 //! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking
 //!   only; acquire puts a name in it, renewals put those back that are missing (of a hundred or more
 //!   at once, one in 17 is looked for, and all are put back if one was missing), and observe removes
-//!   names whose lease is forgotten.
+//!   names whose lease is forgotten. So the first list of all names after many were forgotten reads each of
+//!   them once more.
 //! - Ephemeral leases (presence, membership, requests: `leads_from` is `never`) are in the sorted set
 //!   `tenure:presence` instead, by the time at which their terms end. A prefix reads only those that are
-//!   alive; acquire removes up to a hundred that have ended, release its own.
+//!   alive; acquire removes up to a hundred that have ended, release its own. Those that an earlier build left in
+//!   the index are not read, and a list that covers them removes thirty.
 //! - acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease runs out.
 //! - A companion is forgotten a day after the last term of its lease was to end, at the next full
 //!   hour, unless it holds a checkpoint; that of an ephemeral lease after an hour, with or without one.
@@ -75,7 +77,7 @@ use futures_util::stream::BoxStream;
 use self::connection::Connector;
 use self::link::Link;
 use self::reply::Reply;
-use self::script::{BATCH, Call, INDEX_KEY, PRESENCE_KEY, SERVER_KEY, in_batches, millis};
+use self::script::{Call, INDEX_KEY, PRESENCE_KEY, SERVER_KEY, in_batches, millis};
 pub(crate) use self::server::Server;
 use self::settings::Settings;
 use super::url::StoreUrl;
@@ -85,12 +87,13 @@ use crate::error::{Error, Result};
 use crate::lease::{
     Answer, Checkpoint, Claim, ClaimedWait, Grant, Hold, Lease, Name, Release, StartupWait,
 };
-use crate::store::ephemeral::{has_only_ephemeral, is_ephemeral};
+use crate::store::ephemeral::is_ephemeral;
 
 mod connection;
 mod dial;
 mod ear;
 mod examine;
+mod index;
 mod link;
 mod login;
 mod reply;
@@ -157,42 +160,6 @@ impl RedisStore {
             };
         }
         call
-    }
-
-    /// All names that begin like this: of the ephemeral leases those that are alive, and those in the index, a page at a
-    /// time.
-    async fn indexed(&self, link: &Link, prefix: &str) -> Result<Vec<Name>> {
-        let mut names: Vec<Name> = Vec::new();
-        // No name holds a byte as large as this.
-        let (mut from, to) = match has_only_ephemeral(prefix) {
-            true => (Vec::new(), Vec::new()),
-            false => {
-                ([b"[", prefix.as_bytes()].concat(), [b"[", prefix.as_bytes(), b"\xff"].concat())
-            }
-        };
-        let mut presences = format!("={prefix}");
-        loop {
-            let mut call = Call::new(&script::INDEX);
-            call.key(INDEX_KEY).key(PRESENCE_KEY).argument(&from).argument(&to).shown(10 * BATCH);
-            call.argument(std::mem::take(&mut presences));
-            let (state, page) = call.send(link).await?.names();
-            if state == "corrupt" {
-                let key = page.first().map_or(INDEX_KEY, String::as_str);
-                return Err(Error::corrupt(format!(
-                    "'{key}' is not a set of the names of our leases: delete it, and the next \
-                     renewals write it anew"
-                )));
-            }
-            let last = page.last().cloned();
-            names.extend(page.iter().filter_map(|name| Name::stored(name).ok()));
-            match last {
-                Some(last) if state == "more" => from = format!("({last}").into_bytes(),
-                _ => break,
-            }
-        }
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
     }
 }
 
@@ -303,7 +270,7 @@ impl Store for RedisStore {
                 names.dedup();
                 names
             }
-            Scope::Prefix(prefix) => self.indexed(&link, prefix).await?,
+            Scope::Prefix(prefix) => index::names_below(&link, prefix).await?,
         };
         if names.is_empty() {
             return Ok(Vec::new());

@@ -157,9 +157,24 @@ mod tests {
         }
     }
 
-    /// One test, because all share one lock. Without a thread of its own the first read would never return.
+    /// One test, because all share one lock. It fails, and does not hang, if a walk waits for a read.
     #[test]
     fn a_read_that_hangs_holds_up_no_walk_and_its_late_answer_is_used() {
+        let (running, ended) = mpsc::channel::<()>();
+        let walks = thread::spawn(move || {
+            let _running = running;
+            walk_while_reads_hang();
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(
+            ended,
+            Err(RecvTimeoutError::Disconnected),
+            "a walk waits for a read that hangs"
+        );
+        walks.join().unwrap();
+    }
+
+    fn walk_while_reads_hang() {
         let mut reader = EnvironmentReader::new(read);
         assert_eq!(eventually(&mut reader, 2), b"2");
         let hanging = stuck();

@@ -26,6 +26,7 @@ pub(crate) mod servers;
 pub(crate) mod slots;
 pub(crate) mod stage;
 pub(crate) mod time;
+pub(crate) mod trial_process;
 mod undertaker;
 pub(crate) mod worker;
 

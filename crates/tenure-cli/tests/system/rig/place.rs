@@ -265,7 +265,8 @@ impl Drop for Disk {
     }
 }
 
-fn run(command: &mut Command) {
+/// Runs a program, which must succeed.
+pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

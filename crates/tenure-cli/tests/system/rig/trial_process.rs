@@ -1,0 +1,74 @@
+//! A trial with one process of the command.
+
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::room::{Actor, Room};
+use super::stage::PATIENCE;
+use super::time::look;
+
+/// The process, of which nothing is left however the trial ends.
+pub(crate) struct TrialProcess<'a> {
+    room: &'a Room,
+    actor: [Actor; 1],
+}
+
+impl<'a> TrialProcess<'a> {
+    pub(crate) fn start(room: &'a Room, command: Command) -> Self {
+        TrialProcess { room, actor: [room.start("a", command, None)] }
+    }
+
+    /// `tenure run job` with `options`, and a command that runs for as long as this candidate leads. It may not lead yet.
+    pub(crate) fn start_candidate(room: &'a Room, store: &str, options: &[&str]) -> Self {
+        let work = format!("echo lead >> {}; exec sleep 600", room.path().join("terms").display());
+        let mut command = room.command();
+        command.args(["--store", store, "run", "job", "--node-id", "a"]).args(options);
+        command.args(["--", "sh", "-c", &work]);
+        Self::start(room, command)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.actor[0].pid()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.room.log_of(&self.actor[0].id)).unwrap()
+    }
+
+    /// What it ended with, which must be soon.
+    pub(crate) fn exit(&mut self) -> ExitStatus {
+        let ended = || self.actor[0].ended();
+        look(PATIENCE, ended).unwrap_or_else(|| self.room.fail("it does not end"))
+    }
+
+    /// How often the candidate's command was started.
+    fn terms(&self) -> usize {
+        std::fs::read_to_string(self.room.path().join("terms")).unwrap_or_default().lines().count()
+    }
+
+    /// Waits until the candidate's command runs.
+    pub(crate) fn wait_until_leading(&self, limit: Duration) {
+        let leads = look(limit, || (self.terms() > 0).then_some(()));
+        leads.unwrap_or_else(|| self.room.fail(&format!("nobody leads: {}", self.log())));
+    }
+
+    /// Checks that the candidate led in one term until now, and ends when asked to.
+    pub(crate) fn assert_led_throughout(mut self) {
+        let (ended, log) = (self.actor[0].ended(), self.log());
+        let lost = log.contains("panicked") || log.contains("Lost leadership");
+        if ended.is_some() || lost || self.terms() != 1 {
+            self.room.fail(&format!("{} terms, ended with {ended:?}: {log}", self.terms()));
+        }
+        self.actor[0].signal(Signal::TERM);
+        let exit = self.exit();
+        assert_eq!(exit.code(), Some(143), "the command died of the signal: {}", self.log());
+    }
+}
+
+impl Drop for TrialProcess<'_> {
+    fn drop(&mut self) {
+        self.room.clear(&mut self.actor);
+    }
+}
