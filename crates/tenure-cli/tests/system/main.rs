@@ -21,6 +21,7 @@ mod kill_refused;
 mod misbehaviour;
 mod outages;
 mod pid_namespace;
+mod priority;
 mod secrets;
 mod slot_storm;
 mod slots;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(fleet::trials());
     trials.extend(slot_storm::trials());
     trials.extend(slots::trials());
+    trials.extend(priority::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(store_errors::trials());
