@@ -160,7 +160,8 @@ impl Others {
                 self.show_runs(instance).await;
             }
             reads = u32::min(reads + 1, READS_PER_TTL);
-            clock.sleep(read_again_after(ttl, reads, priorities_differ)).await;
+            let waits = self.election.as_ref().is_some_and(|election| !election.is_leader());
+            clock.sleep(read_again_after(ttl, reads, waits, priorities_differ)).await;
         }
     }
 
@@ -178,10 +179,14 @@ impl Others {
     }
 }
 
-/// How long after the last of so many reads of the candidates the next one comes. Candidates that start together have not
-/// announced themselves at the first read, and where priorities differ a candidate should count soon after it has started.
-fn read_again_after(ttl: Duration, reads: u32, priorities_differ: bool) -> Duration {
-    if reads < READS_PER_TTL || priorities_differ { ttl / READS_PER_TTL } else { ttl }
+/// How long after the last of so many reads of the candidates a candidate that `waits` reads them again. Candidates that start
+/// together have not announced themselves at the first read, and where priorities differ a candidate should count soon after
+/// it has started. The leader has no use for the priorities of others.
+fn read_again_after(ttl: Duration, reads: u32, waits: bool, priorities_differ: bool) -> Duration {
+    match waits && (reads < READS_PER_TTL || priorities_differ) {
+        true => ttl / READS_PER_TTL,
+        false => ttl,
+    }
 }
 
 async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
@@ -200,11 +205,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn candidates_are_read_more_often_after_the_start_and_where_priorities_differ() {
+    fn a_waiter_reads_the_candidates_more_often_after_the_start_and_where_priorities_differ() {
         let ttl = Duration::from_secs(4);
-        let pauses =
-            |differ| [1, 3, 4, 100].map(|reads| read_again_after(ttl, reads, differ).as_secs());
-        assert_eq!(pauses(false), [1, 1, 4, 4]);
-        assert_eq!(pauses(true), [1, 1, 1, 1]);
+        let pauses = |waits, differ| {
+            [1, 3, 4].map(|reads| read_again_after(ttl, reads, waits, differ).as_secs())
+        };
+        assert_eq!(pauses(true, false), [1, 1, 4]);
+        assert_eq!(pauses(true, true), [1, 1, 1]);
+        assert_eq!(pauses(false, true), [4, 4, 4]);
     }
 }
