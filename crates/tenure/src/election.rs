@@ -19,6 +19,8 @@ mod memory;
 #[cfg(test)]
 mod note_tests;
 mod rank;
+#[cfg(test)]
+mod rank_tests;
 mod same_id;
 #[cfg(test)]
 mod same_id_tests;
@@ -46,8 +48,6 @@ use same_id::SameId;
 /// How long others hold back when the last holder has named its successor, and how long one that has just
 /// resigned lets others come first.
 pub const HOLD_BACK: Duration = Duration::from_millis(500);
-const RANK_STEP: Duration = Duration::from_millis(50);
-const RANK_MAX: u32 = 5;
 const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
 const BACK_OFF_MOST: Duration = Duration::from_secs(2);
 /// A timer is never set closer than this after a known expiry, so that the look does not come a hair too early.
@@ -83,6 +83,9 @@ pub struct Machine {
     successor: Option<CandidateId>,
     /// Not campaigning before this.
     held_off: Moment,
+    /// The lease is known to be free, and this candidate claims it no earlier than this; `None` while the lease is held or
+    /// its state is unknown.
+    claim_from: Option<Moment>,
     /// Failed requests since the last answer. Boxed: a fleet member has many machines, and few of them fail.
     failing: Option<Box<Failing>>,
     /// The id of the holder when this candidate last observed the lease or was notified.
@@ -211,6 +214,7 @@ impl Machine {
             shutdown: false,
             successor: None,
             held_off: Moment::NEVER,
+            claim_from: None,
             failing: None,
             holder: None,
             holder_leads: false,
@@ -426,14 +430,19 @@ impl Machine {
         }
     }
 
-    /// A waiter looks by trying: the answer to a claim says all that a look would.
+    /// A waiter looks by trying: the answer to a claim says all that a look would. A candidate that gives way to others
+    /// observes instead, because a claim could be granted.
     fn look(&mut self, now: Moment, out: &mut Vec<Action>) {
-        if !self.campaigns() {
+        let campaigns = self.campaigns();
+        if campaigns && now < self.held_off {
+            return;
+        }
+        if !campaigns || self.gives_way(now) {
             let request = self.request();
             self.nonce = None;
             self.state = State::Looking { request, sent: now, again: None };
             out.push(Action::Observe(request));
-        } else if now >= self.held_off {
+        } else {
             let request = self.request();
             let nonce = *self.nonce.get_or_insert_with(|| Nonce::from_bits(self.rng.next_u128()));
             self.state = State::Acquiring { request, sent: now, again: None };
@@ -729,8 +738,12 @@ impl Machine {
             Err(error) => self.failed(now, error, out),
             Ok(lease) => {
                 self.answered(out);
-                // It wants nothing, so it is in no hurry: neither when the lease is free nor when it runs out.
                 let trip = Trip { sent, back: now };
+                if self.campaigns() {
+                    self.observed_campaigning(trip, lease.as_ref(), out);
+                    return self.look_again(again);
+                }
+                // It wants nothing, so it is in no hurry: neither when the lease is free nor when it runs out.
                 let mut look_at = together(now + self.timing.retry, self.timing.retry);
                 if let Some(lease) = lease {
                     look_at = look_at.min(leads_at(trip, &lease));
@@ -772,20 +785,12 @@ impl Machine {
     fn wait_for(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
         self.saw(trip, lease, out);
         let jitter = self.rng.below((self.timing.ttl / 100).min(Duration::from_millis(10)));
-        let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter + self.rank_delay();
+        let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter;
         let at_the_latest = trip.back + self.timing.retry;
         // A look just before the expiry would be one for nothing.
         let soon_after = at_the_latest + self.timing.ttl / 10;
         let look_at = if expiry <= soon_after { expiry } else { at_the_latest };
         self.state = State::Waiting { look_at: look_at.min(leads_at(trip, lease)) };
-    }
-
-    fn rank_delay(&self) -> Duration {
-        let rank = match &self.rivals {
-            Some(rivals) => rivals.rank(self.holder.as_deref()),
-            None => self.rank,
-        };
-        RANK_STEP * rank.min(RANK_MAX)
     }
 
     fn changed(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) {
@@ -796,19 +801,19 @@ impl Machine {
         let stirred = now + self.rng.below(Duration::from_millis(5));
         let soon = match change {
             Change::Look => Again { at: stirred, unless: None },
-            Change::Granted { token, .. } => Again { at: stirred, unless: Some(*token) },
-            Change::Freed { next: Some(next), .. } if *next == self.candidate => {
-                self.held_off = Moment::NEVER;
-                Again { at: now, unless: None }
+            Change::Granted { token, .. } => {
+                self.claim_from = None;
+                Again { at: stirred, unless: Some(*token) }
             }
-            Change::Freed { next: Some(_), .. } => Again { at: now + HOLD_BACK, unless: None },
-            Change::Freed { next: None, .. } => Again { at: now + self.rank_delay(), unless: None },
+            Change::Freed { next, .. } => {
+                Again { at: self.freed(now, next.as_ref()), unless: None }
+            }
         };
-        // Somebody else comes first: also a look that was about to come waits for that.
-        let gives_way =
-            matches!(change, Change::Freed { next: Some(next), .. } if *next != self.candidate);
         match &mut self.state {
-            State::Waiting { look_at } if gives_way => *look_at = soon.at,
+            // Until then a look would show nothing new, and a claim would come too early.
+            State::Waiting { look_at } if matches!(change, Change::Freed { .. }) => {
+                *look_at = soon.at;
+            }
             State::Waiting { .. } => self.look_again(Some(soon)),
             State::Acquiring { again, .. } | State::Looking { again, .. }
                 if again.is_none_or(|again| soon.at <= again.at || again.unless.is_some()) =>
@@ -887,6 +892,9 @@ impl Machine {
 
     fn set_holder(&mut self, holder: Option<Arc<str>>, leads: bool, out: &mut Vec<Action>) {
         let leads = leads && holder.is_some();
+        if holder.is_some() {
+            self.claim_from = None;
+        }
         if (&holder, leads) != (&self.holder, self.holder_leads) {
             out.push(Action::HolderChanged(holder.as_deref().map(str::to_owned), leads));
             (self.holder, self.holder_leads) = (holder, leads);

@@ -19,6 +19,9 @@ use crate::schedule::Ledger;
 /// A presence outlives its process by so many leases at most.
 const PRESENCE_LEASES: u32 = 3;
 
+/// How often in a TTL the candidates are read while that matters: see [`read_again_after`].
+const READS_PER_TTL: u32 = 4;
+
 /// Opens the port before anything begins: one that is taken is a mistake to hear of at once.
 pub(crate) fn door(args: &Args, http: &HttpArgs, listen: Option<Listen>) -> Result<Option<Door>> {
     let name = "TENURE_HTTP_HOST";
@@ -86,7 +89,7 @@ impl Service {
                 store: Arc::clone(store),
                 board: board.clone(),
             };
-            service.tasks.push(tokio::spawn(others.read_every(timing.ttl)));
+            service.tasks.push(tokio::spawn(others.read_repeatedly(timing.ttl)));
         }
         if let Some(every) = plan.heartbeat {
             service.tasks.push(tokio::spawn(beat(Arc::clone(election), lines.clone(), every)));
@@ -140,10 +143,12 @@ struct Others {
 }
 
 impl Others {
-    async fn read_every(self, period: Duration) {
+    async fn read_repeatedly(self, ttl: Duration) {
         let clock = Clock::boot();
+        let (mut reads, mut priorities_differ) = (0, false);
         loop {
             if let Ok(nodes) = present(&*self.store, &self.name).await {
+                priorities_differ = nodes.windows(2).any(|two| two[0].priority != two[1].priority);
                 if let Some(election) = &self.election {
                     election.set_candidates(&nodes);
                 }
@@ -154,7 +159,9 @@ impl Others {
             if let Some(instance) = &self.instance {
                 self.show_runs(instance).await;
             }
-            clock.sleep(period).await;
+            reads = u32::min(reads + 1, READS_PER_TTL);
+            let waits = self.election.as_ref().is_some_and(|election| !election.is_leader());
+            clock.sleep(read_again_after(ttl, reads, waits, priorities_differ)).await;
         }
     }
 
@@ -172,6 +179,16 @@ impl Others {
     }
 }
 
+/// How long after the last of so many reads of the candidates a candidate that `waits` reads them again. Candidates that start
+/// together have not announced themselves at the first read, and where priorities differ a candidate should count soon after
+/// it has started. The leader has no use for the priorities of others.
+fn read_again_after(ttl: Duration, reads: u32, waits: bool, priorities_differ: bool) -> Duration {
+    match waits && (reads < READS_PER_TTL || priorities_differ) {
+        true => ttl / READS_PER_TTL,
+        false => ttl,
+    }
+}
+
 async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
     let clock = Clock::boot();
     let mut next = clock.now() + every;
@@ -180,5 +197,21 @@ async fn beat(election: Arc<Election>, lines: Lines, every: Duration) {
         let status = election.status();
         lines.beat(&status);
         next = next.max(clock.now().before(every)) + every;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_reads_the_candidates_more_often_after_the_start_and_where_priorities_differ() {
+        let ttl = Duration::from_secs(4);
+        let pauses = |waits, differ| {
+            [1, 3, 4].map(|reads| read_again_after(ttl, reads, waits, differ).as_secs())
+        };
+        assert_eq!(pauses(true, false), [1, 1, 4]);
+        assert_eq!(pauses(true, true), [1, 1, 1]);
+        assert_eq!(pauses(false, true), [4, 4, 4]);
     }
 }

@@ -22,6 +22,7 @@ mod misbehaviour;
 mod outages;
 mod pid_namespace;
 mod resolver;
+mod priority;
 mod secrets;
 mod slot_storm;
 mod slots;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     trials.extend(fleet::trials());
     trials.extend(slot_storm::trials());
     trials.extend(slots::trials());
+    trials.extend(priority::trials());
     trials.extend(early::trials());
     trials.extend(outages::trials());
     trials.extend(store_errors::trials());

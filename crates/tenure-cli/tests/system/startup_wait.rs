@@ -1,8 +1,6 @@
 //! A Redis that started a moment ago. If it is durable, the first candidate leads at once. If it is not, the first
 //! candidate holds the lease for one TTL, and no reader names a leader meanwhile (I15).
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -107,19 +105,7 @@ impl Scene {
 
     /// The body of `/status` of a candidate.
     fn status(&self, id: &str) -> Value {
-        let log = self.log(id);
-        let port: u16 = log
-            .lines()
-            .find_map(|line| {
-                line.rsplit_once(", http 127.0.0.1:").and_then(|(_, port)| port.trim().parse().ok())
-            })
-            .expect("the first line says where it answers");
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-        let request = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+        self.room.status_of(id).expect("it answers over HTTP")
     }
 
     fn finish(mut self) {

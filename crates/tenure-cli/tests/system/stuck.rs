@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::rig::place::Kind;
-use crate::rig::stage::Stage;
+use crate::rig::stage::{NAME, Stage};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -29,7 +29,9 @@ fn frozen_with_the_lock() {
     let mut stage = Stage::new(Kind::File, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
-        let mut tracer = stop_at_the_next_lock(term.leader);
+        let [store, _] = stage.place.paths().expect("a directory");
+        let lock = store.join("locks").join(format!("{NAME}.lock"));
+        let mut tracer = stop_at_the_next_lock(term.leader, &lock);
         // Nobody can lead before the name is unlocked, and only its death unlocks it: the guard sees to that.
         stage.next_after(term.token, TTL + Duration::from_secs(15));
         stage.ended(term.who);
@@ -39,10 +41,11 @@ fn frozen_with_the_lock() {
     stage.finish();
 }
 
-/// Stops the process when it has taken its next lock.
-fn stop_at_the_next_lock(leader: u32) -> Child {
+/// Stops the process when it has locked this file the next time. It locks other files too, to see which processes are alive.
+fn stop_at_the_next_lock(leader: u32, lock: &Path) -> Child {
     let mut strace = Command::new("/usr/bin/strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &leader.to_string()]);
+    strace.arg("-P").arg(lock);
     strace.args(["-e", "trace=flock", "-e", "inject=flock:signal=STOP:when=1"]);
     strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }

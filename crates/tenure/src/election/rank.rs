@@ -1,6 +1,20 @@
-//! PURE: the rank of a candidate on a free lease, from the priorities of the candidates that are present.
+//! PURE: which candidate claims a free lease first: a named successor, then the candidates by priority.
+//!
+//! A candidate that gives way to others never claims a lease that it does not know to be free, whatever made it look: a
+//! claim that was due anyway would be granted if the holder has just released. It observes the lease; if the lease is free, it
+//! claims after its delay, unless another candidate holds the lease by then.
 
-use crate::lease::CandidateId;
+use std::time::Duration;
+
+use super::memory::Trip;
+use super::{Action, HOLD_BACK, Machine, State};
+use crate::clock::Moment;
+use crate::lease::{CandidateId, Lease};
+
+/// How much longer a candidate waits on a free lease for each rank.
+const RANK_STEP: Duration = Duration::from_millis(50);
+/// Candidates with a higher rank wait as long as this one.
+const RANK_MAX: u32 = 5;
 
 /// The other candidates that would take a free lease, as last read. It delays a claim and grants no right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +35,62 @@ impl Rivals {
         higher.sort_unstable();
         higher.dedup();
         u32::try_from(higher.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Machine {
+    fn rank_delay(&self) -> Duration {
+        let rank = match &self.rivals {
+            Some(rivals) => rivals.rank(self.holder.as_deref()),
+            None => self.rank,
+        };
+        RANK_STEP * rank.min(RANK_MAX)
+    }
+
+    /// Whether this candidate must not claim at `now`, because another candidate comes first if the lease is free.
+    pub(super) fn gives_way(&self, now: Moment) -> bool {
+        if self.nonce.is_some() {
+            // An unanswered claim may have been granted: only repeating it shows that.
+            return false;
+        }
+        match self.claim_from {
+            Some(from) => now < from,
+            None => !self.rank_delay().is_zero(),
+        }
+    }
+
+    /// The store says that the lease became free, and which candidate should come next. Returns when to claim.
+    pub(super) fn freed(&mut self, now: Moment, next: Option<&CandidateId>) -> Moment {
+        let delay = match next {
+            Some(next) if *next == self.candidate => {
+                self.held_off = Moment::NEVER;
+                Duration::ZERO
+            }
+            Some(_) => HOLD_BACK,
+            None => self.rank_delay(),
+        };
+        *self.claim_from.insert(now + delay)
+    }
+
+    /// What this candidate does after it observed the lease instead of claiming it.
+    pub(super) fn observed_campaigning(
+        &mut self,
+        trip: Trip,
+        lease: Option<&Lease>,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(lease) = lease.filter(|lease| lease.holder.is_some()) {
+            self.warn_same_id(trip, lease, out);
+            return self.wait_for(trip, lease, out);
+        }
+        // Before the observation is remembered: the last holder has no rank.
+        let delay = self.rank_delay();
+        if let Some(lease) = lease {
+            self.saw(trip, lease, out);
+        }
+        // A delay that has begun with a notification goes on.
+        let look_at = *self.claim_from.get_or_insert(trip.back + delay);
+        self.state = State::Waiting { look_at };
     }
 }
 

@@ -317,9 +317,13 @@ fn a_failed_release_is_repeated_until_the_lease_has_run_out_by_itself() {
 fn a_lower_rank_comes_later_on_a_free_lease_and_never_much() {
     for (rank, wait) in [(0, 0), (1, 50), (3, 150), (5, 250), (99, 250)] {
         let mut bench = Bench::with_rank(&Options::default(), rank);
-        bench.at(0, Event::Woke);
-        let (request, _) = bench.asked();
-        bench.at(1, Event::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
+        let answer = match bench.at(0, Event::Woke) {
+            [Action::Observe(request)] if rank > 0 => {
+                Event::Observed(*request, Ok(Some(*taken(1, 4_000))))
+            }
+            _ => Event::Acquired(bench.asked().0, Ok(Answer::Taken(taken(1, 4_000)))),
+        };
+        bench.at(1, answer);
         let name = Name::new("n").unwrap();
         bench.at(100, Event::Changed(Change::Freed { name, next: None }));
         if wait == 0 {

@@ -130,9 +130,9 @@ impl Builder {
         self
     }
 
-    /// On a free lease a candidate waits 50 ms for each higher priority among the other candidates, at most 250 ms; default
-    /// 0. It never takes a live lease. The others are known from [`Election::set_candidates`]; before that nothing is waited
-    /// for.
+    /// A candidate claims a free lease 50 ms later for each different higher priority among the other candidates, at most
+    /// 250 ms; default 0. It never takes a live lease. The others are known from [`Election::set_candidates`]; before that
+    /// nothing is waited for.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self

@@ -77,6 +77,10 @@ pub(crate) enum Fact {
     Resigned {
         bound: Time,
     },
+    /// In the calm: the lease becomes free now, and these campaign and have the lowest rank.
+    Preferred {
+        nodes: Vec<NodeIndex>,
+    },
     /// The world ends.
     Over,
 }

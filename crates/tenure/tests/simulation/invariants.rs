@@ -13,6 +13,7 @@ mod in_time;
 mod no_lost_checkpoint;
 mod no_phantom_renewal;
 mod no_resurrection;
+mod priority_leads_next;
 mod release_only_own;
 mod stop_before_release;
 
@@ -40,5 +41,6 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<healthy_holder_stays::HealthyHolderStays>::default(),
         Box::<free_lease_is_taken::FreeLeaseIsTaken>::default(),
         Box::<frugal_when_calm::FrugalWhenCalm>::default(),
+        Box::<priority_leads_next::PriorityLeadsNext>::default(),
     ]
 }

@@ -6,6 +6,7 @@ use tenure::election::{Ask, Event, Phase};
 
 use super::clock::{SECOND, Time};
 use super::fact::{Fact, NodeIndex};
+use super::plan::Judge;
 use super::world::{Happening, World};
 
 impl World {
@@ -145,6 +146,7 @@ impl World {
         if self.rng.bool() {
             let bound = self.crash_bound();
             self.see(Fact::LeaderDied { bound })?;
+            self.prefer(leader)?;
             self.crash(leader, 3 * ttl)?;
         } else {
             let bound = self.resign_bound();
@@ -153,6 +155,9 @@ impl World {
                 self.nodes[successor].id.clone()
             });
             self.see(Fact::Resigned { bound })?;
+            if next.is_none() {
+                self.prefer(leader)?;
+            }
             self.tell(leader, Event::Asked(Ask::Resign(next)));
         }
         let next = self.now + 6 * ttl + 2 * SECOND;
@@ -160,6 +165,24 @@ impl World {
             self.at(next, Happening::Exercise);
         }
         Ok(())
+    }
+
+    /// Tells the invariants which candidates come before the others when `leader` is gone.
+    fn prefer(&mut self, leader: NodeIndex) -> Result<(), String> {
+        // Where each candidate observes the expiry for itself, one may know of it a TTL before another.
+        if self.plan.judge == Judge::Observation {
+            return Ok(());
+        }
+        let campaigns = |node: &NodeIndex| {
+            let machine = self.nodes[*node].machine.as_ref().filter(|_| *node != leader);
+            machine
+                .is_some_and(|machine| machine.phase() == Phase::Waiting && !machine.is_drained())
+        };
+        let rank = |node: NodeIndex| self.nodes[node].plan.rank;
+        let mut nodes: Vec<NodeIndex> = (0..self.nodes.len()).filter(campaigns).collect();
+        let lowest = nodes.iter().map(|node| rank(*node)).min();
+        nodes.retain(|node| Some(rank(*node)) == lowest);
+        self.see(Fact::Preferred { nodes })
     }
 }
 

@@ -167,10 +167,24 @@ impl SimStore {
                 Reply::Event(Event::Released(*request, answer))
             }
             Call::Observe(request) => {
-                let lease = self.ledger.observe(now, &Scope::name(&self.name)).pop().transpose();
+                let mut lease =
+                    self.ledger.observe(now, &Scope::name(&self.name)).pop().transpose();
+                if let Ok(Some(lease)) = &mut lease {
+                    self.judge_observed(lease, seen, local);
+                }
                 Reply::Event(Event::Observed(*request, lease))
             }
             Call::Save(hold, number, value) => self.save(now, hold, *number, *value),
+        }
+    }
+
+    /// Where observation judges, it does for an observer too: a holder whose time has run out is not shown.
+    fn judge_observed(&self, lease: &mut Lease, seen: &mut Observations, local: Moment) {
+        if self.judge == Judge::Observation && lease.holder.is_some() {
+            lease.left = seen.left(&self.name, self.beat, lease.ttl, 1_000, local);
+            if lease.left.is_zero() {
+                lease.holder = None;
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fastrand::Rng;
 use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase, Why};
 use tenure::store::Change;
-use tenure::{Answer, Claim, Moment, Token};
+use tenure::{Answer, Claim, Lease, Moment, Token};
 
 use super::clock::{MILLI, SECOND, Time};
 use super::fact::{Fact, NodeIndex};
@@ -302,11 +302,12 @@ impl World {
             }
             // Nothing that would show that the store forgot, or that its clock ran ahead.
             (Mutant::NoMemory, Event::Acquired(request, Ok(Answer::Taken(mut lease)))) => {
-                lease.store_time = None;
-                if let Some(lineage) = &mut lease.lineage {
-                    lineage.origin = self.first;
-                }
+                self.hide_origin(&mut lease);
                 Event::Acquired(request, Ok(Answer::Taken(lease)))
+            }
+            (Mutant::NoMemory, Event::Observed(request, Ok(Some(mut lease)))) => {
+                self.hide_origin(&mut lease);
+                Event::Observed(request, Ok(Some(lease)))
             }
             (Mutant::NoMemory, Event::Acquired(request, Ok(Answer::Held(mut grant)))) => {
                 grant.store_time = None;
@@ -317,12 +318,20 @@ impl World {
         }
     }
 
+    fn hide_origin(&self, lease: &mut Lease) {
+        lease.store_time = None;
+        if let Some(lineage) = &mut lease.lineage {
+            lineage.origin = self.first;
+        }
+    }
+
     /// What the machine will remember: an answer that comes too late is not looked at, so it is not remembered either.
     fn note_sight(&mut self, node: NodeIndex, event: &Event) {
         let this = &mut self.nodes[node];
         let (request, seen) = match event {
             Event::Acquired(request, Ok(Answer::Taken(lease)))
-            | Event::Renewed(request, Ok(Answer::Taken(lease))) => (*request, Some(lease)),
+            | Event::Renewed(request, Ok(Answer::Taken(lease))) => (*request, Some(&**lease)),
+            Event::Observed(request, Ok(Some(lease))) => (*request, Some(lease)),
             Event::Acquired(request, Ok(Answer::Held(_))) => (*request, None),
             _ => return,
         };
@@ -375,7 +384,9 @@ impl World {
     }
 
     fn act(&mut self, node: NodeIndex, action: Action, lag: Time) -> Result<(), String> {
-        if let Action::Acquire(request, ..) | Action::Renew(request, _) = action {
+        if let Action::Acquire(request, ..) | Action::Renew(request, _) | Action::Observe(request) =
+            action
+        {
             let local = self.nodes[node].plan.clock.at(self.now);
             self.nodes[node].asked = Some((request, local));
         }

@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::PipeReader;
+use std::io::{PipeReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tenure::Moment;
 
 use super::freezer;
@@ -86,6 +88,21 @@ impl Room {
 
     pub(crate) fn log_of(&self, id: &str) -> PathBuf {
         self.path().join(format!("{id}.log"))
+    }
+
+    /// The body of `/status` of the candidate with this log; `None` if it does not answer over HTTP yet.
+    pub(crate) fn status_of(&self, id: &str) -> Option<Value> {
+        let log = std::fs::read_to_string(self.log_of(id)).ok()?;
+        // Its first line says where it answers.
+        let port = log.lines().find_map(|line| line.rsplit_once(", http 127.0.0.1:"))?.1;
+        let mut stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port.trim().parse().ok()?)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let request = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
     }
 
     /// The real command, with no setting from outside.

@@ -22,7 +22,7 @@ use super::time::{look, now, pause, runtime};
 use super::worker::{HISTORY, Mode};
 
 const IDS: [&str; 3] = ["a", "b", "c"];
-const NAME: &str = "system:trial";
+pub(crate) const NAME: &str = "system:trial";
 /// Longer than anything takes that is not broken, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
