@@ -154,6 +154,7 @@ mod tests {
 
     /// In a process of its own: the children of all other tests would be killed too.
     #[test]
+    #[allow(clippy::zombie_processes, reason = "what is tested reaps it")]
     fn what_an_overseer_that_panics_has_left_is_killed() {
         if std::env::var_os(IN_A_PROCESS_OF_ITS_OWN).is_none() {
             let mut command = Command::new(std::env::current_exe().unwrap());
