@@ -1,7 +1,7 @@
 //! A process held by a descriptor (`pidfd_open(2)`): its number cannot become another process's between a check and a signal.
 //!
-//! The kernel tells the parent of such a process from Linux 6.13 on, and then one free descriptor is enough to prove that a process is ours
-//! and to kill it. Before that the parent is read from `/proc`, which takes a second one.
+//! From Linux 6.13 on the kernel returns the parent of such a process. Then one free descriptor is enough to prove that a
+//! process descends from the guard, and to kill it. On older kernels the parent is read from `/proc`, which takes a second one.
 
 #![allow(unsafe_code)]
 

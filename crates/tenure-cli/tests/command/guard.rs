@@ -186,7 +186,7 @@ fn a_guard_is_in_a_hurry_and_neither_its_command_nor_its_hook_is() {
         || Some((class(place.world.running(&["guard"]))?, class(place.world.running(&["600"]))?));
     eventually("the command runs", || seen().is_some());
     let (guard, command) = seen().unwrap();
-    // Beside whatever niceness this test was started with.
+    // Beside the niceness that this test was started with.
     let own = class_in(Path::new("/proc/self/stat")).unwrap().1;
     let nice = (own + 5).min(19);
     let fair = (FAIR, nice);

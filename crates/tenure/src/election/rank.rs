@@ -1,8 +1,8 @@
 //! PURE: which candidate claims a free lease first: a named successor, then the candidates by priority.
 //!
-//! A candidate that gives way to others never claims a lease that it does not know to be free, whatever made it look: a
-//! claim that was due anyway would be granted if the holder has just released. It observes the lease; if the lease is free, it
-//! claims after its delay, unless another candidate holds the lease by then.
+//! A candidate that gives way to others never claims a lease that it does not know to be free: a claim that was due for
+//! another reason would be granted if the holder has just released. It observes the lease. If the lease is free, the candidate
+//! claims it after its delay, unless another candidate holds the lease by then.
 
 use std::time::Duration;
 

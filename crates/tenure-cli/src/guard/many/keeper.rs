@@ -401,8 +401,8 @@ mod tests {
             let begun = Clock::boot().now();
             pass_on(&ours, &mut queued(2_000), |_| {}, &mut false).await;
             let took = Clock::boot().now().since(begun);
-            // That it returns at all is the other half: how soon is up to the machine.
-            assert!(took >= PATIENCE, "{took:?}");
+            // Generous: a busy machine needs seconds to fill the socket.
+            assert!(took >= PATIENCE && took < PATIENCE * 15, "{took:?}");
             drop(theirs);
         });
     }

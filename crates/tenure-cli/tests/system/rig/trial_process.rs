@@ -51,7 +51,7 @@ impl<'a> TrialProcess<'a> {
     /// Waits until the candidate's command runs.
     pub(crate) fn wait_until_leading(&self, limit: Duration) {
         let leads = look(limit, || (self.terms() > 0).then_some(()));
-        leads.unwrap_or_else(|| self.room.fail(&format!("nobody leads: {}", self.log())));
+        leads.unwrap_or_else(|| self.room.fail(&format!("no candidate leads: {}", self.log())));
     }
 
     /// Checks that the candidate led in one term until now, and ends when asked to.

@@ -1,7 +1,7 @@
 -- KEYS: the index, the presences. ARGV: how many names of the index at most; on the first page '=PREFIX' of the presences to
 -- list, later ''; then 'list' or 'remove', from where and to where, of each range of the index, in their order. Answers
 -- {state, name...}: `state` is 'more' if the next page begins after the last name, else 'all'. What is too long for a name is
--- left out, so that nobody can make us read it.
+-- left out, so that foreign data cannot make a store read it.
 
 -- How many names one script removes unread: few, so that it costs little more than a list without them.
 local REMOVED = '30'
