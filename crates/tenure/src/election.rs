@@ -550,7 +550,7 @@ impl Machine {
             Err(error) => self.failed(now, error, out),
             Ok(Answer::Taken(lease)) => {
                 self.answered(out);
-                self.warn_same_id(trip, &lease, out);
+                self.report_same_id(trip, &lease, out);
                 self.nonce = None;
                 self.wait_for(trip, &lease, out);
                 self.look_again(again);
@@ -558,6 +558,7 @@ impl Machine {
             Ok(Answer::Held(grant)) => {
                 self.answered(out);
                 self.nonce = None;
+                self.same_id = SameId::default();
                 self.granted(trip, grant, out);
             }
         }
@@ -687,10 +688,6 @@ impl Machine {
 
     fn refused(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
         let by = lease.holder.as_ref().map(|holder| holder.id.clone());
-        // Revoked, or taken by a namesake: the loss itself tells of it.
-        if by.as_deref() == Some(self.candidate.as_str()) {
-            self.same_id.reported();
-        }
         self.not_held(trip.back, Why::Refused(by), out);
         self.saw(trip, lease, out);
     }
@@ -918,17 +915,11 @@ impl Machine {
         }
     }
 
-    fn warn_same_id(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
+    fn report_same_id(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
         let Some(holder) = &lease.holder else { return };
         let ours = holder.nonce.is_some_and(|nonce| Some(nonce) == self.nonce);
-        if self.grants_no_right || ours || holder.id != self.candidate.as_str() {
-            return;
-        }
-        if self.same_id.observe(trip, lease) {
-            out.push(Action::Warn(format!(
-                "a second candidate with the id '{}' is running and holds '{}': give each candidate its own id",
-                self.candidate, self.name
-            )));
+        if !ours && holder.id == self.candidate.as_str() && self.same_id.observe(trip, lease) {
+            out.push(Action::SameId);
         }
     }
 

@@ -77,6 +77,8 @@ pub(crate) trait Seat: Send + Sync {
     fn back(&self, place: PlaceId);
     /// The store has taken back the lease of this term.
     fn released(&self, place: PlaceId, token: Token);
+    /// A second living candidate with the same id holds the lease.
+    fn same_id(&self, place: PlaceId);
     fn warn(&self, place: PlaceId, warning: &str);
     /// The driver has ended; nothing is renewed any more.
     fn over(&self);
@@ -492,6 +494,7 @@ impl Driver {
             Action::Unreachable(error) => seat.unreachable(id, error),
             Action::Back => seat.back(id),
             Action::Released(token) => seat.released(id, token),
+            Action::SameId => seat.same_id(id),
             Action::Warn(warning) => seat.warn(id, &warning),
         }
         false

@@ -80,7 +80,7 @@ impl Machine {
         out: &mut Vec<Action>,
     ) {
         if let Some(lease) = lease.filter(|lease| lease.holder.is_some()) {
-            self.warn_same_id(trip, lease, out);
+            self.report_same_id(trip, lease, out);
             return self.wait_for(trip, lease, out);
         }
         // Before the observation is remembered: the last holder has no rank.

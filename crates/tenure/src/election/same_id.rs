@@ -33,9 +33,4 @@ impl SameId {
         self.reported |= lives;
         report
     }
-
-    /// It was reported in another way.
-    pub(super) fn reported(&mut self) {
-        self.reported = true;
-    }
 }

@@ -102,6 +102,8 @@ pub enum Action {
     Unreachable(Error),
     /// The store answers again.
     Back,
+    /// A second living candidate with this candidate's id holds the lease. Reported once between two terms of this candidate.
+    SameId,
     /// Something an operator should know.
     Warn(String),
 }

@@ -18,7 +18,9 @@ use crate::election::{Ending, Lead, Phase, Why};
 use crate::error::{Error, Result};
 use crate::fork::Process;
 use crate::health::HealthResult;
-use crate::lease::{Answer, CandidateId, Checkpoint, Lease, Name, StartupWait, Token, WaitReason};
+use crate::lease::{
+    Answer, CandidateId, Checkpoint, Lease, Name, OWN_PREFIX, StartupWait, Token, WaitReason,
+};
 use crate::store::Store;
 
 /// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
@@ -237,6 +239,17 @@ impl Seat for Shared {
 
     fn released(&self, _: PlaceId, token: Token) {
         self.report(|_| Event::Released { token });
+    }
+
+    fn same_id(&self, _: PlaceId) {
+        // The presence of a candidate has its id too: one warning is enough.
+        if !self.name.as_str().starts_with(OWN_PREFIX) {
+            tracing::warn!(
+                name = %self.name, candidate = %self.candidate,
+                "a second candidate with the id '{}' is running and holds '{}': give each candidate its own id",
+                self.candidate, self.name
+            );
+        }
     }
 
     fn warn(&self, _: PlaceId, warning: &str) {

@@ -27,7 +27,7 @@ use crate::election::Machine;
 use crate::elector::{Command, Place, Said, Saved};
 use crate::entropy;
 use crate::error::{Kind, Result};
-use crate::lease::{CandidateId, Token};
+use crate::lease::CandidateId;
 use crate::store::{Scope, Store};
 use crate::timing::Timing;
 use lists::ANNOUNCED_AFTER;
@@ -59,19 +59,9 @@ pub(super) struct Office {
 struct Sight {
     /// The note of each member, and the list that it has announced.
     members: BTreeMap<CandidateId, (String, ListDigest)>,
-    /// The lease on this member's own id, while it is held.
-    own: Option<OwnLease>,
     /// When the first of them goes, if it is not renewed.
     until: Option<Moment>,
     control: Control,
-}
-
-/// The membership lease of this member's id; another process may hold it.
-#[derive(Clone, Copy)]
-struct OwnLease {
-    token: Token,
-    /// When it expires, on our clock: not before, and not after.
-    expires: (Moment, Moment),
 }
 
 struct Desk {
@@ -87,8 +77,6 @@ struct Desk {
     announce_at: Moment,
     /// After this the members are observed again, while their lists differ.
     look_after: Duration,
-    /// The first observation of the current term on our own id.
-    own: Option<OwnLease>,
     /// Since when members announce different lists, and whether that was reported.
     lists_differ: Option<(Moment, bool)>,
     /// Failing to look around has been told.
@@ -112,7 +100,6 @@ impl Office {
             announced: None,
             announce_at: Moment::NEVER,
             look_after: ANNOUNCED_AFTER,
-            own: None,
             lists_differ: None,
             troubled: false,
             unowned: (0, Moment::NEVER),
@@ -214,7 +201,6 @@ impl Desk {
         match note {
             Note::Seated => {
                 self.announced = None;
-                self.own = None;
                 locked(&self.office.shared.view).namesake = false;
                 self.steward.seated(now);
             }
@@ -317,17 +303,12 @@ impl Desk {
             let control = control::read(&*store, &shared.name).await?;
             let scope = Scope::Prefix(nodes_prefix(&shared.name));
             let leases = store.observe(&scope).await?;
-            let received = clock.now();
-            let mut sight = Sight { members: BTreeMap::new(), own: None, until: None, control };
+            let mut sight = Sight { members: BTreeMap::new(), until: None, control };
             // What cannot be read is nobody; it does not hide the others.
             for lease in leases.into_iter().flatten().filter(|lease| lease.holder.is_some()) {
                 let Some(id) = member_of(&shared.name, &lease.name) else { continue };
                 let until = sent + lease.left + AFTER_EXPIRY;
                 sight.until = Some(sight.until.map_or(until, |first| first.min(until)));
-                if let Some(token) = lease.token.filter(|_| id == shared.me) {
-                    let expires = (sent + lease.left, received + lease.left);
-                    sight.own = Some(OwnLease { token, expires });
-                }
                 let list = ListDigest::announced(lease.checkpoint.as_ref());
                 sight.members.insert(id, (lease.note.as_str().to_owned(), list));
             }
@@ -369,7 +350,6 @@ impl Desk {
             list: list.clone(),
         });
         locked(&self.office.shared.view).members = shown.collect();
-        self.look_for_namesake(sight.own);
         let look_at = now + self.look_again_in(&sight);
         let look_at =
             sight.until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
@@ -380,16 +360,6 @@ impl Desk {
             self.shards_changed(now);
         }
         look_at
-    }
-
-    /// Whether another living process holds the lease on our id: a term that was never ours is renewed.
-    fn look_for_namesake(&mut self, own: Option<OwnLease>) {
-        let shared = &self.office.shared;
-        let own = own.filter(|own| !shared.has_held(own.token));
-        let first = self.own.filter(|first| own.is_some_and(|own| own.token == first.token));
-        let renewed = own.zip(first).is_some_and(|(own, first)| own.expires.0 > first.expires.1);
-        self.own = first.or(own);
-        locked(&shared.view).namesake = renewed && !shared.is_member();
     }
 
     /// Whether the list has changed.

@@ -45,8 +45,6 @@ pub(super) struct Shared {
     slots: Mutex<Numbered<Slot>>,
     owned: RwLock<HashMap<Shard, Arc<Term>>>,
     terms: AtomicU64,
-    /// The token of this member's last membership; 0 before the first.
-    membership_token: AtomicU64,
     warned: AtomicU64,
     sleeps_until: AtomicU64,
     renewals: Mutex<Renewals>,
@@ -102,7 +100,6 @@ impl Shared {
             slots: Mutex::default(),
             owned: RwLock::default(),
             terms: AtomicU64::new(0),
-            membership_token: AtomicU64::new(0),
             warned: AtomicU64::new(0),
             sleeps_until: AtomicU64::new(u64::MAX),
             renewals: Mutex::default(),
@@ -179,11 +176,6 @@ impl Shared {
         term.goes_on().then(|| term.clone())
     }
 
-    /// Whether this is the token of this member's current or last membership.
-    pub(super) fn has_held(&self, token: Token) -> bool {
-        self.membership_token.load(Ordering::Relaxed) == token.get()
-    }
-
     pub(super) fn renewals(&self) -> Renewals {
         locked(&self.renewals).clone()
     }
@@ -231,7 +223,6 @@ impl Seat for Shared {
             slot.shard.clone()
         };
         let Some(shard) = shard else {
-            self.membership_token.store(token.get(), Ordering::Relaxed);
             self.report(Event::Joined { hold, number, deadline });
             return self.note(Note::Seated);
         };
@@ -319,6 +310,12 @@ impl Seat for Shared {
     fn released(&self, place: PlaceId, token: Token) {
         // Told when the machine has come to rest.
         tracing::trace!(place, %token, "released");
+    }
+
+    fn same_id(&self, place: PlaceId) {
+        if place == MEMBERSHIP {
+            locked(&self.view).namesake = true;
+        }
     }
 
     fn warn(&self, _: PlaceId, warning: &str) {

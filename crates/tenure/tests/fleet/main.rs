@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
 mod crowd;
+mod lost_replies;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crowd::Crowd;
 use futures_util::StreamExt;
+use lost_replies::LostReplies;
 use tenure::fleet::{Event, Reason, control, fleet_name, source};
 use tenure::{CandidateId, Clock, Fleet};
 
@@ -182,4 +185,26 @@ async fn a_checkpoint_goes_with_its_shard() {
     second.leave().await;
     let control = control::read(&*store, &fleet_name("fleet:checkpoint").unwrap()).await.unwrap();
     assert!(control.paused.is_empty());
+}
+
+/// Each claim is carried out and extends the lease, as a renewal of another process would.
+#[tokio::test]
+async fn claims_whose_replies_are_lost_are_no_second_member_with_the_same_id() {
+    const TTL: Duration = Duration::from_secs(1);
+    let clock = Clock::boot();
+    let store = LostReplies::new();
+    let builder = Fleet::builder("lost-replies").member("a").ttl(TTL);
+    let builder = builder.shards(source::list(&["shard"]));
+    // `join` would wait for the first reply.
+    let fleet = builder.launch(Arc::new(store.clone())).unwrap();
+    let end = clock.now() + 4 * TTL;
+    while clock.now() < end {
+        assert!(!fleet.has_namesake());
+        clock.sleep(TTL / 20).await;
+    }
+    store.heal();
+    while !fleet.is_member() {
+        assert!(!fleet.has_namesake());
+        clock.sleep(TTL / 20).await;
+    }
 }

@@ -440,6 +440,7 @@ impl World {
             | Action::HolderChanged(..)
             | Action::Unreachable(_)
             | Action::Back
+            | Action::SameId
             | Action::Warn(_) => Ok(()),
         }
     }
