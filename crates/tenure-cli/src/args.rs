@@ -12,14 +12,14 @@ use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
 use crate::exit::Exit;
 use crate::fleet::FleetArgs;
-use crate::logs::{Format, Level};
+use crate::generate::{ManArgs, Shell};
+use crate::logs::{Format, LogLevel};
 use crate::output;
-use crate::pages::{ManArgs, Shell};
+use crate::resign::{DrainArgs, ResignArgs};
 use crate::revoke::RevokeArgs;
 use crate::run::{RunArgs, ServeArgs};
-use crate::settings::{self, Refused, Settings};
+use crate::settings::{self, Settings, SettingsError};
 use crate::status::StatusArgs;
-use crate::steer::{DrainArgs, ResignArgs};
 use crate::watch::WatchArgs;
 
 const EXAMPLES: &str = "\
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 
     /// How much to log, on stderr [default: info; demo: warn]
     #[arg(long, global = true, value_name = "LEVEL", env = "TENURE_LOG_LEVEL")]
-    pub(crate) log_level: Option<Level>,
+    pub(crate) log_level: Option<LogLevel>,
 
     /// How to log
     #[arg(long, global = true, value_name = "FORMAT", env = "TENURE_LOG_FORMAT")]
@@ -138,9 +138,9 @@ impl Args {
         let typed: Vec<OsString> = args.collect();
         let mut json = false;
         settings::read(&typed, &mut json).map_err(|refused| match refused {
-            Refused::Clap(error) => refuse(&error, &typed, json),
-            Refused::Wrong(error) => output::failed(&error, json),
-            Refused::Done(exit) => exit,
+            SettingsError::Clap(error) => refuse(&error, &typed, json),
+            SettingsError::Wrong(error) => output::failed(&error, json),
+            SettingsError::Done(exit) => exit,
         })
     }
 }

@@ -1,19 +1,19 @@
 //! `tenure demo`: a few processes of ourselves, one leads and counts, and then things happen to it.
 
-mod cast;
-mod ending;
-mod face;
+mod checker;
+mod display;
 pub(crate) mod fleet;
+mod hints;
 mod journal;
-mod judge;
-mod look;
 pub(crate) mod node;
+mod node_http;
 mod ports;
+mod processes;
+mod protocol;
 mod report;
-mod scratch;
-mod script;
-mod show;
-mod wire;
+mod scenario;
+mod summary;
+mod temp_dir;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use tenure::store::{Scope, Store};
 use tenure::{Error, Name, Result};
 
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{doctor, interruption, logs, output};
-use cast::Cast;
-use judge::{Faults, Verdict};
-use scratch::Scratch;
-use script::{Halt, Scene, Stage};
-use show::Show;
-use wire::Plan;
+use crate::store_url::ChosenStore;
+use crate::{doctor, logs, output, shutdown};
+use checker::{CheckResult, Faults};
+use display::DemoOutput;
+use processes::DemoProcesses;
+use protocol::Plan;
+use scenario::{FaultResult, Scenario, ScenarioStop};
+use temp_dir::TempDir;
 
 /// Short, so that nobody waits long for a frozen leader's lease to run out.
 const TTL: Duration = Duration::from_secs(2);
@@ -115,7 +115,7 @@ impl Fault {
 }
 
 /// Where the demo plays.
-struct Setting {
+struct DemoConfig {
     /// With its password, if it has one: never shown.
     url: String,
     /// Where that came from.
@@ -127,9 +127,9 @@ struct Setting {
     private: bool,
 }
 
-impl Setting {
-    async fn of(args: &Args, scratch: &Scratch) -> Result<Setting> {
-        let choice = Choice::of(args)?;
+impl DemoConfig {
+    async fn of(args: &Args, scratch: &TempDir) -> Result<DemoConfig> {
+        let choice = ChosenStore::of(args)?;
         if choice.url.starts_with("memory:") {
             return Err(Error::invalid(
                 "'memory:' is seen by one process only, and the demo has several: give another store",
@@ -141,11 +141,11 @@ impl Setting {
             (url, "(private to this demo)".to_owned(), "demo".to_owned())
         } else {
             // On a store of somebody's own, a name that nobody has.
-            (choice.url.clone(), choice.origin(), format!("demo-{}", scratch::random()))
+            (choice.url.clone(), choice.origin(), format!("demo-{}", temp_dir::random()))
         };
         let store = tenure::open(&url).await?;
         let ttl = TTL.max(store.limits().min_ttl);
-        Ok(Setting { url, origin, store, name: Name::new(&name)?, ttl, private })
+        Ok(DemoConfig { url, origin, store, name: Name::new(&name)?, ttl, private })
     }
 
     /// The orders of the process with this number.
@@ -162,19 +162,19 @@ impl Setting {
 }
 
 /// What the demo came to.
-struct Outcome {
-    setting: Setting,
+struct DemoOutcome {
+    setting: DemoConfig,
     /// Who took part, and on which port it answers.
     nodes: Vec<(String, Option<u16>)>,
-    scenes: Vec<(Scene, Faults)>,
-    verdict: Verdict,
+    scenes: Vec<(FaultResult, Faults)>,
+    verdict: CheckResult,
     /// What kept it from its end.
     trouble: Option<String>,
 }
 
-impl Outcome {
+impl DemoOutcome {
     fn is_well(&self) -> bool {
-        let scene = |scene: &Scene| scene.gap.is_some() && scene.trouble.is_none();
+        let scene = |scene: &FaultResult| scene.gap.is_some() && scene.trouble.is_none();
         self.verdict.total().none()
             && self.trouble.is_none()
             && self.scenes.iter().all(|(it, _)| scene(it))
@@ -192,8 +192,8 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     faults.retain(|fault| *fault != Fault::None);
     crate::runtime()?.block_on(async {
         // Before anything exists that would have to be cleaned up.
-        let interrupted = interruption::caught()?;
-        let scratch = Scratch::new(demo.keep)?;
+        let interrupted = shutdown::caught()?;
+        let scratch = TempDir::new(demo.keep)?;
         let exit = stage(args, demo, &faults, &scratch, interrupted).await;
         if let Some(path) = scratch.kept().filter(|_| !args.json) {
             output::line(format!("Kept: {}", path.display()))?;
@@ -207,19 +207,19 @@ async fn stage(
     args: &Args,
     demo: &DemoArgs,
     faults: &[Fault],
-    scratch: &Scratch,
+    scratch: &TempDir,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Exit> {
-    let setting = Setting::of(args, scratch).await?;
-    let show = Show { tells: !args.json && !args.quiet };
+    let setting = DemoConfig::of(args, scratch).await?;
+    let show = DemoOutput { tells: !args.json && !args.quiet };
     let level = logs::level(args).as_str();
     let flags = ["--log-level", level, "--log-format", args.log_format.as_str()];
-    let cast = Cast::new(flags.map(str::to_owned).to_vec());
-    let mut stage = Stage::new(cast, show, setting.ttl);
+    let cast = DemoProcesses::new(flags.map(str::to_owned).to_vec());
+    let mut stage = Scenario::new(cast, show, setting.ttl);
     let journal = scratch.path().join("journal");
     let played = async {
         // A store that is down is better known now than from three processes at once.
-        let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
+        let report = doctor::examine(&*setting.store).await.map_err(ScenarioStop::NoStore)?;
         let ports = ports::allot(usize::from(demo.nodes));
         show.say(report::opening(&setting, report.grade, &ports))?;
         for (number, port) in (1..).zip(ports) {
@@ -229,36 +229,36 @@ async fn stage(
     };
     let played = tokio::select! {
         played = played => played,
-        () = interrupted => Err(Halt::Interrupted),
+        () = interrupted => Err(ScenarioStop::Interrupted),
     };
     stage.cast.end().await;
     let (trouble, kept) = match &played {
         Ok(()) => (None, Some(checkpoint(&setting).await?)),
-        Err(Halt::NoStore(error)) => return Err(error.clone()),
-        Err(Halt::Failed(error)) => (Some(format!("❌ {error}")), None),
-        Err(Halt::Interrupted | Halt::OutputGone) => (None, None),
+        Err(ScenarioStop::NoStore(error)) => return Err(error.clone()),
+        Err(ScenarioStop::Failed(error)) => (Some(format!("❌ {error}")), None),
+        Err(ScenarioStop::Interrupted | ScenarioStop::OutputGone) => (None, None),
     };
-    let verdict = judge::judge(&journal::read(&journal)?, kept);
+    let verdict = checker::judge(&journal::read(&journal)?, kept);
     let node = |which| (stage.cast.id(which).to_owned(), stage.cast.port(which));
     let nodes = (0..stage.cast.len()).map(node).collect();
     let scenes = answered_for(stage.scenes, &verdict);
-    let outcome = Outcome { setting, nodes, scenes, verdict, trouble };
+    let outcome = DemoOutcome { setting, nodes, scenes, verdict, trouble };
     report::close(args, &outcome, &played, scratch.kept())?;
     Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
 }
 
 /// What the last leader left; nothing, or nonsense, where a count should be is a count of nothing.
-async fn checkpoint(setting: &Setting) -> Result<u64> {
+async fn checkpoint(setting: &DemoConfig) -> Result<u64> {
     let lease = setting.store.observe(&Scope::name(&setting.name)).await?.pop().transpose()?;
     let checkpoint = lease.and_then(|lease| lease.checkpoint);
-    Ok(checkpoint.as_ref().and_then(face::count).unwrap_or(0))
+    Ok(checkpoint.as_ref().and_then(node_http::count).unwrap_or(0))
 }
 
 /// A fault answers for all terms from the one it ended to the one the next fault ends.
-fn answered_for(scenes: Vec<Scene>, verdict: &Verdict) -> Vec<(Scene, Faults)> {
+fn answered_for(scenes: Vec<FaultResult>, verdict: &CheckResult) -> Vec<(FaultResult, Faults)> {
     let mut ends: Vec<u64> = scenes.iter().skip(1).map(|scene| scene.token).collect();
     ends.push(u64::MAX);
-    let answer = |(scene, until): (Scene, u64)| {
+    let answer = |(scene, until): (FaultResult, u64)| {
         let faults = verdict.between(scene.token, until);
         (scene, faults)
     };

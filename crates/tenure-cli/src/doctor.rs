@@ -11,10 +11,10 @@ use tenure::store::{Check, Grade, Limits, Report, Store, Verdict};
 use tenure::{Name, Result};
 
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{output, reach, target};
-use lease::Finding;
+use crate::store_url::ChosenStore;
+use crate::{output, selector, store_access};
+use lease::LeaseFinding;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -26,12 +26,12 @@ Examples:
 Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
 pub(crate) struct DoctorArgs {
     /// Look at this lease too: who leads it, or why nobody does
-    #[arg(value_parser = target::name)]
+    #[arg(value_parser = selector::name)]
     name: Option<Name>,
 }
 
 pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
-    let choice = Choice::of(args)?;
+    let choice = ChosenStore::of(args)?;
     choice.hint_other_store(args);
     crate::runtime()?.block_on(async {
         let store = tenure::store::open_existing(&choice.url).await?;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
         };
         let well = is_well(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);
         if args.json {
-            output::json(&Answer::new(&*store, &report, well, lease))?;
+            output::json(&DoctorJson::new(&*store, &report, well, lease))?;
         } else {
             output::line(text(&*store, &choice, &report, lease.as_ref()))?;
         }
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
 
 /// Looks at the store, but not for ever.
 pub(crate) async fn examine(store: &dyn Store) -> Result<Report> {
-    reach::patiently(&store.url(), reach::PATIENCE, store.examine()).await
+    store_access::patiently(&store.url(), store_access::PATIENCE, store.examine()).await
 }
 
 fn is_well(report: &Report) -> bool {
@@ -87,7 +87,12 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Finding>) -> String {
+fn text(
+    store: &dyn Store,
+    choice: &ChosenStore,
+    report: &Report,
+    lease: Option<&LeaseFinding>,
+) -> String {
     // The answer first.
     let mut lines = Vec::new();
     if let Some(lease) = lease {
@@ -117,7 +122,7 @@ fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Find
     lines.join("\n")
 }
 
-fn summary(report: &Report, lease: Option<&Finding>) -> String {
+fn summary(report: &Report, lease: Option<&LeaseFinding>) -> String {
     let count = |verdict| report.checks.iter().filter(|check| check.verdict == verdict).count();
     if let Some(lease) = lease.filter(|lease| lease.is_stuck) {
         return format!("Nobody can lead '{}' as it is: why is said above.", lease.name);
@@ -131,7 +136,7 @@ fn summary(report: &Report, lease: Option<&Finding>) -> String {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct DoctorJson {
     store: String,
     what: String,
     grade: String,
@@ -139,26 +144,31 @@ struct Answer {
     shared: bool,
     round_trip_ms: f64,
     ok: bool,
-    checks: Vec<CheckAnswer>,
+    checks: Vec<CheckJson>,
     /// Null if no NAME was given.
-    lease: Option<Finding>,
+    lease: Option<LeaseFinding>,
 }
 
 #[derive(Serialize)]
-struct CheckAnswer {
+struct CheckJson {
     what: &'static str,
     verdict: &'static str,
     found: String,
 }
 
-impl Answer {
-    fn new(store: &dyn Store, report: &Report, ok: bool, lease: Option<Finding>) -> Answer {
-        let checks = report.checks.iter().map(|check| CheckAnswer {
+impl DoctorJson {
+    fn new(
+        store: &dyn Store,
+        report: &Report,
+        ok: bool,
+        lease: Option<LeaseFinding>,
+    ) -> DoctorJson {
+        let checks = report.checks.iter().map(|check| CheckJson {
             what: check.what,
             verdict: word(check.verdict),
             found: check.found.clone(),
         });
-        Answer {
+        DoctorJson {
             store: store.url(),
             what: report.what.clone(),
             grade: report.grade.to_string(),

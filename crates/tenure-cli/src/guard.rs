@@ -14,25 +14,25 @@
 // A guard that waits for stderr, or dies of it, kills too late or not at all: it logs through `log`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-mod child;
-mod failures;
-mod family;
-mod fuse;
-mod giving_back;
-mod haste;
+mod command_check;
+mod command_loop;
+mod exec;
 mod hook;
+mod kill_errors;
+mod kill_schedule;
 mod leader;
 mod log;
 mod many;
-mod oversee;
 mod pidfd;
 pub(crate) mod proc_mount;
-mod program;
+mod process_tree;
+mod procfs;
+mod protocol;
+mod realtime;
+mod release;
 mod spare_fds;
 mod starter;
-mod tree;
 mod watchdog;
-mod wire;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -46,29 +46,30 @@ use std::time::Duration;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
-use tenure::store::file::Locked;
+use tenure::store::file::LockHolder;
 use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
 use tokio::sync::oneshot;
 
-pub(crate) use child::run as run_child;
-pub(crate) use fuse::{Fuse, reserve};
+pub(crate) use command_check::{changes_user, check as check_program, refused};
+pub(crate) use command_loop::{CommandExit, OrderSource, deaths, oversee, spawn as spawn_overseer};
+pub(crate) use exec::run as run_child;
 pub(crate) use hook::Hook;
+pub(crate) use kill_schedule::{KillSchedule, reserve};
 pub(crate) use log::Log;
 pub(crate) use many::run as run_many;
-pub(crate) use many::{Duty, Keeper, News, Reports};
-pub(crate) use oversee::{Orders, Outcome, deaths, oversee, spawn as spawn_overseer};
-pub(crate) use program::{changes_user, check as check_program, refused};
-pub(crate) use tree::{
-    Ended, Orphans, Spared, Tree, adopt_orphans, ended_orphans, reap, reap_orphans,
+pub(crate) use many::{GuardClient, GuardClientConfig, GuardEvent, Reports};
+pub(crate) use process_tree::{
+    Orphans, ProcessExit, ProcessTree, SparedProcess, adopt_orphans, ended_orphans, reap,
+    reap_orphans,
 };
+pub(crate) use protocol::{GuardOrder, GuardReport, GuardSetup, GuardSocket, line};
 pub(crate) use watchdog::{GUARD_REACTS, Watchdog};
-pub(crate) use wire::{Line, Order, Report, Setup, line};
 
-use giving_back::GivingBack;
-use leader::Leader;
+use leader::LeaderProcess;
+use release::Releaser;
 use starter::Starter;
 
-use crate::environment;
+use crate::child_env;
 use crate::exit::Exit;
 use crate::signals;
 
@@ -131,11 +132,11 @@ fn cannot_work(error: &Error) -> Exit {
 }
 
 /// What every guard does first. The line to the leader.
-fn take_post(starter: &str) -> Result<Line> {
+fn take_post(starter: &str) -> Result<GuardSocket> {
     // Out of reach of the terminal: Ctrl-Z would stop us beside a command that runs on.
     let _ = setsid();
     let _ = rustix::thread::set_name(c"tenure-guard");
-    haste::hurry();
+    realtime::hurry();
     // Whoever ends a whole control group means the command; we see it end and report.
     signals::be_deaf()?;
     // A guard that is stopped (SIGSTOP) goes on when the leader dies. Should that be dead already, `Leader::of` sees it.
@@ -148,11 +149,11 @@ fn take_post(starter: &str) -> Result<Line> {
 async fn stand(command: &[OsString]) -> Result<()> {
     let line = take_post("tenure run")?;
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
-    let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
+    let Some((setup, files)) = line.receive_with_files::<GuardSetup>().await else {
         // The leader died before it could say what there is to guard.
         return Ok(());
     };
-    let leader = Leader::of(setup.leader)?;
+    let leader = LeaderProcess::of(setup.leader)?;
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
@@ -161,15 +162,15 @@ async fn stand(command: &[OsString]) -> Result<()> {
         LeaderLine { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
     // A leader that is gone starts nothing any more. If it ended normally, it has dismissed us; else its lease is released.
     if command.is_empty() || leader.was_gone() {
-        let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
-        let done = Watch { ended: "", leader_line, leader, setup, hold, giving_back, deaths }
+        let giving_back = Releaser::prepare(setup.store.clone(), hold.name.clone());
+        let done = GuardLoop { ended: "", leader_line, leader, setup, hold, giving_back, deaths }
             .give_back(None)
             .await;
         drop(live);
         return done;
     }
     let stop_within = Duration::from_millis(setup.stop_within_ms);
-    let mut fuse = Fuse::new(setup.deadline(), stop_within);
+    let mut fuse = KillSchedule::new(setup.deadline(), stop_within);
     let started = match (proc_mount::check(), fuse.due(Clock::boot().now())) {
         (Err(error), _) => Err(io::Error::other(error)),
         // We or the leader did not run for a while.
@@ -177,7 +178,7 @@ async fn stand(command: &[OsString]) -> Result<()> {
         (Ok(()), None) => match live.as_ref().map(OwnedFd::try_clone).transpose() {
             Ok(inherited) => {
                 let prepared = prepare(command, stdin, |command| {
-                    environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
+                    child_env::of(command, &hold.name, &hold.candidate, Some(hold.token));
                 });
                 start_in_time(prepared, inherited, &leader, &fuse).await
             }
@@ -185,13 +186,13 @@ async fn stand(command: &[OsString]) -> Result<()> {
         },
     };
     // Only now: the command does not wait for the store.
-    let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
+    let giving_back = Releaser::prepare(setup.store.clone(), hold.name.clone());
     let ended = if started.is_ok() { "ended the command and " } else { "" };
-    let mut watch = Watch { ended, leader_line, leader, setup, hold, giving_back, deaths };
+    let mut watch = GuardLoop { ended, leader_line, leader, setup, hold, giving_back, deaths };
     let done = match started {
         Ok(main) => watch.keep(main, fuse).await,
         Err(error) => {
-            watch.leader_line.queue(&Report::Failed(error.to_string()));
+            watch.leader_line.queue(&GuardReport::Failed(error.to_string()));
             watch.give_back(None).await
         }
     };
@@ -200,25 +201,25 @@ async fn stand(command: &[OsString]) -> Result<()> {
     done
 }
 
-struct Watch {
+struct GuardLoop {
     /// What there was to end, for the log.
     ended: &'static str,
     leader_line: LeaderLine,
-    leader: Leader,
-    setup: Setup,
+    leader: LeaderProcess,
+    setup: GuardSetup,
     hold: Hold,
-    giving_back: GivingBack,
+    giving_back: Releaser,
     deaths: tokio::signal::unix::Signal,
 }
 
-impl Watch {
-    async fn keep(mut self, main: Pid, mut fuse: Fuse) -> Result<()> {
-        let mut tree = Tree::alone(main);
+impl GuardLoop {
+    async fn keep(mut self, main: Pid, mut fuse: KillSchedule) -> Result<()> {
+        let mut tree = ProcessTree::alone(main);
         let death = self.leader.death();
-        let Outcome { ended, told } =
+        let CommandExit { ended, told } =
             oversee(&mut tree, &mut fuse, &mut self.deaths, &mut self.leader_line, death).await;
         // Nothing of the command is left from here on.
-        self.leader_line.queue(&Report::Gone { ended, told });
+        self.leader_line.queue(&GuardReport::Gone { ended, told });
         self.give_back(Some(fuse.deadline())).await
     }
 
@@ -282,7 +283,7 @@ impl Watch {
     async fn on_lose(&self) {
         if let Some(on_lose) = &self.setup.on_lose {
             // There is nothing left to end, and the hook is in no hurry.
-            let _ = haste::former().map(haste::calm);
+            let _ = realtime::former().map(realtime::calm);
             let hold = &self.hold;
             Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
         }
@@ -313,7 +314,7 @@ fn prepare(
     environment: impl FnOnce(&mut Command),
 ) -> Command {
     let mut prepared = Command::new(OURSELVES);
-    let former = haste::former().map(|class| class.to_string()).unwrap_or_default();
+    let former = realtime::former().map(|class| class.to_string()).unwrap_or_default();
     let guard = format!("{}:{former}", std::process::id());
     prepared.arg0("tenure").arg(CHILD).arg(guard).args(command);
     environment(&mut prepared);
@@ -338,8 +339,8 @@ fn spawn(prepared: &mut Command, inherited: Option<OwnedFd>) -> io::Result<Pid> 
 async fn start_in_time(
     prepared: Command,
     inherited: Option<OwnedFd>,
-    leader: &Leader,
-    fuse: &Fuse,
+    leader: &LeaderProcess,
+    fuse: &KillSchedule,
 ) -> io::Result<Pid> {
     let clock = Clock::boot();
     let (reply, mut started) = oneshot::channel();
@@ -362,7 +363,7 @@ async fn start_in_time(
         }
         tokio::select! {
             _ = &mut started => answered = true,
-            () = clock.sleep(oversee::AT_LAST) => {}
+            () = clock.sleep(command_loop::AT_LAST) => {}
         }
     }
 }
@@ -373,7 +374,7 @@ fn start_aborted() -> io::Error {
 
 /// The guard's end of the line to the leader: receives orders, and sends reports when there is room for them.
 struct LeaderLine {
-    line: Line,
+    line: GuardSocket,
     log: Log,
     candidate: CandidateId,
     outbox: VecDeque<Vec<u8>>,
@@ -382,7 +383,7 @@ struct LeaderLine {
 }
 
 impl LeaderLine {
-    fn queue(&mut self, report: &Report) {
+    fn queue(&mut self, report: &GuardReport) {
         // Every report can be written as JSON.
         self.outbox.extend(serde_json::to_vec(report));
     }
@@ -390,7 +391,7 @@ impl LeaderLine {
     /// Returns when there is nothing more to do for the leader; whether it said so.
     async fn hung_up(&mut self) -> bool {
         while let Some(order) = self.next().await {
-            if order == Order::Dismissed {
+            if order == GuardOrder::Dismissed {
                 return true;
             }
         }
@@ -399,8 +400,8 @@ impl LeaderLine {
 
     /// Whether the leader, which is dead, has dismissed us: everything it ever sent has arrived.
     fn was_dismissed(&mut self) -> bool {
-        while let Some(Some((order, _))) = self.line.take::<Order>() {
-            if order == Order::Dismissed {
+        while let Some(Some((order, _))) = self.line.take::<GuardOrder>() {
+            if order == GuardOrder::Dismissed {
                 return true;
             }
         }
@@ -408,19 +409,19 @@ impl LeaderLine {
     }
 }
 
-impl Orders for LeaderLine {
-    async fn next(&mut self) -> Option<Order> {
+impl OrderSource for LeaderLine {
+    async fn next(&mut self) -> Option<GuardOrder> {
         loop {
             // Only now: the caller asks for the next order when it has carried out the last. One acknowledgement covers many.
             if self.outbox.is_empty()
                 && let Some(number) = self.received.take()
             {
-                self.queue(&Report::Acknowledged(number));
+                self.queue(&GuardReport::Acknowledged(number));
             }
             tokio::select! {
                 biased;
-                order = self.line.receive::<Order>() => {
-                    if let Some(Order::Deadline { number, .. }) = order {
+                order = self.line.receive::<GuardOrder>() => {
+                    if let Some(GuardOrder::Deadline { number, .. }) = order {
                         self.received = Some(number);
                     }
                     return order;
@@ -440,7 +441,7 @@ impl Orders for LeaderLine {
 
     fn cannot_kill(&mut self, failure: String) {
         log::error(self.log, &self.candidate, &failure);
-        self.queue(&Report::CannotKill(failure));
+        self.queue(&GuardReport::CannotKill(failure));
     }
 }
 
@@ -452,17 +453,17 @@ async fn believed_no_more(clock: &Clock, deadline: Moment) {
     }
 }
 
-fn inherited_line(starter: &str) -> Result<Line> {
+fn inherited_line(starter: &str) -> Result<GuardSocket> {
     if socket_type(io::stdin()).is_err() {
         return Err(Error::invalid(format!("it is started by '{starter}', and by nobody else")));
     }
     let socket = io::stdin().as_fd().try_clone_to_owned();
-    socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))
+    socket.and_then(GuardSocket::over).map_err(|error| cannot("use the line to the leader", &error))
 }
 
 /// The process that has locked what we want to give back.
 fn stuck_in_the_way(error: &Error) -> Option<u32> {
-    std::error::Error::source(error)?.downcast_ref::<Locked>()?.by
+    std::error::Error::source(error)?.downcast_ref::<LockHolder>()?.by
 }
 
 fn cannot(what: &str, error: &io::Error) -> Error {

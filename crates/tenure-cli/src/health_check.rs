@@ -5,11 +5,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::{Command, ExitStatus, Stdio};
 
-use tenure::process::Group;
+use tenure::process::ProcessGroup;
 use tenure::{CandidateId, Name};
 use tokio::net::unix::pipe::Receiver;
 
-use crate::{environment, output};
+use crate::{child_env, output};
 
 /// How much of the end of stderr is kept to find its last line.
 const TAIL: usize = 4096;
@@ -22,10 +22,10 @@ const SHOWN: usize = 100;
 /// Dropping this kills the command and its process group.
 pub(crate) async fn run(line: &str, name: &Name, candidate: &CandidateId) -> Result<(), String> {
     let mut command = Command::new("/bin/sh");
-    environment::of(&mut command, name, candidate, None);
+    child_env::of(&mut command, name, candidate, None);
     command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let cannot = |error: std::io::Error| format!("cannot be run: {error}");
-    let mut group = Group::spawn(&mut command).map_err(cannot)?;
+    let mut group = ProcessGroup::spawn(&mut command).map_err(cannot)?;
     let (_, stderr) = group.take_output();
     let stderr = stderr.map(|stderr| Receiver::from_owned_fd(OwnedFd::from(stderr)));
     let stderr = stderr.transpose().map_err(cannot)?;

@@ -21,38 +21,38 @@
 //! limits    how much of us anybody may have    reply       how answers and refusals look
 //! ```
 
-mod answers;
-mod aside;
+mod auth;
+mod cached_read;
+mod candidate;
 mod connection;
 mod control;
-mod door;
+mod events;
 mod fleet;
-mod gate;
 mod histogram;
-mod instance;
+mod leadership_time;
 mod leases;
 mod limits;
+mod listener;
 mod member;
 mod metrics;
-mod news;
 mod options;
-mod reading;
-mod reply;
+mod participant;
+mod response;
 mod routes;
+mod run_stats;
 mod secret;
 mod server;
 mod status;
-mod subject;
-mod tally;
+mod store_thread;
 #[cfg(test)]
 mod tests;
 mod told;
-mod work;
+mod validity;
 
-pub(crate) use door::Door;
-pub(crate) use instance::Instance;
-pub(crate) use limits::Limits;
-pub(crate) use member::Member;
+pub(crate) use candidate::HttpCandidate;
+pub(crate) use limits::HttpLimits;
+pub(crate) use listener::Listener;
+pub(crate) use member::HttpMember;
 pub(crate) use options::{AnswerArgs, HttpArgs, Listen};
-pub(crate) use server::Server;
-pub(crate) use work::{LastRun, Work};
+pub(crate) use run_stats::{LastRun, RunStats};
+pub(crate) use server::HttpServer;

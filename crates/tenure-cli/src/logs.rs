@@ -11,11 +11,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
 pub(crate) use queue::Queue;
-use text::Text;
+use text::TextFormat;
 
 /// `--log-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     Error,
     Warn,
     Info,
@@ -23,15 +23,15 @@ pub(crate) enum Level {
     Trace,
 }
 
-impl Level {
+impl LogLevel {
     /// The word on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
         }
     }
 }
@@ -54,13 +54,13 @@ impl Format {
 }
 
 /// What is logged when nobody says how much.
-pub(crate) fn level(args: &Args) -> Level {
+pub(crate) fn level(args: &Args) -> LogLevel {
     let default = match args.command {
         // The demo tells its story itself; the same again from the library would drown it.
-        Command::Demo(_) | Command::DemoNode => Level::Warn,
-        _ => Level::Info,
+        Command::Demo(_) | Command::DemoNode => LogLevel::Warn,
+        _ => LogLevel::Info,
     };
-    args.log_level.unwrap_or(if args.quiet { Level::Error } else { default })
+    args.log_level.unwrap_or(if args.quiet { LogLevel::Error } else { default })
 }
 
 /// The target of lines that are spelled in `docs/CLI.md`: they say everything themselves.
@@ -82,11 +82,11 @@ pub(crate) fn prefix(args: &Args) -> &'static str {
 #[must_use]
 pub(crate) fn start(args: &Args) -> Queue {
     let level = match level(args) {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     };
     let shows_events = matches!(args.command, Command::Run(_) | Command::Serve(_));
     let twice = shows_events && level < LevelFilter::DEBUG;
@@ -96,7 +96,7 @@ pub(crate) fn start(args: &Args) -> Queue {
     let registry = tracing_subscriber::registry().with(level);
     match args.log_format {
         Format::Text => {
-            let text = Text { prefix: prefix(args) };
+            let text = TextFormat { prefix: prefix(args) };
             registry.with(layer.event_format(text).with_filter(filter)).init();
         }
         Format::Json => {

@@ -2,33 +2,33 @@
 
 mod args;
 mod candidate;
-mod choice;
+mod child_env;
 mod demo;
 mod doctor;
 mod duration;
-mod environment;
 mod exit;
 mod fleet;
+mod generate;
 mod guard;
 mod health_check;
 mod http;
-mod interruption;
-mod lines;
 mod logs;
+mod messages;
 mod open_files;
 mod output;
-mod pages;
 mod permit;
-mod reach;
+mod resign;
 mod revoke;
 mod run;
 mod schedule;
+mod selector;
 mod settings;
+mod shutdown;
 mod signals;
 mod startup_wait;
 mod status;
-mod steer;
-mod target;
+mod store_access;
+mod store_url;
 mod time;
 mod watch;
 
@@ -36,7 +36,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Args, Command};
-use demo::fleet::{tied, worker};
+use demo::fleet::{member_process, worker};
 use exit::Exit;
 
 fn main() -> ExitCode {
@@ -46,7 +46,9 @@ fn main() -> ExitCode {
         Some((word, rest)) if word == guard::GUARD => return guard::run(rest).into(),
         Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
-        Some((word, rest)) if word == tied::TIED => return tied::run(rest).into(),
+        Some((word, rest)) if word == member_process::TIED => {
+            return member_process::run(rest).into();
+        }
         Some((word, rest)) if word == worker::WORKER => return worker::run(rest).into(),
         _ => {}
     }
@@ -66,13 +68,13 @@ fn run(args: &Args) -> Exit {
         Command::Fleet(fleet) => fleet::run(args, fleet),
         Command::Doctor(doctor) => doctor::run(args, doctor),
         Command::Status(status) => status::run(args, status),
-        Command::Resign(resign) => steer::resign(args, resign),
-        Command::Drain(drain) => steer::drain(args, drain),
-        Command::Undrain(drain) => steer::undrain(args, drain),
+        Command::Resign(resign) => resign::resign(args, resign),
+        Command::Drain(drain) => resign::drain(args, drain),
+        Command::Undrain(drain) => resign::undrain(args, drain),
         Command::Revoke(revoke) => revoke::run(args, revoke),
         Command::Watch(watch) => watch::run(args, watch),
-        Command::Completions { shell } => pages::completions(*shell),
-        Command::Man(man) => pages::man(man),
+        Command::Completions { shell } => generate::completions(*shell),
+        Command::Man(man) => generate::man(man),
     };
     done.unwrap_or_else(|error| output::failed_beside(logs::prefix(args), &error, args.json))
 }

@@ -51,11 +51,11 @@ pub(crate) fn json(value: &impl Serialize) -> tenure::Result<()> {
 
 #[derive(Serialize)]
 struct Failed<'a> {
-    error: Said<'a>,
+    error: StdoutState<'a>,
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct StdoutState<'a> {
     kind: &'static str,
     message: &'a str,
 }
@@ -74,7 +74,7 @@ pub(crate) fn failed_beside(prefix: &str, error: &Error, json: bool) -> Exit {
 
 /// The same for a message that is not yet an [`Error`].
 pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
-    let failed = Failed { error: Said { kind, message } };
+    let failed = Failed { error: StdoutState { kind, message } };
     let text = match serde_json::to_string(&failed) {
         Ok(text) if json => text,
         _ => message.to_owned(),

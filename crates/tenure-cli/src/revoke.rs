@@ -9,9 +9,9 @@ use tenure::{Error, Lease, Name, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
+use crate::selector::Selector;
 use crate::status::Row;
-use crate::target::Target;
-use crate::{duration, output, reach, target};
+use crate::{duration, output, selector, store_access};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -25,7 +25,7 @@ Exit codes: 0 revoked; 122 store unreachable; 123 an operator must act;
 125 usage, not confirmed, or there is no such lease.")]
 pub(crate) struct RevokeArgs {
     /// The lease
-    #[arg(value_parser = target::name)]
+    #[arg(value_parser = selector::name)]
     name: Name,
 
     /// Free it at once: until the old leader notices, two leaders are possible
@@ -40,7 +40,7 @@ pub(crate) struct RevokeArgs {
 pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
     let name = &revoke.name;
     crate::runtime()?.block_on(async {
-        let store = reach::open(args).await?;
+        let store = store_access::open(args).await?;
         if !revoke.yes {
             let question = question(&*store, revoke).await?;
             if !io::stdin().is_terminal() {
@@ -52,7 +52,8 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
         }
         let when = if revoke.now { Revoke::Now } else { Revoke::InTime };
         let lease =
-            reach::patiently(&store.url(), reach::PATIENCE, store.revoke(name, when)).await?;
+            store_access::patiently(&store.url(), store_access::PATIENCE, store.revoke(name, when))
+                .await?;
         if args.json {
             output::json(&Row::from(&lease))?;
         } else {
@@ -65,8 +66,8 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
 /// What is about to happen, and to whom.
 async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     let name = &revoke.name;
-    let scope = Target::One(name.clone()).scope();
-    let lease = reach::observe(store, &scope).await?.pop().transpose()?;
+    let scope = Selector::One(name.clone()).scope();
+    let lease = store_access::observe(store, &scope).await?.pop().transpose()?;
     let Some(holder) = lease.and_then(|lease| lease.holder) else {
         return Ok(format!("Nobody leads '{name}': only its token will be raised."));
     };

@@ -1,16 +1,16 @@
 //! `tenure run`: a command that runs only where this candidate leads. `tenure serve`: the same with nothing but answers.
 
 mod board;
-mod get;
-mod lines;
-mod names;
+mod command;
+mod config;
+mod http_poll;
+mod instance_env;
+mod lead_term;
+mod messages;
 mod options;
-mod plan;
-mod run_lines;
+mod schedule_messages;
 mod scheduled;
-pub(crate) mod service;
-mod term;
-mod ward;
+pub(crate) mod sidecar;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,45 +23,45 @@ use tenure::{
 };
 
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
 use crate::guard::{Log, adopt_orphans, changes_user, deaths, reap_orphans};
-use crate::http::Door;
-use crate::lines::{Common as _, FAREWELL};
+use crate::http::Listener;
 use crate::logs::throttle::Throttle;
-use crate::logs::{self, LINE, Level};
+use crate::logs::{self, LINE, LogLevel};
+use crate::messages::{CommonMessages as _, FAREWELL};
 use crate::signals::Signals;
+use crate::store_url::ChosenStore;
 use crate::{duration, health_check, startup_wait};
 
-use board::Board;
-pub(crate) use get::Get;
-use lines::Lines;
-pub(crate) use names::instance_store;
+use board::CandidateCount;
+use command::CommandConfig;
+use config::{RunConfig, RunKind};
+pub(crate) use config::{cannot_run, check_periods, check_shared};
+pub(crate) use http_poll::HttpPoll;
+pub(crate) use instance_env::instance_store;
+use lead_term::{Backoff, TermOutcome, TermSupervisor, TermWork};
+use messages::RunMessages;
 use options::WorkArgs;
-pub(crate) use options::{Given, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
-use plan::{Kind, Plan};
-pub(crate) use plan::{cannot_run, check_periods, check_shared};
-use scheduled::{Task, Timetable};
-use service::Service;
-use term::{After, Backoff, Crew, Job};
-use ward::Recipe;
+pub(crate) use options::{GivenWork, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
+use scheduled::{ScheduledTask, ScheduledWork};
+use sidecar::Sidecar;
 
 /// The first line waits so long for the store to say what it promises.
 const FIRST_LINE: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
-    match Plan::run(args, run)? {
+    match RunConfig::run(args, run)? {
         Ok(plan) => carry_out(&plan),
         Err(exit) => Ok(exit),
     }
 }
 
 pub(crate) fn serve(args: &Args, serve: &ServeArgs) -> Result<Exit> {
-    carry_out(&Plan::serve(args, serve)?)
+    carry_out(&RunConfig::serve(args, serve)?)
 }
 
-fn carry_out(plan: &Plan<'_>) -> Result<Exit> {
-    let door = service::door(plan.args, &plan.service.http, plan.listen.clone())?;
+fn carry_out(plan: &RunConfig<'_>) -> Result<Exit> {
+    let door = sidecar::door(plan.args, &plan.service.http, plan.listen.clone())?;
     let runtime = crate::runtime()?;
     let exit = runtime.block_on(campaign(plan, door));
     // What still hangs in a file system or a name server must not keep us here.
@@ -69,15 +69,15 @@ fn carry_out(plan: &Plan<'_>) -> Result<Exit> {
     exit
 }
 
-async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
+async fn campaign(plan: &RunConfig<'_>, door: Option<Listener>) -> Result<Exit> {
     // Before anything is started that a signal would leave behind.
     let mut signals = Signals::catch()?;
     adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
     tokio::spawn(reap_as_they_come()?);
     let store = tenure::open(&plan.choice.url).await?;
     let timing = Timing::new(&plan.options, &store.limits())?;
-    let lines = Lines::new(&plan.id, &plan.name);
-    let board = Board::default();
+    let lines = RunMessages::new(&plan.id, &plan.name);
+    let board = CandidateCount::default();
     let job = job(plan, &*store, &timing)?;
     first_line((&plan.name, &plan.id), &plan.choice, &*store, &timing, door.as_ref()).await;
     if plan.unguarded() {
@@ -88,7 +88,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     if let Some(warning) = plan.program().and_then(changes_user) {
         lines.trouble(&warning);
     }
-    if let Job::Scheduled(table) = &job
+    if let TermWork::Scheduled(table) = &job
         && table.is_done(&plan.name, &*store, &lines).await
     {
         return Ok(Exit::Done);
@@ -103,8 +103,8 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     let chatter = tokio::spawn(chat(election.events(), lines.clone()));
     let election = Arc::new(election);
     let beside = (&board, &lines);
-    let mut service = Service::start(plan, door, &election, &store, &timing, beside)?;
-    let crew = Crew {
+    let mut service = Sidecar::start(plan, door, &election, &store, &timing, beside)?;
+    let crew = TermSupervisor {
         job,
         board: board.clone(),
         instance: service.instance().cloned(),
@@ -132,7 +132,7 @@ async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
     ended
 }
 
-fn builder(plan: &Plan<'_>) -> tenure::Builder {
+fn builder(plan: &RunConfig<'_>) -> tenure::Builder {
     let mut builder = Election::builder(plan.name.as_str())
         .id(plan.id.as_str())
         .options(plan.options.clone())
@@ -150,7 +150,7 @@ fn builder(plan: &Plan<'_>) -> tenure::Builder {
 }
 
 /// What the guard opens: the very directory that we use, and not a new one where that was moved away from.
-pub(crate) fn guards_url(choice: &Choice, store: &dyn Store) -> String {
+pub(crate) fn guards_url(choice: &ChosenStore, store: &dyn Store) -> String {
     if !choice.url.starts_with("file:") {
         return choice.url.clone();
     }
@@ -163,14 +163,14 @@ pub(crate) fn guards_url(choice: &Choice, store: &dyn Store) -> String {
 pub(crate) fn guards_log(args: &Args) -> Log {
     Log {
         json: args.log_format == logs::Format::Json,
-        only_errors: logs::level(args) == Level::Error,
+        only_errors: logs::level(args) == LogLevel::Error,
     }
 }
 
-fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
-    let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve) };
+fn job(plan: &RunConfig<'_>, store: &dyn Store, timing: &Timing) -> Result<TermWork> {
+    let RunKind::Work { work, every } = &plan.kind else { return Ok(TermWork::Serve) };
     let WorkArgs { task: TaskArgs { command, no_guard, .. }, schedule, once, .. } = work;
-    let recipe = Recipe {
+    let recipe = CommandConfig {
         command: command.clone(),
         store_url: guards_url(&plan.choice, store),
         stop_within: timing.stop_within,
@@ -178,21 +178,25 @@ fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
         log: guards_log(plan.args),
         guarded: !no_guard,
     };
-    let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
-    let rest_guard = Recipe { command: Vec::new(), ..recipe.clone() };
+    let Some(times) = schedule.schedule(*every)? else { return Ok(TermWork::Command(recipe)) };
+    let rest_guard = CommandConfig { command: Vec::new(), ..recipe.clone() };
     let rest_guard = recipe.guarded.then_some(rest_guard);
     let task = match work.task.given()? {
-        Some(Given::Command(_)) => Task::Command(recipe),
-        Some(Given::Get(url)) => Task::Get(Get::new(url, work.task.timeout())?),
-        Some(Given::Mock) | None => Task::Mock,
+        Some(GivenWork::Command(_)) => ScheduledTask::Command(recipe),
+        Some(GivenWork::Get(url)) => ScheduledTask::Get(HttpPoll::new(url, work.task.timeout())?),
+        Some(GivenWork::Mock) | None => ScheduledTask::Mock,
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));
-    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task, rest_guard })))
+    Ok(TermWork::Scheduled(Box::new(ScheduledWork { schedule: times, policy, task, rest_guard })))
 }
 
 /// Leads whenever it is this candidate's turn, until there is a reason to end.
-async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> Result<Exit> {
+async fn take_turns(
+    plan: &RunConfig<'_>,
+    crew: &TermSupervisor<'_>,
+    signals: &mut Signals,
+) -> Result<Exit> {
     let mut answered = false;
     loop {
         let leadership = tokio::select! {
@@ -204,11 +208,13 @@ async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> 
         // A grant is an answer.
         answered = true;
         match crew.term(leadership, signals).await {
-            After::Ended(exit) => return Ok(exit),
-            After::Failed(error) => return Err(error),
-            After::Lost | After::Paused(_) if plan.once() => return Ok(Exit::LeadershipLost),
-            After::Lost => {}
-            After::Paused(pause) => {
+            TermOutcome::Ended(exit) => return Ok(exit),
+            TermOutcome::Failed(error) => return Err(error),
+            TermOutcome::Lost | TermOutcome::Paused(_) if plan.once() => {
+                return Ok(Exit::LeadershipLost);
+            }
+            TermOutcome::Lost => {}
+            TermOutcome::Paused(pause) => {
                 let clock = Clock::boot();
                 tokio::select! {
                     biased;
@@ -232,7 +238,11 @@ async fn next_leadership(election: &Election) -> Result<Leadership> {
 /// Returns when waiting any longer makes no sense: the store refuses this candidate before it has answered once, or
 /// `--wait` has run out. A candidate that the store has `answered` waits for the operator to repair the store, whether it
 /// has led before or not.
-async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Result<Exit> {
+async fn give_up(
+    wait: Option<Duration>,
+    crew: &TermSupervisor<'_>,
+    answered: bool,
+) -> Result<Exit> {
     let refused = async {
         if !answered {
             crew.election.answered().await?;
@@ -267,10 +277,10 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Res
 /// `tenure 0.1.0: poll:leader as node-1 on redis://127.0.0.1:6379/0 (from TENURE_STORE), TTL 4s, grade B`
 pub(crate) async fn first_line(
     (name, id): (&Name, &CandidateId),
-    choice: &Choice,
+    choice: &ChosenStore,
     store: &dyn Store,
     timing: &Timing,
-    door: Option<&Door>,
+    door: Option<&Listener>,
 ) {
     let clock = Clock::boot();
     let grade = tokio::select! {
@@ -291,7 +301,7 @@ pub(crate) async fn first_line(
 }
 
 /// Tells of what is not told where it happens.
-async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines: Lines) {
+async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines: RunMessages) {
     // Why the term before ended, if there was one.
     let (mut why, mut answered) = (None, false);
     while let Some(event) = events.next().await {

@@ -6,11 +6,11 @@
 //! A **slot** is one time at which the work is due. It is named by a number that every node finds for
 //! itself: ⌊unix time / period⌋ with `--every`, the unix seconds of the instant with `--cron`.
 
+mod checkpoint;
 mod cron;
-mod ledger;
+mod cron_error;
 mod options;
 mod planner;
-mod pointer;
 mod zone;
 
 #[cfg(test)]
@@ -22,10 +22,12 @@ use std::time::Duration;
 
 use tenure::{Error, Result};
 
+pub(crate) use checkpoint::{RunOutcome, RunRecord, ScheduleCheckpoint};
 use cron::Cron;
-pub(crate) use ledger::{Ledger, Outcome, Run};
 pub(crate) use options::ScheduleArgs;
-pub(crate) use planner::{Ahead, Interrupted, Missed, Planner, Policy, Step};
+pub(crate) use planner::{
+    Interrupted, Missed, Policy, SchedulePlanner, ScheduleStep, UpcomingRuns,
+};
 
 /// No schedule goes beyond 4900-01-01: soon after it the calendar of `croner` ends, and it would search
 /// for long. A clock that is there is wrong.

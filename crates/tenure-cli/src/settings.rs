@@ -1,12 +1,12 @@
 //! Settings: from the command line, variables, `--env-file` and `tenure.toml`, and who gave which.
 
-mod catalogue;
 mod env_file;
 mod file;
-mod level;
+mod layer;
 mod nearest;
 mod origin;
 mod print;
+mod registry;
 mod resolve;
 mod trusted_file;
 
@@ -21,15 +21,15 @@ use tenure::{Error, Result};
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::output;
-use catalogue::Chosen;
 pub(crate) use env_file::EnvFile;
-use file::File;
-use level::Level;
+use file::SettingsFile;
+use layer::Layer;
 pub(crate) use nearest::nearest;
 pub(crate) use origin::Origin;
+use registry::ChosenCommand;
 use resolve::{Origins, Resolved};
 use trusted_file::TrustedFile;
-pub(crate) use trusted_file::{Refusal, Rule, read as read_trusted};
+pub(crate) use trusted_file::{TrustRule, UntrustedReason, read as read_trusted};
 
 /// What [`Args`] does not say about itself.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Settings {
 }
 
 /// Why there are no [`Args`].
-pub(crate) enum Refused {
+pub(crate) enum SettingsError {
     /// Clap has something to say, which may be the help.
     Clap(Box<clap::Error>),
     /// A setting is wrong.
@@ -55,20 +55,20 @@ pub(crate) enum Refused {
     Done(Exit),
 }
 
-impl From<clap::Error> for Refused {
-    fn from(error: clap::Error) -> Refused {
-        Refused::Clap(Box::new(error))
+impl From<clap::Error> for SettingsError {
+    fn from(error: clap::Error) -> SettingsError {
+        SettingsError::Clap(Box::new(error))
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused::Wrong(error)
+impl From<Error> for SettingsError {
+    fn from(error: Error) -> SettingsError {
+        SettingsError::Wrong(error)
     }
 }
 
 /// Reads everything. `json` becomes true as soon as it is known that errors are wanted so.
-pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused> {
+pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, SettingsError> {
     *json |= flag(typed, "--json").is_some() || is_set(variable("TENURE_JSON").as_deref());
     let mut full = Args::command().color(color(typed));
     full.build();
@@ -80,25 +80,25 @@ pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused>
             // The help is better where it knows the variables.
             false => full.clone().try_get_matches_from(typed).err().unwrap_or(error),
         })?;
-    let chosen = Chosen::new(&full, &said);
+    let chosen = ChosenCommand::new(&full, &said);
     let env_file = env_file(&chosen)?;
     let in_env_file = env_file.get("TENURE_JSON").map(|json| OsStr::new(&json.value));
     *json |= variable("TENURE_JSON").is_none() && is_set(in_env_file);
     let file = file(&chosen, &env_file)?;
     if let Some(file) = &file {
-        file.check(&catalogue::keys(&full))?;
+        file.check(&registry::keys(&full))?;
     }
 
-    let mut levels = vec![Level::Variables(&variable), Level::EnvFile(&env_file)];
-    levels.extend(file.as_ref().map(Level::File));
+    let mut levels = vec![Layer::Variables(&variable), Layer::EnvFile(&env_file)];
+    levels.extend(file.as_ref().map(Layer::File));
     let Resolved { origins, flags, command } = resolve::resolve(&chosen, &reader, &levels)?;
     let said = reader.clone().try_get_matches_from(with_flags(typed, &flags, &command));
     let said = said.map_err(|error| together(&error, &chosen, &origins))?;
     let mut args = Args::from_arg_matches(&said)?;
     *json |= args.json;
     if args.print_config {
-        print::print(&Chosen::new(&full, &said), &origins, args.json)?;
-        return Err(Refused::Done(Exit::Done));
+        print::print(&ChosenCommand::new(&full, &said), &origins, args.json)?;
+        return Err(SettingsError::Done(Exit::Done));
     }
     args.settings = Settings { origins, env_file };
     Ok(args)
@@ -109,7 +109,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 /// The env file that was asked for, or an empty one.
-fn env_file(chosen: &Chosen<'_>) -> Result<EnvFile> {
+fn env_file(chosen: &ChosenCommand<'_>) -> Result<EnvFile> {
     let typed = chosen.matches.get_one::<PathBuf>("env_file").cloned();
     let path = typed.or_else(|| variable("TENURE_ENV_FILE").map(PathBuf::from));
     match path {
@@ -119,18 +119,18 @@ fn env_file(chosen: &Chosen<'_>) -> Result<EnvFile> {
 }
 
 /// The `tenure.toml` that was asked for, or the first that is found.
-fn file(chosen: &Chosen<'_>, env_file: &EnvFile) -> Result<Option<File>> {
+fn file(chosen: &ChosenCommand<'_>, env_file: &EnvFile) -> Result<Option<SettingsFile>> {
     let typed = chosen.matches.get_one::<PathBuf>("config").cloned();
     let path = typed
         .or_else(|| variable("TENURE_CONFIG").map(PathBuf::from))
         .or_else(|| env_file.get("TENURE_CONFIG").map(|path| PathBuf::from(&path.value)));
     match path {
         _ if chosen.is_ours() => Ok(None),
-        Some(path) => File::read(&path).map(Some),
+        Some(path) => SettingsFile::read(&path).map(Some),
         None if chosen.is_printed() => Ok(None),
         None => {
             let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-            File::find(home.as_deref())
+            SettingsFile::find(home.as_deref())
         }
     }
 }
@@ -181,7 +181,7 @@ fn color(typed: &[OsString]) -> ColorChoice {
 }
 
 /// What was typed was well; together with the settings it is not, so the error says which.
-fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Error {
+fn together(error: &clap::Error, chosen: &ChosenCommand<'_>, origins: &Origins) -> Error {
     let first = resolve::first_line(&error.to_string());
     let settings = chosen.settings();
     let named = settings.iter().filter(|setting| first.contains(&format!("--{}", setting.key)));
@@ -198,7 +198,7 @@ const MAX_SIZE: u64 = 1 << 20;
 
 /// Reads the settings file that the operator named.
 fn read_named(path: &Path) -> Result<TrustedFile> {
-    let read = read_trusted(path, Rule::Named, MAX_SIZE);
+    let read = read_trusted(path, TrustRule::Named, MAX_SIZE);
     read.map_err(|refusal| unusable(path, &refusal, ""))
 }
 
@@ -208,17 +208,17 @@ fn find(path: &Path, flag: &str) -> Result<Option<TrustedFile>> {
     found.map_err(|refusal| unusable(path, &refusal, flag))
 }
 
-fn unusable(path: &Path, refusal: &Refusal, flag: &str) -> Error {
+fn unusable(path: &Path, refusal: &UntrustedReason, flag: &str) -> Error {
     let path = path.display();
     Error::invalid(match refusal {
-        Refusal::Io(error) => format!("cannot read the settings in {path}: {error}"),
-        Refusal::NotRegular | Refusal::TooLarge(_) => {
+        UntrustedReason::Io(error) => format!("cannot read the settings in {path}: {error}"),
+        UntrustedReason::NotRegular | UntrustedReason::TooLarge(_) => {
             format!("cannot read the settings in {path}: it {refusal}")
         }
-        Refusal::Mode { .. } => format!(
+        UntrustedReason::Mode { .. } => format!(
             "{path} {refusal}, so its settings are not used: run 'chmod go-w {path}', or name it by {flag}"
         ),
-        Refusal::Owner { .. } | Refusal::Link { .. } => format!(
+        UntrustedReason::Owner { .. } | UntrustedReason::Link { .. } => format!(
             "{path} {refusal}, so its settings are not used: remove it, or name it by {flag}"
         ),
     })

@@ -26,13 +26,13 @@ const TERM: i32 = 15;
 
 /// A signal we got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caught {
+pub(crate) struct ReceivedSignals {
     pub(crate) number: i32,
     /// With nothing running it is the end.
     pub(crate) ends: bool,
 }
 
-impl Caught {
+impl ReceivedSignals {
     /// Ctrl-C.
     pub(crate) fn interrupts(self) -> bool {
         self.number == INT
@@ -56,7 +56,7 @@ impl Interrupts {
 }
 
 /// All of them, in the order they come.
-pub(crate) struct Signals(Vec<(Caught, Signal)>);
+pub(crate) struct Signals(Vec<(ReceivedSignals, Signal)>);
 
 impl Signals {
     /// From now on they do not end us.
@@ -67,13 +67,13 @@ impl Signals {
         let caught = heeded.map(|&(number, ends)| {
             let stream = signal(SignalKind::from_raw(number))
                 .map_err(|error| Error::denied(format!("cannot catch signals: {error}")))?;
-            Ok((Caught { number, ends }, stream))
+            Ok((ReceivedSignals { number, ends }, stream))
         });
         Ok(Signals(caught.collect::<Result<_>>()?))
     }
 
     /// The next one.
-    pub(crate) async fn next(&mut self) -> Caught {
+    pub(crate) async fn next(&mut self) -> ReceivedSignals {
         if self.0.is_empty() {
             return std::future::pending().await;
         }
@@ -87,7 +87,7 @@ impl Signals {
     }
 
     /// The next one that means that we should end.
-    pub(crate) async fn end(&mut self) -> Caught {
+    pub(crate) async fn end(&mut self) -> ReceivedSignals {
         loop {
             let caught = self.next().await;
             if caught.ends {

@@ -12,9 +12,9 @@ use tenure::{Lease, Name, Result};
 use crate::args::Args;
 use crate::candidate::Candidate;
 use crate::exit::Exit;
-use crate::schedule::{Ledger, Run};
-use crate::target::{Target, target};
-use crate::{duration, output, reach, startup_wait, time};
+use crate::schedule::{RunRecord, ScheduleCheckpoint};
+use crate::selector::{Selector, target};
+use crate::{duration, output, startup_wait, store_access, time};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -28,23 +28,23 @@ Exit codes: 0 done, or somebody leads NAME; 1 nobody leads NAME; 122 store unrea
 pub(crate) struct StatusArgs {
     /// One lease, or those that begin like this [default: all but Tenure's own, 'tenure:*']
     #[arg(value_name = "NAME | 'PREFIX*'", value_parser = target)]
-    target: Option<Target>,
+    target: Option<Selector>,
 }
 
 pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
-    let target = status.target.clone().unwrap_or_else(Target::all);
+    let target = status.target.clone().unwrap_or_else(Selector::all);
     crate::runtime()?.block_on(async {
-        let (choice, store) = reach::open_chosen(args).await?;
-        let found = reach::observe(&*store, &target.scope()).await?;
+        let (choice, store) = store_access::open_chosen(args).await?;
+        let found = store_access::observe(&*store, &target.scope()).await?;
         let candidates = candidates_of(&*store, &target, &found).await?;
         match &target {
-            Target::One(name) => {
+            Selector::One(name) => {
                 let lease = found.into_iter().next().transpose()?;
                 let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
                 let asked = format!("{} {}", store.url(), choice.origin());
                 one(args, name, &row.with_candidates(&candidates), &asked)
             }
-            Target::Prefix(_) => {
+            Selector::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
                 let mut rows: BTreeMap<&Name, Row> =
@@ -63,13 +63,13 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
 /// The candidates of all leases: what was found for all of them includes presence.
 async fn candidates_of(
     store: &dyn Store,
-    target: &Target,
+    target: &Selector,
     found: &[Result<Lease>],
 ) -> Result<Vec<(Name, Node)>> {
-    if *target == Target::all() {
+    if *target == Selector::all() {
         return Ok(nodes(found.iter().flatten()));
     }
-    reach::patiently(&store.url(), reach::PATIENCE, everybody(store)).await
+    store_access::patiently(&store.url(), store_access::PATIENCE, everybody(store)).await
 }
 
 /// What can be read; the rest is told of on stderr.
@@ -99,10 +99,10 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
 
-fn many(args: &Args, rows: &[Row], target: &Target, url: &str) -> Result<Exit> {
+fn many(args: &Args, rows: &[Row], target: &Selector, url: &str) -> Result<Exit> {
     if args.json {
         output::json(&rows)?;
-    } else if rows.is_empty() && *target == Target::all() {
+    } else if rows.is_empty() && *target == Selector::all() {
         output::line(format!("No leases yet on {url}."))?;
     } else if rows.is_empty() {
         output::line(format!("No such lease on {url}."))?;
@@ -134,7 +134,7 @@ pub(crate) struct Row {
     since: Option<String>,
     /// Of work on a schedule: how many runs there were, and the last of them.
     count: Option<u64>,
-    last_run: Option<Run>,
+    last_run: Option<RunRecord>,
     candidates: Vec<Candidate>,
 }
 
@@ -172,7 +172,7 @@ impl From<&Lease> for Row {
         let left = u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
         // A checkpoint that is something else is its owner's affair.
         let left_behind = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
-        let ledger = Ledger::read(left_behind).ok().flatten();
+        let ledger = ScheduleCheckpoint::read(left_behind).ok().flatten();
         Row {
             current_leader: lease.leader().map(str::to_owned),
             state: match (held, &lease.wait) {

@@ -2,7 +2,7 @@
 //!
 //! The store's hints only wake us; what is told is what was then read.
 
-mod book;
+mod known_leases;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use tenure::{Clock, Error, Kind, Lease, Moment, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
-use crate::target::{Target, target};
-use crate::{duration, interruption, output, reach, time};
-use book::{Book, News};
+use crate::selector::{Selector, target};
+use crate::{duration, output, shutdown, store_access, time};
+use known_leases::{KnownLeases, WatchEvent};
 
 /// The longest we go without looking: a store that is gone gives no hint.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -38,31 +38,31 @@ Exit codes: 0 ended; 122 store unreachable at the start; 123 an operator must ac
 pub(crate) struct WatchArgs {
     /// One lease, or those that begin like this [default: all but Tenure's own, 'tenure:*']
     #[arg(value_name = "NAME | 'PREFIX*'", value_parser = target)]
-    target: Option<Target>,
+    target: Option<Selector>,
 }
 
 pub(crate) fn run(args: &Args, watch: &WatchArgs) -> Result<Exit> {
-    let target = watch.target.clone().unwrap_or_else(Target::all);
+    let target = watch.target.clone().unwrap_or_else(Selector::all);
     crate::runtime()?.block_on(async {
-        let interrupted = interruption::caught()?;
+        let interrupted = shutdown::caught()?;
         let follow = async {
-            let store = reach::open(args).await?;
+            let store = store_access::open(args).await?;
             Watcher::new(store, target, args.json).follow().await
         };
         tokio::select! {
             ended = follow => ended,
             () = interrupted => Ok(Exit::Done),
-            () = interruption::nobody_reads() => Ok(Exit::Done),
+            () = shutdown::nobody_reads() => Ok(Exit::Done),
         }
     })
 }
 
 struct Watcher {
     store: Arc<dyn Store>,
-    target: Target,
+    target: Selector,
     json: bool,
     clock: Clock,
-    book: Book,
+    book: KnownLeases,
     /// What could not be read at the last look, so that it is told once.
     spoilt: BTreeSet<String>,
     /// The store does not answer, and that was told.
@@ -70,8 +70,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(store: Arc<dyn Store>, target: Target, json: bool) -> Watcher {
-        let (book, spoilt) = (Book::default(), BTreeSet::new());
+    fn new(store: Arc<dyn Store>, target: Selector, json: bool) -> Watcher {
+        let (book, spoilt) = (KnownLeases::default(), BTreeSet::new());
         Watcher { store, target, json, clock: Clock::boot(), book, spoilt, is_down: false }
     }
 
@@ -98,14 +98,14 @@ impl Watcher {
 
     /// The first look: a store that is down now ends it.
     async fn begin(&mut self) -> Result<Moment> {
-        let found = reach::observe(&*self.store, &self.target.scope()).await?;
-        if let (Target::One(_), Some(Err(error))) = (&self.target, found.first()) {
+        let found = store_access::observe(&*self.store, &self.target.scope()).await?;
+        if let (Selector::One(_), Some(Err(error))) = (&self.target, found.first()) {
             return Err(error.clone());
         }
         let (leases, _) = self.readable(found);
         let news = self.book.open(&leases);
-        if let (Target::One(name), []) = (&self.target, news.as_slice()) {
-            self.say(&News { name: Some(name.to_string()), ..News::of("state") })?;
+        if let (Selector::One(name), []) = (&self.target, news.as_slice()) {
+            self.say(&WatchEvent { name: Some(name.to_string()), ..WatchEvent::of("state") })?;
         }
         self.say_all(&news)?;
         Ok(self.next_look(&leases))
@@ -113,7 +113,7 @@ impl Watcher {
 
     /// Every other look. Gives when to look again if nothing is heard until then.
     async fn look(&mut self) -> Result<Moment> {
-        let found = match reach::observe(&*self.store, &self.target.scope()).await {
+        let found = match store_access::observe(&*self.store, &self.target.scope()).await {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Unavailable => {
                 self.down(&error)?;
@@ -123,7 +123,7 @@ impl Watcher {
         };
         if self.is_down {
             self.is_down = false;
-            self.say(&News::store("unreachable", "reachable", None))?;
+            self.say(&WatchEvent::store("unreachable", "reachable", None))?;
         }
         let (leases, all_read) = self.readable(found);
         let news = self.book.update(&leases, all_read);
@@ -137,7 +137,7 @@ impl Watcher {
         }
         self.is_down = true;
         let why = output::printable(&error.to_string());
-        self.say(&News::store("reachable", "unreachable", Some(why)))
+        self.say(&WatchEvent::store("reachable", "unreachable", Some(why)))
     }
 
     /// What can be read and is asked for, and whether that is all there is.
@@ -170,14 +170,14 @@ impl Watcher {
         self.clock.now() + (wait + BREATH).min(LOOK_EVERY)
     }
 
-    fn say_all(&self, news: &[News]) -> Result<()> {
+    fn say_all(&self, news: &[WatchEvent]) -> Result<()> {
         news.iter().try_for_each(|news| self.say(news))
     }
 
-    fn say(&self, news: &News) -> Result<()> {
+    fn say(&self, news: &WatchEvent) -> Result<()> {
         let at = time::now();
         if self.json {
-            output::json(&Line { at, news })
+            output::json(&WatchJson { at, news })
         } else {
             output::line(format!("{at}  {}", sentence(news)))
         }
@@ -185,15 +185,15 @@ impl Watcher {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct WatchJson<'a> {
     at: String,
     #[serde(flatten)]
-    news: &'a News,
+    news: &'a WatchEvent,
 }
 
-impl News {
-    fn of(event: &'static str) -> News {
-        News {
+impl WatchEvent {
+    fn of(event: &'static str) -> WatchEvent {
+        WatchEvent {
             event,
             name: None,
             from: None,
@@ -205,12 +205,17 @@ impl News {
         }
     }
 
-    fn store(from: &str, to: &str, reason: Option<String>) -> News {
-        News { from: Some(from.to_owned()), to: Some(to.to_owned()), reason, ..News::of("store") }
+    fn store(from: &str, to: &str, reason: Option<String>) -> WatchEvent {
+        WatchEvent {
+            from: Some(from.to_owned()),
+            to: Some(to.to_owned()),
+            reason,
+            ..WatchEvent::of("store")
+        }
     }
 }
 
-fn sentence(news: &News) -> String {
+fn sentence(news: &WatchEvent) -> String {
     let plain = |text: &Option<String>| text.as_deref().map(output::printable);
     let because = news.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     let to = plain(&news.to);

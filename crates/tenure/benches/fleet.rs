@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use servers::{Scratch, Server};
-use tenure::fleet::{Event, Fleet, Work, source};
+use tenure::fleet::{Fleet, FleetEvent, ShardWork, source};
 use tenure::{Clock, Store};
 
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -60,11 +60,11 @@ async fn member(
     let begun = clock.now();
     let (own, server) = (own_time(), server_time(admin).await);
     let fleet = Fleet::builder("bench").member("one").shards(list).join(store).await.unwrap();
-    let mut works: Vec<Work> = Vec::new();
+    let mut works: Vec<ShardWork> = Vec::new();
     while works.len() < shards as usize {
         match fleet.next().await {
-            Some(Event::Assigned { work, .. }) => works.push(work),
-            Some(Event::Unowned(count, _)) => println!("{count} unowned"),
+            Some(FleetEvent::Assigned { work, .. }) => works.push(work),
+            Some(FleetEvent::Unowned(count, _)) => println!("{count} unowned"),
             Some(_) => {}
             None => panic!("the fleet has ended"),
         }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use tenure::Clock;
-use tenure::placement::{Held, Item, Member, hash, plan, plan_hashed};
+use tenure::placement::{HeldShards, PlacementMember, PlacementShard, hash, plan, plan_hashed};
 
 const REPEATS: usize = 9;
 
@@ -32,7 +32,7 @@ fn main() {
 fn fleet(shards: usize, members: usize) {
     let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number:07}")).collect();
     let ids: Vec<String> = (0..=members).map(|number| format!("web-{number}")).collect();
-    let all: Vec<Member<'_>> = ids.iter().map(|id| Member::new(id)).collect();
+    let all: Vec<PlacementMember<'_>> = ids.iter().map(|id| PlacementMember::new(id)).collect();
     let what = format!("{shards} × {members}");
 
     let settled =
@@ -46,14 +46,14 @@ fn fleet(shards: usize, members: usize) {
 fn row(
     what: &str,
     names: &[String],
-    members: &[Member<'_>],
+    members: &[PlacementMember<'_>],
     owners: &[Option<usize>],
 ) -> Vec<Option<usize>> {
-    let held: Vec<Held<'_>> =
-        names.iter().zip(owners).map(|(name, owner)| Held::new(name, *owner)).collect();
-    let items: Vec<Item> = held
+    let held: Vec<HeldShards<'_>> =
+        names.iter().zip(owners).map(|(name, owner)| HeldShards::new(name, *owner)).collect();
+    let items: Vec<PlacementShard> = held
         .iter()
-        .map(|held| Item {
+        .map(|held| PlacementShard {
             hash: hash(held.shard),
             owner: held.owner.and_then(|owner| u32::try_from(owner).ok()),
             adopted: false,

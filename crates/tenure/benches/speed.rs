@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use servers::{Scratch, Server};
-use tenure::store::file::{FileStore, Options};
+use tenure::store::file::{FileOptions, FileStore};
 use tenure::{CandidateId, Claim, Clock, Election, Hold, Name, Nonce, Store};
 
 const REPEATS: usize = 50;
@@ -50,7 +50,7 @@ fn main() {
 
 async fn directory(scratch: &Scratch) -> Arc<dyn Store> {
     let path = scratch.path().join("leases");
-    Arc::new(FileStore::open(path, Options::default()).await.unwrap())
+    Arc::new(FileStore::open(path, FileOptions::default()).await.unwrap())
 }
 
 /// Median, 99th percentile and maximum, in the unit that fits.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure::fleet::{Event, Fleet, Shard, source};
+use tenure::fleet::{Fleet, FleetEvent, Shard, source};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let work = async {
         while let Some(event) = fleet.next().await {
             match event {
-                Event::Assigned { shard, token, work, .. } => {
+                FleetEvent::Assigned { shard, token, work, .. } => {
                     println!("+ {shard}, token {token}");
                     let polled = shard.clone();
                     let task = tokio::spawn(async move {
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     });
                     running.insert(shard, task);
                 }
-                Event::Revoked { shard, why, .. } => {
+                FleetEvent::Revoked { shard, why, .. } => {
                     println!("- {shard}, {}", why.as_str());
                     if let Some(task) = running.remove(&shard) {
                         task.abort();

@@ -24,13 +24,13 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Work, and after it the delivery of its result. The thread counts as idle before the result is delivered, so a caller that
 /// sends one piece of work after the other uses one thread.
-type Work = Box<dyn FnOnce() -> Delivery + Send>;
+type BlockingWork = Box<dyn FnOnce() -> Delivery + Send>;
 type Delivery = Box<dyn FnOnce() + Send>;
 
 struct Pool {
     /// The process whose threads these are: a forked child has none of them.
     pid: u32,
-    queue: VecDeque<Work>,
+    queue: VecDeque<BlockingWork>,
     threads: usize,
     /// Threads that wait for work, or are about to.
     idle: usize,
@@ -56,7 +56,7 @@ async fn run_with<T: Send + 'static>(
     spawn: fn() -> io::Result<()>,
 ) -> Result<T> {
     let (sender, result) = oneshot::channel();
-    let work: Work = Box::new(move || {
+    let work: BlockingWork = Box::new(move || {
         let result = work();
         Box::new(move || {
             // The caller may have gone.
@@ -67,7 +67,7 @@ async fn run_with<T: Send + 'static>(
     result.await.map_err(|_| Error::unavailable("a thread of the store panicked"))
 }
 
-fn enqueue(work: Work, spawn: fn() -> io::Result<()>) -> Result<()> {
+fn enqueue(work: BlockingWork, spawn: fn() -> io::Result<()>) -> Result<()> {
     let mut pool = pool();
     let pid = std::process::id();
     if pool.pid != pid {

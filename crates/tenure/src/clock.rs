@@ -80,20 +80,20 @@ fn nanos(duration: Duration) -> u64 {
 
 /// Where time comes from: the machine, or a test that turns the hands itself.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone, Default)]
-enum Source {
+enum ClockSource {
     #[default]
     Boot,
     Manual(Arc<Manual>),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ClockSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Boot => f.write_str("boot"),
-            Source::Manual(manual) => write!(f, "manual at {:?}", manual.now()),
+            ClockSource::Boot => f.write_str("boot"),
+            ClockSource::Manual(manual) => write!(f, "manual at {:?}", manual.now()),
         }
     }
 }
@@ -114,14 +114,14 @@ impl Manual {
 impl Clock {
     /// The machine's boot clock.
     pub fn boot() -> Self {
-        Clock(Source::Boot)
+        Clock(ClockSource::Boot)
     }
 
     /// A clock that stands still until [`Clock::advance`] is called: for tests of your own code.
     pub fn manual() -> Self {
         // Not zero, so that a moment before the start can be told from "never".
         let nanos = AtomicU64::new(1_000_000_000_000);
-        Clock(Source::Manual(Arc::new(Manual {
+        Clock(ClockSource::Manual(Arc::new(Manual {
             nanos,
             moved: watch::channel(()).0,
             hand: Mutex::new(()),
@@ -131,8 +131,8 @@ impl Clock {
     /// Now, on this clock.
     pub fn now(&self) -> Moment {
         match &self.0 {
-            Source::Boot => boot_now(),
-            Source::Manual(manual) => manual.now(),
+            ClockSource::Boot => boot_now(),
+            ClockSource::Manual(manual) => manual.now(),
         }
     }
 
@@ -141,7 +141,7 @@ impl Clock {
     /// # Panics
     /// On the machine's clock, which moves by itself.
     pub fn advance(&self, by: Duration) {
-        let Source::Manual(manual) = &self.0 else {
+        let ClockSource::Manual(manual) = &self.0 else {
             panic!("Clock::advance is for Clock::manual(); the boot clock moves by itself");
         };
         let _hand = manual.hand.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -154,11 +154,11 @@ impl Clock {
     /// Only ever a floor for a counter; it is compared with no other machine's clock.
     pub fn minting_micros(&self) -> u64 {
         match &self.0 {
-            Source::Boot => {
+            ClockSource::Boot => {
                 let wall = clock_gettime(rustix::time::ClockId::Realtime);
                 moment(wall).0 / 1_000
             }
-            Source::Manual(manual) => manual.now().0 / 1_000,
+            ClockSource::Manual(manual) => manual.now().0 / 1_000,
         }
     }
 
@@ -167,8 +167,8 @@ impl Clock {
     /// Must be called inside a tokio runtime with I/O enabled.
     pub async fn sleep_until(&self, at: Moment) {
         match &self.0 {
-            Source::Boot => boot_sleep_until(at).await,
-            Source::Manual(manual) => {
+            ClockSource::Boot => boot_sleep_until(at).await,
+            ClockSource::Manual(manual) => {
                 let mut moved = manual.moved.subscribe();
                 while manual.now() < at {
                     if moved.changed().await.is_err() {

@@ -44,16 +44,16 @@
 //! - **Two threads**: renewals have one of their own, as in every election; another one reads the source and plans.
 
 mod builder;
-pub mod control;
+mod coordinator;
+mod event;
 mod list_digest;
-mod office;
-mod removed;
-mod seat;
+mod member;
+pub mod overrides;
+pub mod planner;
+mod removed_shards;
 mod shard;
+mod snapshot;
 pub mod source;
-pub mod steward;
-mod survey;
-mod work;
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,25 +64,25 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, mpsc};
 
 pub use builder::Builder;
+pub use event::{FleetEvent, ShardWork};
 pub use list_digest::ListDigest;
+pub use planner::{Coverage, Reason, ShardNumber};
 pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};
-pub use steward::{Coverage, Number, Reason};
-pub use survey::{Owned, Survey, survey};
-pub use work::{Event, Work};
+pub use snapshot::{OwnedShard, Snapshot, survey};
 
 use crate::clock::Moment;
-use crate::elector::{Command, Pulse, Renewals};
+use crate::driver::{DriverCommand, Pulse, RenewalStats};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{CandidateId, Name, Token};
 use crate::placement;
-use seat::{Note, Shared, locked};
+use member::{MemberContext, MemberInput, locked};
 
 /// One member of a fleet.
 ///
 /// Dropping it without [`Fleet::leave`] leaves its leases to their TTL: nothing more is sent for them.
 pub struct Fleet {
-    shared: Arc<Shared>,
-    events: Mutex<mpsc::UnboundedReceiver<Event>>,
+    shared: Arc<MemberContext>,
+    events: Mutex<mpsc::UnboundedReceiver<FleetEvent>>,
 }
 
 /// One that takes part.
@@ -118,7 +118,7 @@ impl Fleet {
         Builder::new(name)
     }
 
-    fn new(shared: Arc<Shared>, events: mpsc::UnboundedReceiver<Event>) -> Self {
+    fn new(shared: Arc<MemberContext>, events: mpsc::UnboundedReceiver<FleetEvent>) -> Self {
         Fleet { shared, events: Mutex::new(events) }
     }
 
@@ -148,7 +148,7 @@ impl Fleet {
     ///
     /// # Cancellation
     /// Dropping this future loses nothing.
-    pub async fn next(&self) -> Option<Event> {
+    pub async fn next(&self) -> Option<FleetEvent> {
         let mut events = self.events.lock().await;
         let mut over = self.shared.over.subscribe();
         tokio::select! {
@@ -159,7 +159,7 @@ impl Fleet {
     }
 
     /// The same as a stream, which ends with the fleet.
-    pub fn events(&self) -> impl Stream<Item = Event> + Send + '_ {
+    pub fn events(&self) -> impl Stream<Item = FleetEvent> + Send + '_ {
         stream::unfold(self, async |fleet| Some((fleet.next().await?, fleet)))
     }
 
@@ -208,7 +208,10 @@ impl Fleet {
         let view = locked(&self.shared.view);
         let members = view.members.iter();
         let members: Vec<_> = members
-            .map(|member| placement::Member { id: member.id.as_str(), drained: member.drained })
+            .map(|member| placement::PlacementMember {
+                id: member.id.as_str(),
+                drained: member.drained,
+            })
             .collect();
         placement::preferred(&members, shard).map(|at| view.members[at].id.clone())
     }
@@ -219,7 +222,7 @@ impl Fleet {
     }
 
     /// How long renewals took, and how often they failed, since the start.
-    pub fn renewals(&self) -> Renewals {
+    pub fn renewals(&self) -> RenewalStats {
         self.shared.renewals()
     }
 
@@ -266,7 +269,7 @@ impl Fleet {
     ///
     /// Waits for the work: every [`Work`] has to be dropped, so go on to call [`Fleet::next`] meanwhile, or drop them before.
     pub async fn leave(&self) {
-        self.shared.note(Note::Leave);
+        self.shared.note(MemberInput::Leave);
         let mut over = self.shared.over.subscribe();
         // The sender lives in `shared`.
         let _ = over.wait_for(|over| *over).await;
@@ -276,7 +279,7 @@ impl Fleet {
 impl Drop for Fleet {
     /// No I/O: the driver stops, and the leases are left to their TTL.
     fn drop(&mut self) {
-        let _ = self.shared.context.commands.send(Command::Abandon);
+        let _ = self.shared.context.commands.send(DriverCommand::Abandon);
     }
 }
 

@@ -94,32 +94,32 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");
 
-pub mod ask;
 #[doc(hidden)]
 pub mod blocking;
 mod clock;
-pub mod election;
-mod elector;
+pub mod docs;
+mod driver;
 mod entropy;
 mod error;
 mod fence;
 pub mod fleet;
-mod fork;
-pub mod guide;
+mod fork_check;
 mod health;
 mod inotify;
 mod lease;
+pub mod machine;
 pub mod observation;
 pub mod placement;
 pub mod presence;
 pub mod process;
+pub mod request;
 mod rng;
 pub mod store;
 pub mod timing;
 
 pub use clock::{Clock, Moment};
-pub use elector::{
-    Builder, CandidateState, Election, Event, Leadership, Pulse, Renewals, Saved, Status,
+pub use driver::{
+    Builder, CandidateState, Election, Event, Leadership, Pulse, RenewalStats, Saved, Status,
 };
 pub use error::{Error, Kind, Result};
 pub use fence::{Fence, StaleToken};

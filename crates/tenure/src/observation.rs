@@ -17,10 +17,10 @@ const SLACK: Duration = Duration::from_millis(5);
 ///
 /// `mark` is anything that changes with every write of the record, such as a hash of its bytes.
 #[derive(Debug, Default)]
-pub struct Observations(HashMap<Name, Seen>);
+pub struct Observations(HashMap<Name, ObservedRecord>);
 
 #[derive(Debug)]
-struct Seen {
+struct ObservedRecord {
     mark: u128,
     first: Moment,
 }
@@ -39,9 +39,9 @@ impl Observations {
         now: Moment,
     ) -> Duration {
         let whole = lengthened(ttl, drift_ppm) + SLACK;
-        let seen = self.0.entry(name.clone()).or_insert(Seen { mark, first: now });
+        let seen = self.0.entry(name.clone()).or_insert(ObservedRecord { mark, first: now });
         if seen.mark != mark {
-            *seen = Seen { mark, first: now };
+            *seen = ObservedRecord { mark, first: now };
         }
         whole.saturating_sub(now.since(seen.first))
     }

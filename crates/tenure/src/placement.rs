@@ -43,7 +43,7 @@ use shares::shares;
 
 /// One that takes part. No two have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member<'a> {
+pub struct PlacementMember<'a> {
     /// Who.
     pub id: &'a str,
     /// Whether it should own nothing, because somebody said so or because it is about to leave.
@@ -52,7 +52,7 @@ pub struct Member<'a> {
 
 /// A shard by its name, and who owns it now. No two have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<'a> {
+pub struct HeldShards<'a> {
     /// Its name.
     pub shard: &'a str,
     /// Its owner's index in the list of members. One that is not in the list is nobody.
@@ -63,7 +63,7 @@ pub struct Held<'a> {
 
 /// A shard by the [hash] of its name, for whoever has very many and keeps their hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct PlacementShard {
     /// The [hash] of its name.
     pub hash: u64,
     /// Its owner's index in the list of members. One that is not in the list is nobody.
@@ -72,25 +72,25 @@ pub struct Item {
     pub adopted: bool,
 }
 
-impl<'a> Member<'a> {
+impl<'a> PlacementMember<'a> {
     /// One that takes its share.
     #[must_use]
     pub fn new(id: &'a str) -> Self {
-        Member { id, drained: false }
+        PlacementMember { id, drained: false }
     }
 
     /// One that takes nothing and gives up what it has.
     #[must_use]
     pub fn drained(id: &'a str) -> Self {
-        Member { id, drained: true }
+        PlacementMember { id, drained: true }
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldShards<'a> {
     /// A shard that is not adopted.
     #[must_use]
     pub fn new(shard: &'a str, owner: Option<usize>) -> Self {
-        Held { shard, owner, adopted: false }
+        HeldShards { shard, owner, adopted: false }
     }
 }
 
@@ -98,18 +98,22 @@ impl<'a> Held<'a> {
 ///
 /// Paused shards are not in the list: whoever owns one releases it, and nobody takes it.
 #[must_use]
-pub fn plan(members: &[Member<'_>], shards: &[Held<'_>]) -> Vec<Option<usize>> {
+pub fn plan(members: &[PlacementMember<'_>], shards: &[HeldShards<'_>]) -> Vec<Option<usize>> {
     let mut order: Vec<(u64, usize)> =
         shards.iter().map(|held| hash(held.shard)).zip(0..).collect();
     // Names are compared only where hashes are equal, which is next to never.
     order.sort_unstable_by(|(one, i), (other, j)| {
         one.cmp(other).then_with(|| (shards[*i].shard, i).cmp(&(shards[*j].shard, j)))
     });
-    let items: Vec<Item> = order
+    let items: Vec<PlacementShard> = order
         .iter()
         .map(|&(hash, index)| {
-            let Held { owner, adopted, .. } = shards[index];
-            Item { hash, owner: owner.and_then(|owner| u32::try_from(owner).ok()), adopted }
+            let HeldShards { owner, adopted, .. } = shards[index];
+            PlacementShard {
+                hash,
+                owner: owner.and_then(|owner| u32::try_from(owner).ok()),
+                adopted,
+            }
         })
         .collect();
     let mut planned = vec![None; shards.len()];
@@ -124,17 +128,17 @@ pub fn plan(members: &[Member<'_>], shards: &[Held<'_>]) -> Vec<Option<usize>> {
 /// Two shards with the same hash are told apart by which comes first in the list; everything else about its order makes no
 /// difference. Whoever needs the same answer as others even then lists equal hashes in the order of their names.
 #[must_use]
-pub fn plan_hashed(members: &[Member<'_>], items: &[Item]) -> Vec<Option<u32>> {
+pub fn plan_hashed(members: &[PlacementMember<'_>], items: &[PlacementShard]) -> Vec<Option<u32>> {
     let takers = takers(members);
     let mut planned = vec![None; items.len()];
     if takers.is_empty() {
         return planned;
     }
     let mut taker_of: Vec<Option<usize>> = vec![None; members.len()];
-    for (taker, Taker { member, .. }) in takers.iter().enumerate() {
+    for (taker, Recipient { member, .. }) in takers.iter().enumerate() {
         taker_of[*member as usize] = Some(taker);
     }
-    let owner_of = |item: &Item| *taker_of.get(item.owner? as usize)?;
+    let owner_of = |item: &PlacementShard| *taker_of.get(item.owner? as usize)?;
 
     let mut owned = vec![0; takers.len()];
     for taker in items.iter().filter_map(owner_of) {
@@ -144,12 +148,12 @@ pub fn plan_hashed(members: &[Member<'_>], items: &[Item]) -> Vec<Option<u32>> {
 
     // What stays with its owner, what is to be dealt out, and, of those who have too many, what they choose from.
     let mut loose: Vec<(u64, usize)> = Vec::new();
-    let mut crowded: Vec<Vec<Liked>> = takers.iter().map(|_| Vec::new()).collect();
+    let mut crowded: Vec<Vec<Preference>> = takers.iter().map(|_| Vec::new()).collect();
     for (index, item) in items.iter().enumerate() {
         match owner_of(item) {
             None => loose.push((item.hash, index)),
             Some(taker) if owned[taker] <= shares[taker] => planned[index] = item.owner,
-            Some(taker) => crowded[taker].push(Liked {
+            Some(taker) => crowded[taker].push(Preference {
                 last: item.adopted,
                 score: score(item.hash, takers[taker].hash),
                 hash: item.hash,
@@ -161,7 +165,7 @@ pub fn plan_hashed(members: &[Member<'_>], items: &[Item]) -> Vec<Option<u32>> {
         crowded.into_iter().zip(&shares).filter(|(liked, _)| !liked.is_empty())
     {
         let (kept, given_up) = split_best(&mut liked, *share);
-        for Liked { index, .. } in kept {
+        for Preference { index, .. } in kept {
             planned[*index] = items[*index].owner;
         }
         loose.extend(given_up.iter().map(|liked| (liked.hash, liked.index)));
@@ -177,7 +181,7 @@ pub fn plan_hashed(members: &[Member<'_>], items: &[Item]) -> Vec<Option<u32>> {
 /// Each member is that for about as many shards as every other, and when one joins or leaves, only the shards change that
 /// prefer it: rendezvous hashing.
 #[must_use]
-pub fn preferred(members: &[Member<'_>], shard: &str) -> Option<usize> {
+pub fn preferred(members: &[PlacementMember<'_>], shard: &str) -> Option<usize> {
     let shard = hash(shard);
     // From the end, because the last of equals is found, and the first in order is to win.
     let takers = takers(members).into_iter().rev();
@@ -187,11 +191,11 @@ pub fn preferred(members: &[Member<'_>], shard: &str) -> Option<usize> {
 /// How many of the others want a shard with this [hash] more than the member `of` does: 0 for the one that [prefers](preferred)
 /// it most; `None` if it is drained, or there is no such member.
 #[must_use]
-pub fn rank(members: &[Member<'_>], hash: u64, of: u32) -> Option<usize> {
+pub fn rank(members: &[PlacementMember<'_>], hash: u64, of: u32) -> Option<usize> {
     let takers = takers(members);
     let own = takers.iter().position(|taker| taker.member == of)?;
     let own_score = score(hash, takers[own].hash);
-    let ahead = |(at, taker): (usize, &Taker)| {
+    let ahead = |(at, taker): (usize, &Recipient)| {
         let theirs = score(hash, taker.hash);
         theirs > own_score || (theirs == own_score && at < own)
     };
@@ -199,19 +203,19 @@ pub fn rank(members: &[Member<'_>], hash: u64, of: u32) -> Option<usize> {
 }
 
 /// A member that takes its share.
-struct Taker {
+struct Recipient {
     hash: u64,
     /// Its index among all members.
     member: u32,
 }
 
 /// All that take their share, in an order that does not depend on how they are listed.
-fn takers(members: &[Member<'_>]) -> Vec<Taker> {
-    let mut takers: Vec<Taker> = members
+fn takers(members: &[PlacementMember<'_>]) -> Vec<Recipient> {
+    let mut takers: Vec<Recipient> = members
         .iter()
         .zip(0..)
         .filter(|(member, _)| !member.drained)
-        .map(|(member, index)| Taker { hash: hash(member.id), member: index })
+        .map(|(member, index)| Recipient { hash: hash(member.id), member: index })
         .collect();
     takers.sort_by_key(|taker| (taker.hash, members[taker.member as usize].id));
     takers
@@ -219,7 +223,7 @@ fn takers(members: &[Member<'_>]) -> Vec<Taker> {
 
 /// A shard in the eyes of an owner that has too many: what compares lower is given up first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Liked {
+struct Preference {
     last: bool,
     score: u64,
     hash: u64,
@@ -227,7 +231,7 @@ struct Liked {
 }
 
 /// As many as the share allows, those liked most, and then the rest, which is never nothing.
-fn split_best(liked: &mut [Liked], share: usize) -> (&[Liked], &[Liked]) {
+fn split_best(liked: &mut [Preference], share: usize) -> (&[Preference], &[Preference]) {
     if share > 0 {
         liked.select_nth_unstable_by(share - 1, |one, other| other.cmp(one));
     }
@@ -235,9 +239,13 @@ fn split_best(liked: &mut [Liked], share: usize) -> (&[Liked], &[Liked]) {
 }
 
 /// Gives each shard to whoever wants it most of those that still have room. There is room for exactly as many as there are.
-fn deal(mut loose: Vec<(u64, usize)>, with_room: Vec<(Taker, usize)>, planned: &mut [Option<u32>]) {
+fn deal(
+    mut loose: Vec<(u64, usize)>,
+    with_room: Vec<(Recipient, usize)>,
+    planned: &mut [Option<u32>],
+) {
     loose.sort_unstable();
-    let mut open: Vec<(Taker, usize)> =
+    let mut open: Vec<(Recipient, usize)> =
         with_room.into_iter().filter(|(_, room)| *room > 0).collect();
     for (shard, index) in loose {
         // In the order of the takers, and the first of equals wins.

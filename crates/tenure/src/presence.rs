@@ -30,7 +30,7 @@ mod announcement;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::elector::{Builder, CandidateState, Election};
+use crate::driver::{Builder, CandidateState, Election};
 use crate::error::Result;
 use crate::lease::{CandidateId, Lease, Name, OWN_PREFIX};
 use crate::store::{Scope, Store};
@@ -46,7 +46,7 @@ pub struct Presence {
 
 /// A presence that is visible until [`Present::leave`], or until this process ends.
 #[derive(Debug)]
-pub struct Present {
+pub struct PresentCandidate {
     election: Election,
     announcement: Mutex<Announcement>,
 }
@@ -96,7 +96,7 @@ impl Presence {
     ///
     /// # Errors
     /// As those of [`Builder::start`].
-    pub async fn announce(self, store: Arc<dyn Store>) -> Result<Present> {
+    pub async fn announce(self, store: Arc<dyn Store>) -> Result<PresentCandidate> {
         let present = self.launch(store)?;
         present.election.answered().await?;
         Ok(present)
@@ -106,14 +106,14 @@ impl Presence {
     ///
     /// # Errors
     /// As those of [`Builder::launch`].
-    pub fn launch(self, store: Arc<dyn Store>) -> Result<Present> {
+    pub fn launch(self, store: Arc<dyn Store>) -> Result<PresentCandidate> {
         let Presence { builder, announcement } = self;
         let election = builder.note(announcement.note().as_str()).launch(store)?;
-        Ok(Present { election, announcement: Mutex::new(announcement) })
+        Ok(PresentCandidate { election, announcement: Mutex::new(announcement) })
     }
 }
 
-impl Present {
+impl PresentCandidate {
     /// Shows from now on that the candidate does this. Returns at once; the presence lease's own driver writes it.
     pub fn set_state(&self, state: CandidateState) {
         let mut announcement = self.announcement.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,15 +36,15 @@ pub fn owned() -> MutexGuard<'static, BTreeSet<i32>> {
 /// A child that leads a process group of its own, and is registered until it is reaped. Dropped, it is killed with its group,
 /// and reaped.
 #[derive(Debug)]
-pub struct Group {
-    leader: Option<Leader>,
+pub struct ProcessGroup {
+    leader: Option<GroupLeader>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts the command in a group of its own.
-    pub fn spawn(command: &mut Command) -> io::Result<Group> {
+    pub fn spawn(command: &mut Command) -> io::Result<ProcessGroup> {
         let mut owned = owned();
         let mut child = command.process_group(0).spawn()?;
         let raw = child.id().cast_signed();
@@ -62,9 +62,9 @@ impl Group {
                 return Err(error.into());
             }
         };
-        let leader = Leader { pid, end, registration };
+        let leader = GroupLeader { pid, end, registration };
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        Ok(Group { leader: Some(leader), stdout, stderr })
+        Ok(ProcessGroup { leader: Some(leader), stdout, stderr })
     }
 
     /// Its output and its error output, where they are pipes and were not taken before.
@@ -82,7 +82,7 @@ impl Group {
 
     /// Kills the whole group, unless the child was reaped by another part of this process: then nothing is signalled.
     pub fn kill(&self) -> io::Result<()> {
-        self.leader.as_ref().map_or(Ok(()), Leader::kill)
+        self.leader.as_ref().map_or(Ok(()), GroupLeader::kill)
     }
 
     /// How the child ended; waits for that. What is left of its group stays.
@@ -92,7 +92,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // One that may not be killed, because it has become another user's, is not waited for.
         let Some(leader) = self.leader.take().filter(|leader| leader.kill().is_ok()) else {
@@ -105,14 +105,14 @@ impl Drop for Group {
 }
 
 #[derive(Debug)]
-struct Leader {
+struct GroupLeader {
     pid: Pid,
     /// Readable when it has ended.
     end: OwnedFd,
     registration: Registration,
 }
 
-impl Leader {
+impl GroupLeader {
     /// How it has ended, by its descriptor: an error once it was reaped.
     fn wait(&self, options: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
         loop {
@@ -170,12 +170,12 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
 
-    fn shell(line: &str) -> Group {
+    fn shell(line: &str) -> ProcessGroup {
         let mut command = Command::new("/bin/sh");
-        Group::spawn(command.arg("-c").arg(line).stdout(Stdio::piped())).unwrap()
+        ProcessGroup::spawn(command.arg("-c").arg(line).stdout(Stdio::piped())).unwrap()
     }
 
-    fn number(group: &Group) -> i32 {
+    fn number(group: &ProcessGroup) -> i32 {
         group.leader.as_ref().unwrap().pid.as_raw_nonzero().get()
     }
 
@@ -184,7 +184,7 @@ mod tests {
 
     impl Sleeper {
         /// The one whose number the group prints first.
-        fn of(group: &mut Group) -> Sleeper {
+        fn of(group: &mut ProcessGroup) -> Sleeper {
             let mut line = String::new();
             let (stdout, _) = group.take_output();
             BufReader::new(stdout.unwrap()).read_line(&mut line).unwrap();

@@ -24,11 +24,11 @@ mod ephemeral;
 pub mod file;
 mod leads_from;
 pub mod memory;
+mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod url;
 
-pub use url::{open, open_existing, shown};
+pub use open::{open, open_existing, shown};
 
 /// Where leases live.
 ///

@@ -181,7 +181,7 @@ impl Timing {
 
     /// When a lease is renewed whose last request left at `sent`.
     pub fn renew_at(&self, sent: Moment) -> Moment {
-        together(sent + self.renew_every, self.renew_every)
+        align_to_grid(sent + self.renew_every, self.renew_every)
     }
 
     /// How far the store's clock may seem to run ahead of ours before a waiter distrusts it: what the holder's
@@ -199,7 +199,7 @@ impl Timing {
 }
 
 /// A hundredth of the period early at most, so that what one process does over and over for many leases falls together.
-pub(crate) fn together(due: Moment, period: Duration) -> Moment {
+pub(crate) fn align_to_grid(due: Moment, period: Duration) -> Moment {
     let step = u64::try_from((period / ALIGNED_TO).as_nanos()).unwrap_or(u64::MAX).max(1);
     Moment::from_nanos(due.as_nanos() - due.as_nanos() % step)
 }

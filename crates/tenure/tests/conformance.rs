@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use libtest_mimic::{Arguments, Failed, Trial};
-use tenure::store::conformance::{self, Ability, Fixture, Outcome, PROPERTIES, Property};
+use tenure::store::conformance::{
+    self, Capability, Fixture, PROPERTIES, Property, PropertyOutcome,
+};
 
 // One line a store.
 #[cfg(feature = "file")]
@@ -45,7 +47,7 @@ pub(crate) trait Subject: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// What its fixtures can do. Trials that need more are shown as ignored.
-    fn can(&self, ability: Ability) -> bool;
+    fn can(&self, ability: Capability) -> bool;
 
     /// What is missing on this machine, and how to get it: see [`servers::how_to_get`].
     fn missing(&self) -> Option<String> {
@@ -125,8 +127,8 @@ fn attempt(subject: &dyn Subject, property: &'static Property) -> Result<(), Fai
         let fixture = subject.fixture(property.alone()).await?;
         let trial = conformance::run(property, &*fixture);
         match tokio::time::timeout(TOO_LONG, trial).await {
-            Ok(Outcome::Passed) => Ok(()),
-            Ok(Outcome::NotApplicable(ability)) => Err(format!(
+            Ok(PropertyOutcome::Passed) => Ok(()),
+            Ok(PropertyOutcome::NotApplicable(ability)) => Err(format!(
                 "'{}' says that it can {ability}, its fixture says that it cannot",
                 subject.name()
             )

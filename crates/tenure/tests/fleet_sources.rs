@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::fleet::source::{self, Keeper, Shards, Source, Word};
-use tenure::fleet::{Shard, control, fleet_name};
+use tenure::fleet::source::{self, LastGood, Shards, Source, SourceMessage};
+use tenure::fleet::{Shard, fleet_name, overrides};
 use tenure::{CandidateId, Clock, Kind, Name};
 
 mod redis_rig;
@@ -187,16 +187,19 @@ async fn a_server_that_does_not_tell_is_silent_and_one_that_returns_is_listened_
     assert!(told(&mut hints, SOON).await);
     rig.run::<()>("SADD shards a").await;
     assert!(!told(&mut hints, A_WHILE).await);
-    let mut keeper = Keeper::default();
+    let mut keeper = LastGood::default();
     assert!(keeper.take(source.read().await).changed);
     rig.kill();
     let change = keeper.take(source.read().await);
-    assert!(matches!(&change.words[..], [Word::Fails { kept: Some(1), .. }]), "{change:?}");
+    assert!(
+        matches!(&change.words[..], [SourceMessage::Fails { kept: Some(1), .. }]),
+        "{change:?}"
+    );
     assert_eq!(names(&keeper.shards().unwrap().shards), ["a"]);
     rig.start_again();
     assert!(told(&mut hints, SOON).await, "what was missed is worth a look");
     let change = keeper.take(source.read().await);
-    assert!(!change.changed && change.words == [Word::Back], "{change:?}");
+    assert!(!change.changed && change.words == [SourceMessage::Back], "{change:?}");
 }
 
 async fn keys_are_found_by_what_their_star_stands_for() {
@@ -237,7 +240,7 @@ async fn our_own_keys_are_no_shards() {
     let ours = [
         shard("tenant-1").lease(&fleet()),
         tenure::fleet::node(&fleet(), &CandidateId::new("web-1").unwrap()),
-        control::name(&fleet()),
+        overrides::name(&fleet()),
     ];
     for name in ours {
         let mut claim = redis_rig::claim("x", "web-1");
@@ -375,10 +378,10 @@ async fn what_people_said_is_kept_on_redis_too() {
             let me = CandidateId::new(&format!("asker-{asker}")).unwrap();
             for round in 0..4 {
                 let shard = shard(&format!("{asker} {round}"));
-                let pause = |control: &mut control::Control| {
-                    control.paused.insert(shard);
+                let pause = |overrides: &mut overrides::Overrides| {
+                    overrides.paused.insert(shard);
                 };
-                control::change(&*store, &fleet(), &me, wait, pause).await.unwrap();
+                overrides::change(&*store, &fleet(), &me, wait, pause).await.unwrap();
             }
         })
     });
@@ -387,9 +390,9 @@ async fn what_people_said_is_kept_on_redis_too() {
     }
     rig.kill();
     let store = rig.open().await;
-    assert_eq!(control::read(&*store, &fleet()).await.unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(overrides::read(&*store, &fleet()).await.unwrap_err().kind(), Kind::Unavailable);
     rig.start_again();
-    assert_eq!(control::read(&*store, &fleet()).await.unwrap().paused.len(), 32);
+    assert_eq!(overrides::read(&*store, &fleet()).await.unwrap().paused.len(), 32);
 }
 
 async fn a_million_in_a_set_in_keys_and_in_a_file() {
@@ -400,7 +403,7 @@ async fn a_million_in_a_set_in_keys_and_in_a_file() {
         let read = source.read().await.unwrap();
         println!("1,000,000 shards from {what}: {:?}", clock.now().since(start));
         assert_eq!(read.shards.len(), MILLION);
-        let (mut keeper, start) = (Keeper::default(), clock.now());
+        let (mut keeper, start) = (LastGood::default(), clock.now());
         let _ = keeper.take(Ok(read.clone()));
         let change = keeper.take(Ok(read));
         assert!(!change.changed);

@@ -13,10 +13,10 @@ use tenure::{Answer, Kind, Release};
 
 #[path = "redis_faults/clock_set_back.rs"]
 mod clock_set_back;
+#[path = "redis_faults/foreign_keys.rs"]
+mod foreign_keys;
 #[path = "redis_faults/lost_leases.rs"]
 mod lost_leases;
-#[path = "redis_faults/meddling.rs"]
-mod meddling;
 #[path = "redis_faults/proxy.rs"]
 mod proxy;
 mod redis_rig;
@@ -27,8 +27,8 @@ mod servers;
 mod startup_wait;
 
 use clock_set_back::*;
+use foreign_keys::*;
 use lost_leases::*;
-use meddling::*;
 use proxy::Proxy;
 use redis_rig::{DURABLE, Rig, acquire, claim, granted, open, pause, release, renew, taken, tests};
 use startup_wait::*;

@@ -1,11 +1,11 @@
 //! `tenure demo --fleet`: members that are real `tenure fleet run`s share thirty shards; one is killed, one comes, one leaves.
 
-mod cast;
-mod draw;
-mod judge;
+mod chart;
+mod checker;
+pub(crate) mod member_process;
+mod members;
 mod report;
-mod script;
-pub(crate) mod tied;
+mod scenario;
 pub(crate) mod worker;
 
 use std::fs;
@@ -14,38 +14,38 @@ use std::path::Path;
 use tenure::fleet::Shard;
 use tenure::{Error, Result};
 
-use super::scratch::Scratch;
-use super::script::Halt;
-use super::{DemoArgs, Fault, Setting};
+use super::scenario::ScenarioStop;
+use super::temp_dir::TempDir;
+use super::{DemoArgs, DemoConfig, Fault};
 use crate::args::Args;
 use crate::exit::Exit;
-use crate::{doctor, interruption, logs};
-use cast::{Cast, Orders};
-use draw::Board;
-use judge::{Finding, Verdict};
-use script::{Scene, Stage, What};
+use crate::{doctor, logs, shutdown};
+use chart::Board;
+use checker::{FleetCheckResult, ShardFinding};
+use members::{DemoMembers, Orders};
+use scenario::{FleetFault, FleetFaultResult, FleetScenario};
 
 const SHARDS: usize = 30;
 
 /// What the demo came to.
-struct Outcome {
-    setting: Setting,
+struct FleetDemoOutcome {
+    setting: DemoConfig,
     /// How many it began with.
     nodes: usize,
     shards: usize,
-    scenes: Vec<Scene>,
-    verdict: Verdict,
+    scenes: Vec<FleetFaultResult>,
+    verdict: FleetCheckResult,
     /// What kept it from its end.
     trouble: Option<String>,
 }
 
-impl Outcome {
+impl FleetDemoOutcome {
     /// Each event with what came of it. What people did is one, if they did anything; the end is none.
-    fn rows(&self) -> impl Iterator<Item = (&Scene, &Finding)> {
+    fn rows(&self) -> impl Iterator<Item = (&FleetFaultResult, &ShardFinding)> {
         let rows = self.scenes.iter().zip(&self.verdict.findings);
         rows.filter(|(scene, finding)| match scene.what {
-            What::Hand | What::End => {
-                finding.overlaps > 0 || scene.what == What::Hand && finding.moved > 0
+            FleetFault::Hand | FleetFault::End => {
+                finding.overlaps > 0 || scene.what == FleetFault::Hand && finding.moved > 0
             }
             _ => true,
         })
@@ -81,8 +81,8 @@ pub(super) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     };
     crate::runtime()?.block_on(async {
         // Before anything exists that would have to be cleaned up.
-        let interrupted = interruption::caught()?;
-        let scratch = Scratch::new(false)?;
+        let interrupted = shutdown::caught()?;
+        let scratch = TempDir::new(false)?;
         stage(args, demo, plays, &scratch, interrupted).await
     })
 }
@@ -92,21 +92,21 @@ async fn stage(
     args: &Args,
     demo: &DemoArgs,
     plays: bool,
-    scratch: &Scratch,
+    scratch: &TempDir,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Exit> {
-    let setting = Setting::of(args, scratch).await?;
+    let setting = DemoConfig::of(args, scratch).await?;
     let (nodes, shards) = (usize::from(demo.nodes), shards()?);
     let orders = orders(args, &setting, scratch.path(), &shards)?;
     let (shards_file, journals) = (orders.shards.clone(), orders.journals.clone());
     let of = (setting.store.clone(), setting.name.clone(), setting.ttl);
     let board = Board::new(!args.json && !args.quiet);
-    let mut stage = Stage::new(Cast::new(orders)?, board, of, shards, journals);
+    let mut stage = FleetScenario::new(DemoMembers::new(orders)?, board, of, shards, journals);
     // The end that is asked for, once there is nothing left to see.
     let mut kept = false;
     let played = async {
         // A store that is down is better known now than from three processes at once.
-        let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
+        let report = doctor::examine(&*setting.store).await.map_err(ScenarioStop::NoStore)?;
         stage.say(report::opening(&setting, report.grade, nodes, SHARDS))?;
         stage.begin(nodes).await?;
         if plays {
@@ -130,15 +130,15 @@ async fn stage(
     };
     let played = tokio::select! {
         played = played => played,
-        () = interrupted => Err(Halt::Interrupted),
-        () = interruption::nobody_reads() => Err(Halt::OutputGone),
+        () = interrupted => Err(ScenarioStop::Interrupted),
+        () = shutdown::nobody_reads() => Err(ScenarioStop::OutputGone),
     };
     let played = match played {
         // That is how it was to end.
-        Err(Halt::Interrupted) if kept => {
+        Err(ScenarioStop::Interrupted) if kept => {
             tokio::select! {
                 finished = stage.finish() => finished,
-                () = interrupted_again() => Err(Halt::Interrupted),
+                () = interrupted_again() => Err(ScenarioStop::Interrupted),
             }
         }
         played => played,
@@ -147,26 +147,26 @@ async fn stage(
     stage.board.leave();
     stage.cast.end(patience).await;
     let (played, trouble) = match played {
-        Err(Halt::NoStore(error)) => return Err(error),
-        Err(Halt::Failed(error)) => {
+        Err(ScenarioStop::NoStore(error)) => return Err(error),
+        Err(ScenarioStop::Failed(error)) => {
             let trouble = Some(error.to_string());
-            (Err(Halt::Failed(error)), trouble)
+            (Err(ScenarioStop::Failed(error)), trouble)
         }
         played => (played, None),
     };
-    if matches!(played, Ok(()) | Err(Halt::Failed(_))) {
+    if matches!(played, Ok(()) | Err(ScenarioStop::Failed(_))) {
         stage.cast.rest().iter().try_for_each(|line| stage.board.log(line)).ok();
     }
-    let verdict = judge::judge(&stage.journals()?, &stage.scenes);
+    let verdict = checker::judge(&stage.journals()?, &stage.scenes);
     let outcome =
-        Outcome { setting, nodes, shards: SHARDS, scenes: stage.scenes, verdict, trouble };
+        FleetDemoOutcome { setting, nodes, shards: SHARDS, scenes: stage.scenes, verdict, trouble };
     report::close(args, &outcome, &played)?;
     Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
 }
 
 /// By somebody who does not want to wait for members that end in good order.
 async fn interrupted_again() {
-    match interruption::caught() {
+    match shutdown::caught() {
         Ok(again) => again.await,
         Err(_) => std::future::pending().await,
     }
@@ -177,7 +177,7 @@ fn shards() -> Result<Vec<Shard>> {
 }
 
 /// Writes down what the members are to find.
-fn orders(args: &Args, setting: &Setting, scratch: &Path, shards: &[Shard]) -> Result<Orders> {
+fn orders(args: &Args, setting: &DemoConfig, scratch: &Path, shards: &[Shard]) -> Result<Orders> {
     let level = logs::level(args).as_str();
     let flags = ["--log-level", level, "--log-format", args.log_format.as_str()];
     let orders = Orders {

@@ -15,7 +15,7 @@ use tenure::{Clock, Leadership, Moment};
 
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum JournalAction {
     /// A term's work began, at this count.
     Lead,
     /// This count was reached; written only after it was saved and the store said so.
@@ -28,49 +28,49 @@ pub(super) enum Deed {
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct JournalLine {
     pub(super) at: u64,
     pub(super) node: String,
     pub(super) token: u64,
-    pub(super) deed: Deed,
+    pub(super) deed: JournalAction,
     pub(super) count: u64,
 }
 
-impl Line {
+impl JournalLine {
     /// Whether only a leader may do it.
     pub(super) fn is_effect(&self) -> bool {
-        matches!(self.deed, Deed::Lead | Deed::Count)
+        matches!(self.deed, JournalAction::Lead | JournalAction::Count)
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for JournalLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let deed = match self.deed {
-            Deed::Lead => "lead",
-            Deed::Count => "count",
-            Deed::End => "end",
-            Deed::Lost => "lost",
+            JournalAction::Lead => "lead",
+            JournalAction::Count => "count",
+            JournalAction::End => "end",
+            JournalAction::Lost => "lost",
         };
         write!(f, "{} {} {} {deed} {}", self.at, self.node, self.token, self.count)
     }
 }
 
-impl FromStr for Line {
+impl FromStr for JournalLine {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Line, ()> {
+    fn from_str(text: &str) -> Result<JournalLine, ()> {
         let fields: Vec<&str> = text.split(' ').collect();
         let [at, node, token, deed, count] = fields[..] else { return Err(()) };
         let number = |text: &str| text.parse::<u64>().map_err(|_| ());
         let deed = match deed {
-            "lead" => Deed::Lead,
-            "count" => Deed::Count,
-            "end" => Deed::End,
-            "lost" => Deed::Lost,
+            "lead" => JournalAction::Lead,
+            "count" => JournalAction::Count,
+            "end" => JournalAction::End,
+            "lost" => JournalAction::Lost,
             _ => return Err(()),
         };
         let (at, token, count) = (number(at)?, number(token)?, number(count)?);
-        Ok(Line { at, node: node.to_owned(), token, deed, count })
+        Ok(JournalLine { at, node: node.to_owned(), token, deed, count })
     }
 }
 
@@ -92,7 +92,7 @@ impl Journal {
     pub(super) fn effect(
         &self,
         leadership: &Leadership,
-        deed: Deed,
+        deed: JournalAction,
         count: u64,
     ) -> io::Result<Option<Moment>> {
         let (at, line) = self.line(leadership.token().get(), deed, count);
@@ -105,31 +105,36 @@ impl Journal {
     }
 
     /// Writes down how the work of a term ended.
-    pub(super) fn end(&self, leadership: &Leadership, deed: Deed, count: u64) -> io::Result<()> {
+    pub(super) fn end(
+        &self,
+        leadership: &Leadership,
+        deed: JournalAction,
+        count: u64,
+    ) -> io::Result<()> {
         self.write(leadership.token().get(), deed, count)
     }
 
     /// Writes down what was done in this term, whether it is over or not: for those who are ended by somebody else in time.
-    pub(super) fn write(&self, token: u64, deed: Deed, count: u64) -> io::Result<()> {
+    pub(super) fn write(&self, token: u64, deed: JournalAction, count: u64) -> io::Result<()> {
         let (_, line) = self.line(token, deed, count);
         (&self.file).write_all(&line)
     }
 
-    fn line(&self, token: u64, deed: Deed, count: u64) -> (Moment, Vec<u8>) {
+    fn line(&self, token: u64, deed: JournalAction, count: u64) -> (Moment, Vec<u8>) {
         let at = self.clock.now();
         let node = self.node.clone();
-        let line = Line { at: at.as_nanos(), node, token, deed, count };
+        let line = JournalLine { at: at.as_nanos(), node, token, deed, count };
         (at, format!("{line}\n").into_bytes())
     }
 }
 
 /// Every line of the file; none if there is no file yet.
-pub(super) fn read(path: &Path) -> tenure::Result<Vec<Line>> {
+pub(super) fn read(path: &Path) -> tenure::Result<Vec<JournalLine>> {
     lines(path, &text(path)?)
 }
 
 /// The same while it is written: a line that is not whole yet is left out.
-pub(super) fn so_far(path: &Path) -> tenure::Result<Vec<Line>> {
+pub(super) fn so_far(path: &Path) -> tenure::Result<Vec<JournalLine>> {
     let text = text(path)?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     lines(path, whole)
@@ -142,7 +147,7 @@ fn text(path: &Path) -> tenure::Result<String> {
     }
 }
 
-fn lines(path: &Path, text: &str) -> tenure::Result<Vec<Line>> {
+fn lines(path: &Path, text: &str) -> tenure::Result<Vec<JournalLine>> {
     let line =
         |text: &str| text.parse().map_err(|()| corrupt(path, &format!("cannot be read: {text:?}")));
     text.lines().map(line).collect()
@@ -159,9 +164,9 @@ mod tests {
     #[test]
     fn a_line_reads_back_and_half_a_line_does_not() {
         let text = "123 node-1 77 count 5";
-        assert_eq!(text.parse::<Line>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<JournalLine>().unwrap().to_string(), text);
         for bad in ["", "123 node-1 77 count", "123 node-1 77 dream 5", "x node-1 77 count 5"] {
-            assert!(bad.parse::<Line>().is_err(), "{bad}");
+            assert!(bad.parse::<JournalLine>().is_err(), "{bad}");
         }
     }
 }

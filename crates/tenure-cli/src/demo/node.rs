@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tenure::election::Why;
+use tenure::machine::EndReason;
 use tenure::{Clock, Election, Error, Event, Leadership, Result, Saved};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::face::{self, Face};
-use super::journal::{Deed, Journal};
-use super::wire::{Plan, Word};
+use super::journal::{Journal, JournalAction};
+use super::node_http::{self, NodeStatus};
+use super::protocol::{NodeMessage, Plan};
 use crate::exit::Exit;
 
 /// How often the leader counts.
@@ -51,8 +51,8 @@ async fn take_part(plan: &Plan) -> Result<Exit> {
         .start(Arc::clone(&store))
         .await?;
     let election = Arc::new(election);
-    let (face, http) = Face::open(plan.port, &election, &store);
-    say(&Word::Started { http: http.map_err(|error| error.to_string()) });
+    let (face, http) = NodeStatus::open(plan.port, &election, &store);
+    say(&NodeMessage::Started { http: http.map_err(|error| error.to_string()) });
     follow(&election);
     let campaign = async {
         while let Some(leadership) = election.leadership().await {
@@ -76,7 +76,7 @@ fn follow(election: &Election) {
     let id = election.candidate_id().to_string();
     let tell = move |leader: String| {
         if leader != id {
-            say(&Word::Follows { leader });
+            say(&NodeMessage::Follows { leader });
         }
     };
     election.on_event(move |event| {
@@ -88,13 +88,13 @@ fn follow(election: &Election) {
 
 /// The work of one term. Ends only between two counts, so that a clean end leaves nothing half
 /// done.
-async fn lead(leadership: &Leadership, journal: &Journal, face: &Face) -> Result<()> {
+async fn lead(leadership: &Leadership, journal: &Journal, face: &NodeStatus) -> Result<()> {
     let clock = Clock::boot();
     let token = leadership.token().get();
     let mut count = resumed(leadership)?;
     face.leads(count);
-    if let Some(at) = journal.effect(leadership, Deed::Lead, count).map_err(failure)? {
-        say(&Word::Leads { at: at.as_nanos(), token, from: count });
+    if let Some(at) = journal.effect(leadership, JournalAction::Lead, count).map_err(failure)? {
+        say(&NodeMessage::Leads { at: at.as_nanos(), token, from: count });
     }
     let mut next = clock.now();
     let why = loop {
@@ -108,20 +108,23 @@ async fn lead(leadership: &Leadership, journal: &Journal, face: &Face) -> Result
         if advance(leadership, journal, count + 1).await? {
             count += 1;
             face.counted(count, clock.now().since(began));
-            say(&Word::Counted { count });
+            say(&NodeMessage::Counted { count });
         }
     };
-    let clean = matches!(why, Why::Shutdown | Why::Resigned | Why::Asked | Why::Drained);
-    let deed = if clean { Deed::End } else { Deed::Lost };
+    let clean = matches!(
+        why,
+        EndReason::Shutdown | EndReason::Resigned | EndReason::Asked | EndReason::Drained
+    );
+    let deed = if clean { JournalAction::End } else { JournalAction::Lost };
     journal.end(leadership, deed, count).map_err(failure)?;
-    say(&Word::Ended { token, count, why: told(&why), clean });
+    say(&NodeMessage::Ended { token, count, why: told(&why), clean });
     Ok(())
 }
 
 /// Where the last leader stopped.
 fn resumed(leadership: &Leadership) -> Result<u64> {
     let Some(checkpoint) = leadership.checkpoint() else { return Ok(0) };
-    face::count(checkpoint)
+    node_http::count(checkpoint)
         .ok_or_else(|| Error::corrupt("the checkpoint of the demo is not a count"))
 }
 
@@ -130,7 +133,8 @@ fn resumed(leadership: &Leadership) -> Result<u64> {
 async fn advance(leadership: &Leadership, journal: &Journal, count: u64) -> Result<bool> {
     match leadership.save(count.to_string()).await {
         Ok(Saved::Kept) => {
-            let written = journal.effect(leadership, Deed::Count, count).map_err(failure)?;
+            let written =
+                journal.effect(leadership, JournalAction::Count, count).map_err(failure)?;
             Ok(written.is_some())
         }
         Ok(Saved::Lost) => Ok(false),
@@ -142,20 +146,22 @@ async fn advance(leadership: &Leadership, journal: &Journal, count: u64) -> Resu
     }
 }
 
-fn told(why: &Why) -> String {
+fn told(why: &EndReason) -> String {
     match why {
-        Why::Unreachable(_) => "store unreachable".to_owned(),
-        Why::StoreError(error) => error.to_string(),
-        Why::Paused(long) => format!("this process did not run for {:.1} s", long.as_secs_f64()),
-        Why::Refused(Some(other)) => format!("{other} leads now"),
-        Why::Refused(None) => "the lease has run out".to_owned(),
-        Why::Shutdown => "shutdown".to_owned(),
+        EndReason::Unreachable(_) => "store unreachable".to_owned(),
+        EndReason::StoreError(error) => error.to_string(),
+        EndReason::Paused(long) => {
+            format!("this process did not run for {:.1} s", long.as_secs_f64())
+        }
+        EndReason::Refused(Some(other)) => format!("{other} leads now"),
+        EndReason::Refused(None) => "the lease has run out".to_owned(),
+        EndReason::Shutdown => "shutdown".to_owned(),
         other => format!("{other:?}").to_lowercase(),
     }
 }
 
 /// One line to the parent. Without a parent there is nothing left to do here.
-fn say(word: &Word) {
+fn say(word: &NodeMessage) {
     let Ok(text) = serde_json::to_string(word) else { return };
     if writeln!(io::stdout().lock(), "{text}").is_err() {
         std::process::exit(0);

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 
 use tenure::{Error, Result};
 
-use crate::http::{Door, HttpArgs, Listen};
+use crate::http::{HttpArgs, Listen, Listener};
 
 pub(super) const FIRST: u16 = 3000;
 /// So many are tried: where none of them is free, something else is wrong.
@@ -27,7 +27,7 @@ pub(super) fn are_usual(ports: &[u16]) -> bool {
 }
 
 /// Opens `wanted`, or the next that is free, for this machine only.
-pub(super) fn door(wanted: u16) -> Result<Door> {
+pub(super) fn door(wanted: u16) -> Result<Listener> {
     let last = wanted.saturating_add(TRIED - 1);
     let mut why = None;
     for port in wanted..=last {
@@ -37,7 +37,7 @@ pub(super) fn door(wanted: u16) -> Result<Door> {
         }
         let listen = Listen { host: Some(Ipv4Addr::LOCALHOST.to_string()), port };
         // Somebody may have been faster once more.
-        if let Ok(Some(door)) = Door::open(&HttpArgs::default(), Some(listen), None) {
+        if let Ok(Some(door)) = Listener::open(&HttpArgs::default(), Some(listen), None) {
             return Ok(door);
         }
     }

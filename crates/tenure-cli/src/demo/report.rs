@@ -6,17 +6,17 @@ use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
-use super::ending::{self, ErrorAnswer};
+use super::display::{NEXT, millis, table};
 use super::ports;
-use super::script::Halt;
-use super::show::{NEXT, millis, table};
-use super::{Outcome, Setting};
+use super::scenario::ScenarioStop;
+use super::summary::{self, ErrorAnswer};
+use super::{DemoConfig, DemoOutcome};
 use crate::args::Args;
 use crate::doctor;
 
 /// What somebody who sees it for the first time has to know.
-pub(super) fn opening(setting: &Setting, grade: Grade, given: &[u16]) -> String {
-    let Setting { store, origin, ttl, .. } = setting;
+pub(super) fn opening(setting: &DemoConfig, grade: Grade, given: &[u16]) -> String {
+    let DemoConfig { store, origin, ttl, .. } = setting;
     let (store, nodes) = (store.url(), given.len());
     let http = if ports::are_usual(given) {
         String::new()
@@ -38,17 +38,17 @@ pub(super) fn opening(setting: &Setting, grade: Grade, given: &[u16]) -> String 
 /// Tells the result.
 pub(super) fn close(
     args: &Args,
-    outcome: &Outcome,
-    played: &Result<(), Halt>,
+    outcome: &DemoOutcome,
+    played: &Result<(), ScenarioStop>,
     kept: Option<&Path>,
 ) -> Result<()> {
     let next = outcome.is_well().then_some(&NEXT[..]);
-    ending::tell(args, played, &Answer::new(outcome, played, kept), table(outcome), next)
+    summary::tell(args, played, &DemoJson::new(outcome, played, kept), table(outcome), next)
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct DemoJson<'a> {
     ok: bool,
     /// It ran to its end.
     complete: bool,
@@ -92,8 +92,12 @@ struct FaultAnswer<'a> {
     trouble: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
-    fn new(outcome: &'a Outcome, played: &Result<(), Halt>, kept: Option<&'a Path>) -> Answer<'a> {
+impl<'a> DemoJson<'a> {
+    fn new(
+        outcome: &'a DemoOutcome,
+        played: &Result<(), ScenarioStop>,
+        kept: Option<&'a Path>,
+    ) -> DemoJson<'a> {
         let total = outcome.verdict.total();
         let faults = outcome.scenes.iter().map(|(scene, found)| FaultAnswer {
             fault: scene.fault.as_str(),
@@ -111,7 +115,7 @@ impl<'a> Answer<'a> {
             candidate_id: id,
             url: port.map(|port| format!("http://127.0.0.1:{port}")),
         });
-        Answer {
+        DemoJson {
             ok: outcome.is_well(),
             complete: played.is_ok(),
             store: outcome.setting.store.url(),

@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::ask::Wish;
 use tenure::presence::present;
+use tenure::request::RemoteRequest;
 use tenure::store::{Scope, Store};
 use tenure::{Clock, Ended, Error, Holder, Lease, Name, OWN_PREFIX, Result};
 
 use crate::candidate::Candidate;
 use crate::settings::nearest;
-use crate::{duration, output, reach, startup_wait, time};
+use crate::{duration, output, startup_wait, store_access, time};
 
 use super::candidates;
 
@@ -24,7 +24,7 @@ const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What lies under a name.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct LeaseSnapshot {
     name: Name,
     lease: Option<Result<Lease>>,
     /// The candidates that show themselves.
@@ -42,7 +42,7 @@ pub(super) struct Seen {
 /// What is made of it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
+pub(super) struct LeaseFinding {
     pub(super) name: String,
     current_leader: Option<String>,
     starts_in_ms: Option<u64>,
@@ -56,14 +56,15 @@ pub(super) struct Finding {
 }
 
 /// Looks. A lease that is free is looked at twice: it may be on its way to the next.
-pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result<Seen> {
+pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result<LeaseSnapshot> {
     let mut lease = one(store, name).await?;
     if matches!(&lease, Some(Ok(lease)) if lease.holder.is_none()) {
         Clock::boot().sleep(SECOND_LOOK).await;
         lease = one(store, name).await?;
     }
     let lease = lease.filter(|lease| !matches!(lease, Ok(lease) if is_unused(lease)));
-    let nodes = reach::patiently(&store.url(), reach::PATIENCE, present(store, name)).await?;
+    let nodes =
+        store_access::patiently(&store.url(), store_access::PATIENCE, present(store, name)).await?;
     let held = lease.as_ref().and_then(|lease| lease.as_ref().ok());
     let holder = held.and_then(|lease| {
         let state = if lease.wait.is_some() { "starting" } else { "leading" };
@@ -75,7 +76,7 @@ pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result
         Some(_) => Vec::new(),
         None => others(store).await?,
     };
-    Ok(Seen {
+    Ok(LeaseSnapshot {
         name: name.clone(),
         lease,
         candidates,
@@ -87,11 +88,11 @@ pub(super) async fn look(store: &dyn Store, origin: &str, name: &Name) -> Result
 }
 
 async fn one(store: &dyn Store, name: &Name) -> Result<Option<Result<Lease>>> {
-    Ok(reach::observe(store, &Scope::name(name)).await?.pop())
+    Ok(store_access::observe(store, &Scope::name(name)).await?.pop())
 }
 
 async fn others(store: &dyn Store) -> Result<Vec<Name>> {
-    let all = reach::observe(store, &Scope::Prefix(String::new())).await?;
+    let all = store_access::observe(store, &Scope::Prefix(String::new())).await?;
     let names = all.into_iter().flatten().filter(|lease| !is_unused(lease)).map(|lease| lease.name);
     Ok(names.filter(|name| !name.as_str().starts_with(OWN_PREFIX)).collect())
 }
@@ -101,8 +102,8 @@ fn is_unused(lease: &Lease) -> bool {
     lease.holder.is_none() && lease.token.is_none()
 }
 
-impl Seen {
-    pub(super) fn finding(&self) -> Finding {
+impl LeaseSnapshot {
+    pub(super) fn finding(&self) -> LeaseFinding {
         let mut said = Vec::new();
         let mut is_stuck = false;
         // Presence first: it says what to do next.
@@ -126,7 +127,7 @@ impl Seen {
         let holder = lease.and_then(|lease| lease.holder.as_ref());
         let runs_out = lease.filter(|lease| holder.is_some() && !never_expires(lease));
         let left = runs_out.map(|lease| lease.left.as_millis());
-        Finding {
+        LeaseFinding {
             name: self.name.to_string(),
             current_leader: lease.and_then(Lease::leader).map(str::to_owned),
             starts_in_ms: lease.and_then(|lease| Some(startup_wait::in_millis(lease.wait?.left))),
@@ -139,7 +140,7 @@ impl Seen {
     }
 
     fn never_used(&self, said: &mut Vec<String>) {
-        let Seen { name, store, .. } = self;
+        let LeaseSnapshot { name, store, .. } = self;
         if !self.candidates.is_empty() {
             said.insert(0, format!("Nobody has led '{name}' on this store yet."));
             return;
@@ -272,12 +273,14 @@ impl Seen {
     fn asked(&self) -> Option<String> {
         let ask = self.ask.as_ref()?;
         let what = match serde_json::from_str(ask.note.as_str()).ok()? {
-            Wish::Resign { to: None } => "the leader is asked to resign".to_owned(),
-            Wish::Resign { to: Some(to) } => {
+            RemoteRequest::Resign { to: None } => "the leader is asked to resign".to_owned(),
+            RemoteRequest::Resign { to: Some(to) } => {
                 format!("the leader is asked to hand over to '{}'", output::printable(&to))
             }
-            Wish::Drain { id } => format!("'{}' is asked to drain", output::printable(&id)),
-            Wish::Undrain { id } => {
+            RemoteRequest::Drain { id } => {
+                format!("'{}' is asked to drain", output::printable(&id))
+            }
+            RemoteRequest::Undrain { id } => {
                 format!("'{}' is asked to campaign again", output::printable(&id))
             }
         };
@@ -336,8 +339,8 @@ mod tests {
         }
     }
 
-    fn seen(lease: Option<Result<Lease>>) -> Seen {
-        Seen {
+    fn seen(lease: Option<Result<Lease>>) -> LeaseSnapshot {
+        LeaseSnapshot {
             name: Name::new("a").unwrap(),
             lease,
             candidates: Vec::new(),
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn says(seen: &Seen, is_stuck: bool, texts: &[&str]) {
+    fn says(seen: &LeaseSnapshot, is_stuck: bool, texts: &[&str]) {
         let finding = seen.finding();
         let said = finding.findings.join("\n");
         assert_eq!(finding.is_stuck, is_stuck, "{said}");
@@ -394,7 +397,7 @@ mod tests {
     #[test]
     fn a_name_never_used_is_compared_with_those_there_are() {
         says(&seen(None), false, &["Nobody has ever led 'a'", "no lease at all", "(from --store)"]);
-        let others = |names: &[&str]| Seen {
+        let others = |names: &[&str]| LeaseSnapshot {
             others: names.iter().map(|name| Name::new(name).unwrap()).collect(),
             shared: false,
             ..seen(None)
@@ -412,8 +415,8 @@ mod tests {
             reason: reason.map(str::to_owned),
             priority: 0,
         };
-        let seen = |lease, candidates| Seen { candidates, ..seen(lease) };
-        let first = |seen: &Seen| seen.finding().findings[0].clone();
+        let seen = |lease, candidates| LeaseSnapshot { candidates, ..seen(lease) };
+        let first = |seen: &LeaseSnapshot| seen.finding().findings[0].clone();
         let free = || Some(Ok(lease(None, Some(Ended::Released(token(7))))));
         let drained =
             vec![candidate("web-1", "drained", None), candidate("web-2", "drained", None)];
@@ -438,7 +441,7 @@ mod tests {
     fn a_request_is_reported() {
         let note = Note::new(r#"{"ask":"drain","id":"b"}"#).unwrap();
         let ask = Lease { note, ..lease(Some(Some(Nonce::from_bits(2))), None) };
-        let seen = Seen { ask: Some(ask), ..seen(None) };
+        let seen = LeaseSnapshot { ask: Some(ask), ..seen(None) };
         says(&seen, false, &["'b' is asked to drain", "for another 3s"]);
     }
 }

@@ -4,16 +4,16 @@
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use tenure::fleet::Shard;
-use tenure::placement::{Held, Member, plan};
+use tenure::placement::{HeldShards, PlacementMember, plan};
 use tenure::{CandidateId, Error, Name, Result};
 
-use super::listing::{self, Group};
 use super::options::fleet;
 use super::source::SourceArgs;
+use super::table::{self, MemberShards};
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{interruption, output, target};
+use crate::store_url::ChosenStore;
+use crate::{output, selector, shutdown};
 
 /// So many moves are named at most.
 const MOVES: usize = 20;
@@ -35,15 +35,15 @@ pub(crate) struct PlanArgs {
     name: Name,
 
     /// The members: a,b,c
-    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = target::id)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = selector::id)]
     members: Vec<CandidateId>,
 
     /// One that joins them
-    #[arg(long, value_name = "ID", conflicts_with = "leave", value_parser = target::id)]
+    #[arg(long, value_name = "ID", conflicts_with = "leave", value_parser = selector::id)]
     join: Option<CandidateId>,
 
     /// One of them that leaves
-    #[arg(long, value_name = "ID", value_parser = target::id)]
+    #[arg(long, value_name = "ID", value_parser = selector::id)]
     leave: Option<CandidateId>,
 
     #[command(flatten, next_help_heading = "Shards")]
@@ -51,10 +51,10 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
-    let company = Company::of(plan)?;
-    let source = plan.source.source(&plan.name, &Choice::of(args)?.url)?;
+    let company = PlanInput::of(plan)?;
+    let source = plan.source.source(&plan.name, &ChosenStore::of(args)?.url)?;
     let read = crate::runtime()?.block_on(async {
-        let interrupted = interruption::caught()?;
+        let interrupted = shutdown::caught()?;
         // A command among the sources ends with us.
         tokio::select! {
             read = source.read() => read.map(Some),
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
     let paused = std::mem::take(&mut read.paused);
     let (paused, shards): (Vec<Shard>, Vec<Shard>) =
         read.shards.into_iter().partition(|shard| paused.binary_search(shard).is_ok());
-    let outcome = Outcome::of(&company, &shards);
+    let outcome = PlanJson::of(&company, &shards);
     if args.json {
-        output::json(&View::new(&plan.name, &company, &outcome, &shards, &paused))?;
+        output::json(&PlanView::new(&plan.name, &company, &outcome, &shards, &paused))?;
     } else {
         output::line(text(&plan.name, &source.shown(), &company, &outcome, &shards, &paused))?;
     }
@@ -79,25 +79,25 @@ pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
 }
 
 /// What the source has that is no shard, in a sentence.
-fn refused(refused: &tenure::fleet::source::Refused) -> Option<String> {
+fn refused(refused: &tenure::fleet::source::RefusedNames) -> Option<String> {
     let first = refused.sentences.first()?;
     let first = output::printable(first);
     Some(match refused.count() - 1 {
         0 => format!("left out: {first}"),
-        more => format!("left out: {first}; and {} more", listing::number(more)),
+        more => format!("left out: {first}; and {} more", table::number(more)),
     })
 }
 
 /// Who takes part, before and after.
-struct Company<'a> {
+struct PlanInput<'a> {
     ids: Vec<&'a CandidateId>,
     /// Its place among them.
     joins: Option<usize>,
     leaves: Option<usize>,
 }
 
-impl<'a> Company<'a> {
-    fn of(plan: &'a PlanArgs) -> Result<Company<'a>> {
+impl<'a> PlanInput<'a> {
+    fn of(plan: &'a PlanArgs) -> Result<PlanInput<'a>> {
         let mut ids: Vec<&CandidateId> = plan.members.iter().collect();
         ids.extend(&plan.join);
         ids.sort();
@@ -118,13 +118,13 @@ impl<'a> Company<'a> {
             Some(leave) if ids.len() == 1 => Err(Error::invalid(format!(
                 "--leave '{leave}': it is the only member, so nobody would be left to own anything"
             ))),
-            _ => Ok(Company { ids, joins, leaves }),
+            _ => Ok(PlanInput { ids, joins, leaves }),
         }
     }
 
     /// All of them, but that one takes nothing.
-    fn without(&self, absent: Option<usize>) -> Vec<Member<'a>> {
-        let member = |(at, id): (usize, &&'a CandidateId)| Member {
+    fn without(&self, absent: Option<usize>) -> Vec<PlacementMember<'a>> {
+        let member = |(at, id): (usize, &&'a CandidateId)| PlacementMember {
             id: id.as_str(),
             drained: Some(at) == absent,
         };
@@ -142,7 +142,7 @@ impl<'a> Company<'a> {
 }
 
 /// Who has which shard, by their places.
-struct Outcome {
+struct PlanJson {
     before: Vec<Option<usize>>,
     after: Vec<Option<usize>>,
     shares_before: Vec<usize>,
@@ -154,11 +154,15 @@ struct Outcome {
     bound: usize,
 }
 
-impl Outcome {
-    fn of(company: &Company<'_>, shards: &[Shard]) -> Outcome {
-        let held = |owners: &[Option<usize>]| -> Vec<Held<'_>> {
+impl PlanJson {
+    fn of(company: &PlanInput<'_>, shards: &[Shard]) -> PlanJson {
+        let held = |owners: &[Option<usize>]| -> Vec<HeldShards<'_>> {
             let owner = |at: usize| owners.get(at).copied().flatten();
-            shards.iter().enumerate().map(|(at, it)| Held::new(it.as_str(), owner(at))).collect()
+            shards
+                .iter()
+                .enumerate()
+                .map(|(at, it)| HeldShards::new(it.as_str(), owner(at)))
+                .collect()
         };
         let before = plan(&company.without(company.joins), &held(&[]));
         let after = match company.changes() {
@@ -177,7 +181,7 @@ impl Outcome {
         };
         let spread = there().max().unwrap_or(0) - there().min().unwrap_or(0);
         let count = company.count();
-        Outcome {
+        PlanJson {
             moves: before.iter().zip(&after).filter(|(before, after)| before != after).count(),
             bound: shards.len().div_ceil(count) + count,
             before,
@@ -192,10 +196,10 @@ impl Outcome {
 /// A plan in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View<'a> {
+struct PlanView<'a> {
     name: &'a str,
-    members: Vec<MemberView<'a>>,
-    shards: Vec<ShardView<'a>>,
+    members: Vec<PlanMember<'a>>,
+    shards: Vec<PlanShard<'a>>,
     /// Those the source itself calls paused; nobody would have them.
     paused: Vec<&'a str>,
     spread: usize,
@@ -204,7 +208,7 @@ struct View<'a> {
 }
 
 #[derive(Serialize)]
-struct MemberView<'a> {
+struct PlanMember<'a> {
     id: &'a str,
     /// How many it would own.
     shards: usize,
@@ -213,33 +217,33 @@ struct MemberView<'a> {
 }
 
 #[derive(Serialize)]
-struct ShardView<'a> {
+struct PlanShard<'a> {
     shard: &'a str,
     owner: Option<&'a str>,
     before: Option<&'a str>,
 }
 
-impl<'a> View<'a> {
+impl<'a> PlanView<'a> {
     fn new(
         name: &'a Name,
-        company: &Company<'a>,
-        outcome: &Outcome,
+        company: &PlanInput<'a>,
+        outcome: &PlanJson,
         shards: &'a [Shard],
         paused: &'a [Shard],
-    ) -> View<'a> {
+    ) -> PlanView<'a> {
         let changes = company.changes();
         let id = |at: usize| company.ids[at].as_str();
-        let members = (0..company.ids.len()).map(|at| MemberView {
+        let members = (0..company.ids.len()).map(|at| PlanMember {
             id: id(at),
             shards: outcome.shares[at],
             before: changes.then_some(outcome.shares_before[at]),
         });
-        let rows = shards.iter().enumerate().map(|(at, shard)| ShardView {
+        let rows = shards.iter().enumerate().map(|(at, shard)| PlanShard {
             shard: shard.as_str(),
             owner: outcome.after[at].map(id),
             before: outcome.before[at].map(id).filter(|_| changes),
         });
-        View {
+        PlanView {
             name: name.as_str(),
             members: members.collect(),
             shards: rows.collect(),
@@ -255,58 +259,58 @@ impl<'a> View<'a> {
 fn text(
     name: &Name,
     source: &str,
-    company: &Company<'_>,
-    outcome: &Outcome,
+    company: &PlanInput<'_>,
+    outcome: &PlanJson,
     shards: &[Shard],
     paused: &[Shard],
 ) -> String {
     let left_out = match paused.len() {
         0 => String::new(),
-        count => format!(", and {} more that are paused", listing::number(count)),
+        count => format!(", and {} more that are paused", table::number(count)),
     };
     let mut parts = vec![format!(
         "{} of '{name}' from {}{left_out}.",
-        listing::shards(shards.len()),
+        table::shards(shards.len()),
         output::printable(source)
     )];
     if company.changes() {
-        parts.push(listing::table(&changes(company, outcome), [false, true, true, false]));
+        parts.push(table::table(&changes(company, outcome), [false, true, true, false]));
     } else {
-        parts.push(listing::table(&shares(company, outcome), [false, true]));
+        parts.push(table::table(&shares(company, outcome), [false, true]));
     }
     parts.push(figures(company, outcome, shards.len()));
     parts.push(if company.changes() {
         moves(company, outcome, shards)
     } else {
-        let group = |(at, id): (usize, &&CandidateId)| Group {
+        let group = |(at, id): (usize, &&CandidateId)| MemberShards {
             title: id.to_string(),
             shards: theirs(outcome, shards, at),
         };
-        listing::groups(&company.ids.iter().enumerate().map(group).collect::<Vec<_>>())
+        table::groups(&company.ids.iter().enumerate().map(group).collect::<Vec<_>>())
     });
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
-fn theirs<'a>(outcome: &Outcome, shards: &'a [Shard], member: usize) -> Vec<&'a Shard> {
+fn theirs<'a>(outcome: &PlanJson, shards: &'a [Shard], member: usize) -> Vec<&'a Shard> {
     let owned = shards.iter().zip(&outcome.after).filter(|(_, owner)| **owner == Some(member));
     owned.map(|(shard, _)| shard).collect()
 }
 
-fn shares(company: &Company<'_>, outcome: &Outcome) -> Vec<[String; 2]> {
+fn shares(company: &PlanInput<'_>, outcome: &PlanJson) -> Vec<[String; 2]> {
     let head = ["MEMBER", "SHARDS"].map(str::to_owned);
-    let line = |(id, share): (&&CandidateId, &usize)| [id.to_string(), listing::number(*share)];
+    let line = |(id, share): (&&CandidateId, &usize)| [id.to_string(), table::number(*share)];
     let lines = company.ids.iter().zip(&outcome.shares).map(line);
     std::iter::once(head).chain(lines).collect()
 }
 
-fn changes(company: &Company<'_>, outcome: &Outcome) -> Vec<[String; 4]> {
+fn changes(company: &PlanInput<'_>, outcome: &PlanJson) -> Vec<[String; 4]> {
     let head = ["MEMBER", "BEFORE", "AFTER", ""].map(str::to_owned);
     let line = |(at, id): (usize, &&CandidateId)| {
         let (joins, leaves) = (company.joins == Some(at), company.leaves == Some(at));
         let share = |share: usize, absent| match absent {
             true => "-".to_owned(),
-            false => listing::number(share),
+            false => table::number(share),
         };
         [
             id.to_string(),
@@ -326,25 +330,25 @@ fn changes(company: &Company<'_>, outcome: &Outcome) -> Vec<[String; 4]> {
     std::iter::once(head).chain(lines).collect()
 }
 
-fn figures(company: &Company<'_>, outcome: &Outcome, shards: usize) -> String {
-    let (spread, count) = (outcome.spread, listing::number(company.count()));
+fn figures(company: &PlanInput<'_>, outcome: &PlanJson, shards: usize) -> String {
+    let (spread, count) = (outcome.spread, table::number(company.count()));
     if !company.changes() {
         return format!("max - min: {spread}");
     }
-    let (moves, bound) = (listing::number(outcome.moves), listing::number(outcome.bound));
-    let all = listing::number(shards);
+    let (moves, bound) = (table::number(outcome.moves), table::number(outcome.bound));
+    let all = table::number(shards);
     format!("moves: {moves}, at most {bound} (⌈{all}/{count}⌉ + {count})\nmax - min: {spread}")
 }
 
-fn moves(company: &Company<'_>, outcome: &Outcome, shards: &[Shard]) -> String {
+fn moves(company: &PlanInput<'_>, outcome: &PlanJson, shards: &[Shard]) -> String {
     let id = |at: Option<usize>| at.map_or("nobody", |at| company.ids[at].as_str());
     let owners = outcome.before.iter().zip(&outcome.after);
     let moved = shards.iter().zip(owners).filter(|(_, (before, after))| before != after);
     let line = |(shard, (before, after)): (&Shard, (&Option<usize>, &Option<usize>))| {
-        [listing::name(shard), id(*before).to_owned(), "→".to_owned(), id(*after).to_owned()]
+        [table::name(shard), id(*before).to_owned(), "→".to_owned(), id(*after).to_owned()]
     };
     let lines: Vec<[String; 4]> = moved.take(MOVES).map(line).collect();
-    let rest = listing::more(outcome.moves - lines.len());
-    let table = listing::table(&lines, [false; 4]);
+    let rest = table::more(outcome.moves - lines.len());
+    let table = table::table(&lines, [false; 4]);
     [table].into_iter().chain(rest).collect::<Vec<_>>().join("\n")
 }

@@ -6,34 +6,34 @@ use std::time::Duration;
 use tenure::timing::{Options, Timing};
 use tenure::{CandidateId, Clock, Error, Fleet, Name, Result};
 
-use super::crew::Crew;
-use super::lines::Lines;
+use super::messages::FleetMessages;
 use super::options::FleetRunArgs;
-use super::task::{Kind, Task};
+use super::supervisor::FleetSupervisor;
+use super::work::{FleetWork, WorkKind};
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Duty, adopt_orphans, changes_user, deaths, ended_orphans, reap};
+use crate::guard::{GuardClientConfig, adopt_orphans, changes_user, deaths, ended_orphans, reap};
 use crate::health_check;
-use crate::http::Door;
-use crate::lines::Common as _;
+use crate::http::Listener;
+use crate::messages::CommonMessages as _;
 use crate::run::{
-    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, service,
+    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, sidecar,
 };
 use crate::signals::Signals;
+use crate::store_url::ChosenStore;
 
 const TTL: Duration = Duration::from_secs(30);
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// What is to be done.
-struct Plan<'a> {
+struct FleetConfig<'a> {
     args: &'a Args,
     run: &'a FleetRunArgs,
     name: Name,
     id: CandidateId,
-    choice: Choice,
+    choice: ChosenStore,
     options: Options,
-    task: Task,
+    task: FleetWork,
 }
 
 pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
@@ -42,8 +42,8 @@ pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
     {
         return Ok(exit);
     }
-    let plan = Plan::read(args, run)?;
-    let door = service::door(args, &run.service.http, None)?;
+    let plan = FleetConfig::read(args, run)?;
+    let door = sidecar::door(args, &run.service.http, None)?;
     let runtime = crate::runtime()?;
     let exit = runtime.block_on(plan.carry_out(door));
     // What still hangs in a file system or a name server must not keep us here.
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
     exit
 }
 
-impl Plan<'_> {
-    fn read<'a>(args: &'a Args, run: &'a FleetRunArgs) -> Result<Plan<'a>> {
+impl FleetConfig<'_> {
+    fn read<'a>(args: &'a Args, run: &'a FleetRunArgs) -> Result<FleetConfig<'a>> {
         let name = match (&run.name, &run.lock_name) {
             (Some(_), Some(_)) => {
                 return Err(Error::invalid("NAME and --lock-name both name the fleet: give one"));
@@ -69,15 +69,15 @@ impl Plan<'_> {
         if run.reread.is_zero() {
             return Err(Error::invalid("--reread must not be zero: give a period like 10s"));
         }
-        let choice = Choice::of(args)?;
+        let choice = ChosenStore::of(args)?;
         check_shared(&choice)?;
         let mut options = run.timing.options();
         options.ttl.get_or_insert(TTL);
-        let task = Task::new(&run.work)?;
+        let task = FleetWork::new(&run.work)?;
         // Found before anything is tried.
         run.source.source(&name, &choice.url)?;
         let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
-        Ok(Plan { args, run, name, id, choice, options, task })
+        Ok(FleetConfig { args, run, name, id, choice, options, task })
     }
 
     /// Whether a process of its own watches over us.
@@ -85,19 +85,19 @@ impl Plan<'_> {
         !self.run.work.task.no_guard
     }
 
-    async fn carry_out(self, door: Option<Door>) -> Result<Exit> {
+    async fn carry_out(self, door: Option<Listener>) -> Result<Exit> {
         // Before anything is started that a signal would leave behind.
         let signals = Signals::catch()?;
         adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
         tokio::spawn(reap_what_is_left()?);
         let store = tenure::open(&self.choice.url).await?;
         let timing = Timing::new(&self.options, &store.limits())?;
-        let lines = Lines::new(&self.id);
+        let lines = FleetMessages::new(&self.id);
         let of = (&self.name, &self.id);
         first_line(of, &self.choice, &*store, &timing, door.as_ref()).await;
         self.warn(&lines);
-        let commands = matches!(self.task.kind, Kind::Command(_));
-        let duty = (self.guarded() || commands).then(|| Duty {
+        let commands = matches!(self.task.kind, WorkKind::Command(_));
+        let duty = (self.guarded() || commands).then(|| GuardClientConfig {
             store_url: guards_url(&self.choice, &*store),
             fleet: self.name.clone(),
             member: self.id.clone(),
@@ -105,15 +105,15 @@ impl Plan<'_> {
             log: guards_log(self.args),
             guarded: self.guarded(),
         });
-        let url = door.as_ref().map(service::url).unwrap_or_default();
+        let url = door.as_ref().map(sidecar::url).unwrap_or_default();
         let fleet = Arc::new(self.builder()?.note(&url).launch(store.clone())?);
         lines.started();
-        let crew = Crew::new(fleet, store, lines, self.task, duty, timing)?;
+        let crew = FleetSupervisor::new(fleet, store, lines, self.task, duty, timing)?;
         crew.beating(self.run.service.heartbeat).answering(door)?.work(signals).await
     }
 
     fn builder(&self) -> Result<tenure::fleet::Builder> {
-        let unguarded = !self.guarded() && matches!(self.task.kind, Kind::Command(_));
+        let unguarded = !self.guarded() && matches!(self.task.kind, WorkKind::Command(_));
         let mut builder = Fleet::builder(self.name.as_str())
             .member(self.id.as_str())
             .shards(self.run.source.source(&self.name, &self.choice.url)?)
@@ -131,7 +131,7 @@ impl Plan<'_> {
         Ok(builder)
     }
 
-    fn warn(&self, lines: &Lines) {
+    fn warn(&self, lines: &FleetMessages) {
         if self.task.forgets_the_shard() {
             lines.trouble(
                 "{} stands nowhere in what is run, so it is the same for every shard: put it where the shard belongs \
@@ -152,12 +152,12 @@ impl Plan<'_> {
                  a time"
             ));
         }
-        if let Kind::Command(command) = &self.task.kind
+        if let WorkKind::Command(command) = &self.task.kind
             && let Some(warning) = command.first().and_then(changes_user)
         {
             lines.trouble(&warning);
         }
-        if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
+        if !self.guarded() && matches!(self.task.kind, WorkKind::Command(_)) {
             lines.trouble(
                 "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \
                  killed, whatever they have started does",

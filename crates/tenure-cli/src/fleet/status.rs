@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::fleet::{Shard, Survey};
+use tenure::fleet::{Shard, Snapshot};
 use tenure::{CandidateId, Name, Result};
 
-use super::listing::{self, Group};
+use super::client::FleetClient;
 use super::options::fleet;
-use super::outside::Outside;
+use super::table::{self, MemberShards};
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::output;
@@ -25,20 +25,20 @@ more. On Redis those in the set NAME:shards are shown too, owned or not.
 
 Exit codes: 0 somebody is there; 1 the fleet has no member; 122 store unreachable;
 123 an operator must act; 125 usage.")]
-pub(crate) struct StatusArgs {
+pub(crate) struct FleetStatusArgs {
     /// The fleet
     #[arg(value_parser = fleet)]
     name: Name,
 }
 
-pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
+pub(crate) fn run(args: &Args, status: &FleetStatusArgs) -> Result<Exit> {
     crate::runtime()?.block_on(async {
-        let survey = Outside::open(args, &status.name).await?.survey().await?;
+        let survey = FleetClient::open(args, &status.name).await?.survey().await?;
         for error in &survey.unreadable {
             output::tell(error.kind().as_str(), &output::printable(&error.to_string()), args.json);
         }
         if args.json {
-            output::json(&View::new(&status.name, &survey))?;
+            output::json(&FleetJson::new(&status.name, &survey))?;
         } else {
             output::line(text(&status.name, &survey))?;
         }
@@ -49,10 +49,10 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
 /// A fleet in JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct View<'a> {
+pub(crate) struct FleetJson<'a> {
     name: &'a str,
-    members: Vec<MemberView<'a>>,
-    shards: Vec<ShardView<'a>>,
+    members: Vec<MemberJson<'a>>,
+    shards: Vec<ShardJson<'a>>,
     /// While members list different shards: how many each lists, null for one that has announced no list.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     lists: BTreeMap<&'a str, Option<usize>>,
@@ -60,7 +60,7 @@ pub(crate) struct View<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct MemberView<'a> {
+struct MemberJson<'a> {
     id: &'a str,
     /// How many it owns.
     shards: usize,
@@ -70,7 +70,7 @@ struct MemberView<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShardView<'a> {
+struct ShardJson<'a> {
     shard: &'a str,
     owner: Option<&'a str>,
     /// Of the current term, or of the last one if nobody owns it.
@@ -81,24 +81,24 @@ struct ShardView<'a> {
     removed: bool,
 }
 
-impl<'a> View<'a> {
-    pub(crate) fn new(name: &'a Name, survey: &'a Survey) -> View<'a> {
+impl<'a> FleetJson<'a> {
+    pub(crate) fn new(name: &'a Name, survey: &'a Snapshot) -> FleetJson<'a> {
         let shares = survey.shares();
-        let members = survey.members.iter().map(|member| MemberView {
+        let members = survey.members.iter().map(|member| MemberJson {
             id: member.id.as_str(),
             shards: shares.get(member.id.as_str()).copied().unwrap_or(0),
             drained: member.drained,
             url: Some(member.note.as_str()).filter(|url| !url.is_empty()),
         });
         let removed = survey.removed();
-        let shards = survey.shards.iter().map(|(shard, owned)| ShardView {
+        let shards = survey.shards.iter().map(|(shard, owned)| ShardJson {
             shard: shard.as_str(),
             owner: owned.owner.as_deref(),
             token: owned.token.map(|token| token.get()),
             paused: owned.paused,
             removed: removed.contains(shard),
         });
-        View {
+        FleetJson {
             name: name.as_str(),
             members: members.collect(),
             shards: shards.collect(),
@@ -108,65 +108,65 @@ impl<'a> View<'a> {
 }
 
 /// The same for people, who get no more of it than they can read.
-fn text(name: &Name, survey: &Survey) -> String {
+fn text(name: &Name, survey: &Snapshot) -> String {
     let (groups, counts) = groups(survey);
     let lists = lists(survey).map(|line| format!("\n{line}")).unwrap_or_default();
     let mut parts = vec![format!("{}\n{counts}{lists}", who_is_there(name, survey))];
     let members = members(survey);
     // More than the head.
     if members.len() > 1 {
-        parts.push(listing::table(&members, [false, true, false]));
+        parts.push(table::table(&members, [false, true, false]));
     }
-    parts.push(listing::groups(&groups));
+    parts.push(table::groups(&groups));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
-fn who_is_there(name: &Name, survey: &Survey) -> String {
+fn who_is_there(name: &Name, survey: &Snapshot) -> String {
     let there = |id: &&CandidateId| survey.members.iter().any(|member| member.id == **id);
-    let absent = survey.control.drained.iter().filter(|id| !there(id));
+    let absent = survey.overrides.drained.iter().filter(|id| !there(id));
     let absent: Vec<&str> = absent.map(CandidateId::as_str).collect();
     let mut text = match survey.members.len() {
         0 => format!("Nobody is there: the fleet '{name}' has no member."),
         1 => format!("The fleet '{name}' has 1 member."),
-        count => format!("The fleet '{name}' has {} members.", listing::number(count)),
+        count => format!("The fleet '{name}' has {} members.", table::number(count)),
     };
     if !absent.is_empty() {
-        text += &format!("\nDrained, and not there: {}.", listing::some(absent.into_iter()));
+        text += &format!("\nDrained, and not there: {}.", table::some(absent.into_iter()));
     }
     text
 }
 
 /// That members list different shards, and how many each.
-fn lists(survey: &Survey) -> Option<String> {
+fn lists(survey: &Snapshot) -> Option<String> {
     let lists = survey.differing_lists().into_iter().map(|(member, shards)| match shards {
-        Some(shards) => format!("{member} {}", listing::number(shards)),
+        Some(shards) => format!("{member} {}", table::number(shards)),
         None => format!("{member} unknown"),
     });
     let lists: Vec<String> = lists.collect();
-    let shown = || listing::some(lists.iter().map(String::as_str));
+    let shown = || table::some(lists.iter().map(String::as_str));
     (!lists.is_empty()).then(|| format!("The members list different shards: {}.", shown()))
 }
 
 /// A line for each member, and for those that own something and are none.
-fn members(survey: &Survey) -> Vec<[String; 3]> {
+fn members(survey: &Snapshot) -> Vec<[String; 3]> {
     let mut shares = survey.shares();
     let mut lines = vec![["MEMBER", "SHARDS", ""].map(str::to_owned)];
     for member in &survey.members {
         let share = shares.remove(member.id.as_str()).unwrap_or(0);
         let drained = if member.drained { "drained  " } else { "" };
         let remark = format!("{drained}{}", output::printable(&member.note));
-        lines.push([member.id.to_string(), listing::number(share), remark]);
+        lines.push([member.id.to_string(), table::number(share), remark]);
     }
     for (stranger, share) in shares {
         let remark = "no member: leaving, or gone until its leases run out".to_owned();
-        lines.push([output::printable(stranger), listing::number(share), remark]);
+        lines.push([output::printable(stranger), table::number(share), remark]);
     }
     lines
 }
 
 /// The shards by what is to be known of them, and how many of which there are.
-fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
+fn groups(survey: &Snapshot) -> (Vec<MemberShards<'_>>, String) {
     let on_no_list = survey.removed();
     let (mut paused, mut held, mut unowned, mut removed) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -181,20 +181,20 @@ fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
         }
     }
     let owned: usize = owners.values().map(Vec::len).sum();
-    let mut counts = vec![format!("{} owned", listing::number(owned))];
+    let mut counts = vec![format!("{} owned", table::number(owned))];
     let unusual = [
         ("paused", paused.len()),
         ("paused but not let go yet", held.len()),
         ("without an owner", unowned.len()),
     ];
     let unusual = unusual.into_iter().filter(|(_, count)| *count > 0);
-    counts.extend(unusual.map(|(what, count)| format!("{} {what}", listing::number(count))));
-    let all = listing::shards(survey.shards.len() - removed.len());
+    counts.extend(unusual.map(|(what, count)| format!("{} {what}", table::number(count))));
+    let all = table::shards(survey.shards.len() - removed.len());
     let gone = match removed.len() {
         0 => String::new(),
-        count => format!(" {} removed.", listing::number(count)),
+        count => format!(" {} removed.", table::number(count)),
     };
-    let group = |title: &str, shards| Group { title: title.to_owned(), shards };
+    let group = |title: &str, shards| MemberShards { title: title.to_owned(), shards };
     let mut groups = vec![
         group("Paused", paused),
         group("Paused, but not let go yet", held),

@@ -7,8 +7,8 @@ use serde::Serialize;
 use tenure::fleet::Shard;
 use tenure::{Name, Result, placement};
 
+use super::client::FleetClient;
 use super::options::fleet;
-use super::outside::Outside;
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::{duration, output};
@@ -34,7 +34,7 @@ pub(crate) struct WhoArgs {
 pub(crate) fn run(args: &Args, who: &WhoArgs) -> Result<Exit> {
     let shard = Shard::new(&who.shard)?;
     crate::runtime()?.block_on(async {
-        let found = find(&Outside::open(args, &who.name).await?, &shard).await?;
+        let found = find(&FleetClient::open(args, &who.name).await?, &shard).await?;
         if args.json {
             output::json(&found)?;
         } else {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, who: &WhoArgs) -> Result<Exit> {
 /// One shard in JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found<'a> {
+struct FoundMember<'a> {
     shard: &'a str,
     owner: Option<String>,
     /// Of the current term, or of the last one if nobody owns it.
@@ -61,13 +61,16 @@ struct Found<'a> {
     members: usize,
 }
 
-async fn find<'a>(outside: &Outside<'_>, shard: &'a Shard) -> Result<Found<'a>> {
+async fn find<'a>(outside: &FleetClient<'_>, shard: &'a Shard) -> Result<FoundMember<'a>> {
     let control = outside.control().await?;
     let lease = outside.leases(std::slice::from_ref(shard)).await?.pop().flatten();
     let members = outside.members().await?;
     let takers: Vec<_> = members
         .iter()
-        .map(|id| placement::Member { id: id.as_str(), drained: control.drained.contains(id) })
+        .map(|id| placement::PlacementMember {
+            id: id.as_str(),
+            drained: control.drained.contains(id),
+        })
         .collect();
     let preferred = placement::preferred(&takers, shard.as_str());
     // A set that cannot be read may be none of this fleet's.
@@ -75,7 +78,7 @@ async fn find<'a>(outside: &Outside<'_>, shard: &'a Shard) -> Result<Found<'a>> 
         || outside.paused_in_set().await.unwrap_or_default().contains(shard);
     let left = |lease: &tenure::Lease| u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
     let held = lease.as_ref().filter(|lease| lease.holder.is_some());
-    Ok(Found {
+    Ok(FoundMember {
         shard: shard.as_str(),
         expires_in_ms: held.map(left),
         token: lease.as_ref().and_then(|lease| lease.token).map(|token| token.get()),
@@ -86,7 +89,7 @@ async fn find<'a>(outside: &Outside<'_>, shard: &'a Shard) -> Result<Found<'a>> 
     })
 }
 
-fn sentences(fleet: &Name, found: &Found<'_>) -> String {
+fn sentences(fleet: &Name, found: &FoundMember<'_>) -> String {
     let shard = output::printable(found.shard);
     let Some(owner) = found.owner.as_deref().map(output::printable) else {
         let mut text = format!("Nobody owns '{shard}' of '{fleet}'");

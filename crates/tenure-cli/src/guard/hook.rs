@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tenure::process::Group;
+use tenure::process::ProcessGroup;
 use tenure::{CandidateId, Clock, Name, Token};
 
 /// A hook that takes longer is killed: somebody waits for the lease.
@@ -22,7 +22,7 @@ impl Hook {
         token: Option<Token>,
     ) -> Hook {
         let mut command = Command::new("/bin/sh");
-        crate::environment::of(&mut command, name, candidate, token);
+        crate::child_env::of(&mut command, name, candidate, token);
         // It runs in a group of its own, so that what the shell has started can be ended with it. Stdout is the command's.
         command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null());
         Hook { command }
@@ -33,7 +33,7 @@ impl Hook {
     /// # Cancellation
     /// Dropping this kills it.
     pub(crate) async fn run(mut self) -> bool {
-        let Ok(group) = Group::spawn(&mut self.command) else { return false };
+        let Ok(group) = ProcessGroup::spawn(&mut self.command) else { return false };
         let clock = Clock::boot();
         tokio::select! {
             ended = group.ended() => {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenure::CandidateId;
 
-use crate::logs::queue::{self, Lines, Queue};
+use crate::logs::queue::{self, LineWriter, Queue};
 
 /// How the guard logs, as the leader was told to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ impl Log {
 }
 
 /// The queue of this process; unset where no guard runs.
-static LINES: OnceLock<Lines> = OnceLock::new();
+static LINES: OnceLock<LineWriter> = OnceLock::new();
 
 /// Starts the writer thread, and logs panics from now on. Dropping the result waits a second at most for what is queued, so
 /// that comes after everything that has a deadline.

@@ -20,15 +20,15 @@
 //!
 //! In a member without a guard the same runs in the member itself.
 
+mod attribution;
+mod client;
+mod descendants;
 mod environment_reader;
-mod keeper;
-mod kin;
-mod overdue;
-mod returns;
-mod stand;
+mod main_loop;
+mod messages;
+mod release;
 mod start;
-mod walk;
-mod words;
+mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -38,25 +38,25 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{CandidateId, Clock, Hold, Moment, Name};
 
-pub(crate) use keeper::{Duty, Keeper, News, Reports};
-pub(crate) use stand::run;
+pub(crate) use client::{GuardClient, GuardClientConfig, GuardEvent, Reports};
+pub(crate) use main_loop::run;
 
-use super::failures::Failures;
-use super::family;
-use super::fuse::{Due, Fuse};
-use super::oversee::{AGAIN, AT_LAST};
+use super::command_loop::{AGAIN, AT_LAST};
+use super::kill_errors::KillErrors;
+use super::kill_schedule::{Due, KillSchedule};
+use super::process_tree::{ProcessTree, RETRY_AT_MOST, SparedProcess};
+use super::procfs;
+use super::protocol::GuardReport;
 use super::starter::Starter;
-use super::tree::{RETRY_AT_MOST, Spared, Tree};
-use super::wire::Report;
 
+use attribution::Attribution;
 use environment_reader::EnvironmentReader;
-use kin::Kin;
-use returns::Free;
-use start::{START_POLL, Start};
-use words::Word;
+use messages::GuardMessage;
+use release::Free;
+use start::{CommandStarts, START_POLL};
 
 /// A lease of the member.
-struct Held {
+struct HeldLease {
     hold: Hold,
     /// None: the membership.
     shard: Option<String>,
@@ -64,8 +64,8 @@ struct Held {
 }
 
 /// The command of a shard, from the first time it is started.
-struct Ward {
-    fuse: Fuse,
+struct GuardedCommand {
+    fuse: KillSchedule,
     /// `None` when nothing of it is left.
     running: Option<Running>,
     /// It was said that its lease runs out.
@@ -73,40 +73,40 @@ struct Ward {
 }
 
 struct Running {
-    tree: Tree,
+    tree: ProcessTree,
     /// Whether it was told to stop before it ended, once it has ended.
     told: Option<bool>,
     /// How often its group was killed.
     kills: u32,
     /// From whoever reaps orphans beside us.
-    _spared: Spared,
+    _spared: SparedProcess,
 }
 
 /// For whom the commands run.
-struct Post {
+struct GuardConfig {
     fleet: Name,
     member: CandidateId,
     stop_within: Duration,
 }
 
 /// Everything the member holds, and the commands that run for it.
-struct Many {
-    post: Post,
+struct GuardState {
+    post: GuardConfig,
     live: Option<OwnedFd>,
     clock: Clock,
-    holds: BTreeMap<u32, Held>,
-    wards: BTreeMap<u32, Ward>,
+    holds: BTreeMap<u32, HeldLease>,
+    wards: BTreeMap<u32, GuardedCommand>,
     starting: VecDeque<(u32, Vec<OsString>)>,
     /// The command whose start is under way.
-    start: Option<Start>,
+    start: Option<CommandStarts>,
     /// None: commands are started on this thread.
     starter: Option<Starter>,
-    kin: Kin,
+    kin: Attribution,
     environments: EnvironmentReader,
-    reports: Vec<(u32, Report)>,
+    reports: Vec<(u32, GuardReport)>,
     /// The number of the last deadlines that were received and are not acknowledged yet.
     received: Option<u64>,
-    failures: Failures,
+    failures: KillErrors,
     /// Processes that could not be killed and were not reported yet, each with the commands that are not gone beside it.
     refused: Vec<(u32, String)>,
     /// Something has died, or was not clear at the last look.
@@ -119,9 +119,9 @@ struct Many {
     over: bool,
 }
 
-impl Many {
-    fn new(post: Post, starter: Option<Starter>) -> Many {
-        Many {
+impl GuardState {
+    fn new(post: GuardConfig, starter: Option<Starter>) -> GuardState {
+        GuardState {
             post,
             live: None,
             clock: Clock::boot(),
@@ -130,11 +130,11 @@ impl Many {
             starting: VecDeque::new(),
             start: None,
             starter,
-            kin: Kin::default(),
-            environments: EnvironmentReader::new(family::environment),
+            kin: Attribution::default(),
+            environments: EnvironmentReader::new(procfs::environment),
             reports: Vec::new(),
             received: None,
-            failures: Failures::default(),
+            failures: KillErrors::default(),
             refused: Vec::new(),
             stirred: false,
             look_at: Moment::NEVER,
@@ -143,29 +143,29 @@ impl Many {
         }
     }
 
-    fn heed(&mut self, word: Word) {
+    fn heed(&mut self, word: GuardMessage) {
         match word {
-            Word::Hold { id, hold, shard, deadline } => match Hold::try_from(&hold) {
+            GuardMessage::Hold { id, hold, shard, deadline } => match Hold::try_from(&hold) {
                 Ok(mut hold) => {
                     // Thousands have the same one.
                     if hold.candidate == self.post.member {
                         hold.candidate = self.post.member.clone();
                     }
                     let deadline = Moment::from_nanos(deadline);
-                    self.holds.insert(id, Held { hold, shard, deadline });
+                    self.holds.insert(id, HeldLease { hold, shard, deadline });
                 }
-                Err(error) => self.reports.push((id, Report::Failed(error.to_string()))),
+                Err(error) => self.reports.push((id, GuardReport::Failed(error.to_string()))),
             },
-            Word::Run { id, argv } => {
+            GuardMessage::Run { id, argv } => {
                 self.starting.push_back((id, argv.into_iter().map(OsString::from).collect()));
             }
-            Word::Deadlines(deadlines) => {
+            GuardMessage::Deadlines(deadlines) => {
                 for (id, deadline) in deadlines {
                     self.extend(id, Moment::from_nanos(deadline));
                 }
             }
-            Word::Stop { id, kill_at } => self.stop(id, Moment::from_nanos(kill_at)),
-            Word::Signal(number) => {
+            GuardMessage::Stop { id, kill_at } => self.stop(id, Moment::from_nanos(kill_at)),
+            GuardMessage::Signal(number) => {
                 let Some(signal) = Signal::from_named_raw(number) else { return };
                 let running =
                     self.wards.iter().filter_map(|(id, ward)| Some((id, ward.running.as_ref()?)));
@@ -175,16 +175,16 @@ impl Many {
                     self.refused.extend(refused.map(|failure| (*id, failure)));
                 }
             }
-            Word::Forget { id } => {
+            GuardMessage::Forget { id } => {
                 self.holds.remove(&id);
                 self.stop(id, Moment::NEVER);
                 if self.wards.get(&id).is_some_and(|ward| ward.running.is_none()) {
                     self.wards.remove(&id);
                 }
             }
-            Word::Acknowledge(number) => self.received = Some(number),
-            Word::Live => {}
-            Word::Dismissed => self.cut(),
+            GuardMessage::Acknowledge(number) => self.received = Some(number),
+            GuardMessage::Live => {}
+            GuardMessage::Dismissed => self.cut(),
         }
     }
 
@@ -211,7 +211,7 @@ impl Many {
         self.starting.retain(|(waiting, _)| *waiting != id);
         if self.starting.len() < waiting {
             let why = "it was stopped before it began".to_owned();
-            self.reports.push((id, Report::Failed(why)));
+            self.reports.push((id, GuardReport::Failed(why)));
         }
         if let Some(ward) = self.wards.get_mut(&id) {
             ward.fuse.stop(kill_at);
@@ -234,7 +234,7 @@ impl Many {
     }
 
     /// What there is to tell the member.
-    fn reports(&mut self) -> Vec<(u32, Report)> {
+    fn reports(&mut self) -> Vec<(u32, GuardReport)> {
         std::mem::take(&mut self.reports)
     }
 
@@ -242,7 +242,8 @@ impl Many {
     fn take_failures(&mut self) -> BTreeSet<String> {
         let refused = std::mem::take(&mut self.refused);
         let failures = refused.iter().map(|(_, failure)| failure.clone()).collect();
-        let reports = refused.into_iter().map(|(id, failure)| (id, Report::CannotKill(failure)));
+        let reports =
+            refused.into_iter().map(|(id, failure)| (id, GuardReport::CannotKill(failure)));
         self.reports.extend(reports);
         failures
     }
@@ -265,8 +266,8 @@ impl Many {
         for id in ids {
             self.wards.remove(&id);
             match self.holds.remove(&id) {
-                Some(Held { hold, shard: None, .. }) => free.membership.push(hold),
-                Some(Held { hold, shard: Some(_), .. }) => free.shards.push(hold),
+                Some(HeldLease { hold, shard: None, .. }) => free.membership.push(hold),
+                Some(HeldLease { hold, shard: Some(_), .. }) => free.shards.push(hold),
                 None => {}
             }
         }
@@ -360,7 +361,7 @@ impl Many {
     }
 }
 
-impl Ward {
+impl GuardedCommand {
     /// Whether the command itself has ended, and something of it may be left.
     fn has_ended(&mut self) -> bool {
         let Some(running) = &mut self.running else { return false };
@@ -372,7 +373,7 @@ impl Ward {
     }
 
     /// Whether the lease runs out without anything running for it.
-    fn runs_out(&self, held: &Held) -> bool {
+    fn runs_out(&self, held: &HeldLease) -> bool {
         !self.has_run_out && self.running.is_none() && held.deadline != Moment::NEVER
     }
 }

@@ -30,7 +30,7 @@ impl Pidfd {
             Ok(parent) => Ok(Some(parent)),
             Err(Errno::SRCH) => Ok(None),
             // An older kernel, or one that refuses the request.
-            Err(_) => super::family::parent(self.pid),
+            Err(_) => super::procfs::parent(self.pid),
         }
     }
 
@@ -57,16 +57,16 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::guard::family;
+    use crate::guard::procfs;
 
     #[test]
     fn the_kernel_and_proc_name_the_same_parent() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let held = Pidfd::open(pid).unwrap();
-        assert_eq!(held.parent().unwrap(), Some(family::me()));
+        assert_eq!(held.parent().unwrap(), Some(procfs::me()));
         match held.parent_by_kernel() {
-            Ok(parent) => assert_eq!(parent, family::me()),
+            Ok(parent) => assert_eq!(parent, procfs::me()),
             Err(error) => assert!(matches!(error, Errno::NOTTY | Errno::INVAL), "{error}"),
         }
         child.kill().unwrap();

@@ -10,20 +10,21 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const NUMBER: usize = 2;
 
-static SPARE: Mutex<Spare> = Mutex::new(Spare { wanted: false, released: 0, fds: Vec::new() });
+static SPARE: Mutex<SpareFds> =
+    Mutex::new(SpareFds { wanted: false, released: 0, fds: Vec::new() });
 
-struct Spare {
+struct SpareFds {
     wanted: bool,
     /// How many callers use the free places now, nested.
     released: usize,
     fds: Vec<OwnedFd>,
 }
 
-fn spare() -> MutexGuard<'static, Spare> {
+fn spare() -> MutexGuard<'static, SpareFds> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Spare {
+impl SpareFds {
     /// As many as there are to be had; the next time perhaps more.
     fn fill(&mut self) {
         while self.wanted && self.released == 0 && self.fds.len() < NUMBER {

@@ -16,22 +16,22 @@ use rustix::process::Pid;
 use super::spawn;
 
 /// A command to start, a file that it inherits, and who gets its process number.
-type Job = (Command, Option<OwnedFd>, Box<dyn FnOnce(io::Result<Pid>) + Send>);
+type StartJob = (Command, Option<OwnedFd>, Box<dyn FnOnce(io::Result<Pid>) + Send>);
 
 /// A sender for as long as the process lives: then the queue never ends.
-static KEPT: OnceLock<Sender<Job>> = OnceLock::new();
+static KEPT: OnceLock<Sender<StartJob>> = OnceLock::new();
 
 /// The thread that starts commands. It lives as long as the process: the kernel kills a command with the thread that started
 /// it (see [`super::child`]).
 #[derive(Clone, Debug)]
 pub(super) struct Starter {
-    jobs: Sender<Job>,
+    jobs: Sender<StartJob>,
     thread: Arc<AtomicI32>,
 }
 
 impl Starter {
     pub(super) fn launch() -> io::Result<Starter> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, queue) = mpsc::channel::<StartJob>();
         let thread = Arc::new(AtomicI32::new(0));
         let own = thread.clone();
         let work = move || {

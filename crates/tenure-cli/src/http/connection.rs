@@ -18,9 +18,9 @@ use tokio::net::TcpStream;
 
 /// When a connection got stuck; never, if it is not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stuck(Arc<AtomicU64>);
+pub(super) struct UnreadSince(Arc<AtomicU64>);
 
-impl Stuck {
+impl UnreadSince {
     /// Whether the client has not read for longer than `limit`.
     pub(super) fn longer_than(&self, limit: Duration, now: Moment) -> bool {
         let since = Moment::from_nanos(self.0.load(Ordering::Relaxed));
@@ -35,11 +35,11 @@ impl Stuck {
 
 /// Since when a connection waits for a complete request; never, while one is being answered.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting(Arc<AtomicU64>);
+pub(super) struct IdleSince(Arc<AtomicU64>);
 
-impl Waiting {
-    pub(super) fn new(now: Moment) -> Waiting {
-        Waiting(Arc::new(AtomicU64::new(now.as_nanos())))
+impl IdleSince {
+    pub(super) fn new(now: Moment) -> IdleSince {
+        IdleSince(Arc::new(AtomicU64::new(now.as_nanos())))
     }
 
     /// `None` while a request is being answered.
@@ -57,7 +57,7 @@ impl Waiting {
 
 /// A request that is being answered.
 pub(super) struct InFlight {
-    waiting: Waiting,
+    waiting: IdleSince,
     clock: Clock,
 }
 
@@ -98,16 +98,16 @@ impl HttpBody for ResponseBody {
 pub(super) struct Connection {
     stream: TcpStream,
     clock: Clock,
-    stuck: Stuck,
+    stuck: UnreadSince,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, clock: Clock, stuck: Stuck) -> Connection {
+    pub(super) fn new(stream: TcpStream, clock: Clock, stuck: UnreadSince) -> Connection {
         Connection { stream, clock, stuck }
     }
 
     fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
-        let Stuck(since) = &self.stuck;
+        let UnreadSince(since) = &self.stuck;
         if written.is_ready() {
             since.store(Moment::NEVER.as_nanos(), Ordering::Relaxed);
         } else if since.load(Ordering::Relaxed) == Moment::NEVER.as_nanos() {

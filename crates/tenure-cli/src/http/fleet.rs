@@ -8,28 +8,28 @@ use axum::body::Bytes;
 use tenure::Store;
 use tenure::fleet::survey;
 
-use super::member::Member;
-use super::reply::Refusal;
-use crate::fleet::View;
-use crate::reach;
+use super::member::HttpMember;
+use super::response::HttpError;
+use crate::fleet::FleetJson;
+use crate::store_access;
 
 /// A reading is good for so long. It is much work for the store: it looks at every shard.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 
 /// `member` is not kept alive by it: whoever ends it need not wait for us.
 pub(super) async fn read(
-    member: &Weak<Member>,
+    member: &Weak<HttpMember>,
     store: &dyn Store,
     patience: Duration,
-) -> Result<Bytes, Refusal> {
-    let gone = || Refusal::busy("this instance is about to end");
+) -> Result<Bytes, HttpError> {
+    let gone = || HttpError::busy("this instance is about to end");
     let (name, source) = member.upgrade().map(|member| member.sight()).ok_or_else(gone)?;
     let known = source.shards.iter().cloned();
-    let found = reach::patiently(&store.url(), patience, survey(store, &name, known)).await;
-    let mut found = found.map_err(|error| Refusal::of(&error))?;
+    let found = store_access::patiently(&store.url(), patience, survey(store, &name, known)).await;
+    let mut found = found.map_err(|error| HttpError::of(&error))?;
     for shard in &source.paused {
         found.shards.entry(shard.clone()).or_default().paused = true;
     }
-    let body = serde_json::to_vec(&View::new(&name, &found));
-    body.map(Bytes::from).map_err(|_| Refusal::busy("the fleet cannot be written as JSON"))
+    let body = serde_json::to_vec(&FleetJson::new(&name, &found));
+    body.map(Bytes::from).map_err(|_| HttpError::busy("the fleet cannot be written as JSON"))
 }

@@ -6,19 +6,19 @@ use axum::body::Bytes;
 use tenure::presence::nodes;
 use tenure::{Lease, Store};
 
-use super::reply::Refusal;
-use crate::reach;
+use super::response::HttpError;
+use crate::selector::Selector;
 use crate::status::Row;
-use crate::target::Target;
+use crate::store_access;
 
 /// A reading is good for so long.
 pub(super) const FRESH: Duration = Duration::from_millis(250);
 
-pub(super) async fn read(store: &dyn Store, patience: Duration) -> Result<Bytes, Refusal> {
-    let all = Target::all();
+pub(super) async fn read(store: &dyn Store, patience: Duration) -> Result<Bytes, HttpError> {
+    let all = Selector::all();
     let scope = all.scope();
-    let found = reach::patiently(&store.url(), patience, store.observe(&scope)).await;
-    let found = found.map_err(|error| Refusal::of(&error))?;
+    let found = store_access::patiently(&store.url(), patience, store.observe(&scope)).await;
+    let found = found.map_err(|error| HttpError::of(&error))?;
     // What is not ours is no lease; `tenure doctor` tells of it.
     let mut leases: Vec<Lease> = found.into_iter().filter_map(Result::ok).collect();
     let candidates = nodes(&leases);
@@ -27,5 +27,5 @@ pub(super) async fn read(store: &dyn Store, patience: Duration) -> Result<Bytes,
     let rows: Vec<Row> =
         leases.iter().map(|lease| Row::from(lease).with_candidates(&candidates)).collect();
     let body = serde_json::to_vec(&rows);
-    body.map(Bytes::from).map_err(|_| Refusal::busy("the leases cannot be written as JSON"))
+    body.map(Bytes::from).map_err(|_| HttpError::busy("the leases cannot be written as JSON"))
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{open_files, reach};
+use crate::{open_files, store_access};
 
 /// Limits on everything a client can make us keep.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct HttpLimits {
     /// At this number a new connection replaces the one that has waited longest for a request, or is closed at once.
     pub(crate) connections: usize,
     /// More listeners to `/events` are refused.
@@ -38,15 +38,15 @@ pub(crate) const HEADERS: usize = 64;
 /// A longer answer is a large one.
 pub(crate) const LARGE: usize = 64 * 1024;
 
-impl Limits {
+impl HttpLimits {
     /// The limits of a member that polls over HTTP, which needs as many connections itself.
-    pub(crate) fn beside_polls() -> Limits {
+    pub(crate) fn beside_polls() -> HttpLimits {
         let limit = open_files::limit();
-        Limits::of(connections(limit).min(open_files::for_polls(limit)))
+        HttpLimits::of(connections(limit).min(open_files::for_polls(limit)))
     }
 
-    fn of(connections: usize) -> Limits {
-        Limits {
+    fn of(connections: usize) -> HttpLimits {
+        HttpLimits {
             connections,
             // They stay, so they leave as many places for requests.
             listeners: (connections / 2).clamp(1, 1024),
@@ -56,15 +56,15 @@ impl Limits {
             stall: Duration::from_secs(10),
             beat: Duration::from_secs(15),
             store_time: Duration::from_secs(2),
-            fleet_time: reach::PATIENCE,
+            fleet_time: store_access::PATIENCE,
             large: 32,
         }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::of(connections(open_files::limit()))
+impl Default for HttpLimits {
+    fn default() -> HttpLimits {
+        HttpLimits::of(connections(open_files::limit()))
     }
 }
 

@@ -6,26 +6,26 @@ use serde::Serialize;
 use tenure::fleet::source::Shards;
 use tenure::{Clock, Error, Fleet, Name, Store, fleet};
 
-use super::news::News;
+use super::events::EventLog;
+use super::run_stats::{RunRecorder, RunStats};
 use super::told;
-use super::work::{Book, Work};
 use crate::time;
 
 /// One member and its work, as they are shown.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct HttpMember {
     pub(super) fleet: Arc<Fleet>,
     pub(super) clock: Clock,
-    pub(super) news: Arc<News>,
+    pub(super) news: Arc<EventLog>,
     store: Arc<dyn Store>,
-    work: Arc<Work>,
+    work: Arc<RunStats>,
     last_error: Mutex<Option<Error>>,
 }
 
 /// The body of `/status` and `/leader` of a member. What it shares with a candidate's is spelled alike.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Body {
+pub(super) struct MemberStatusBody {
     /// Whether it takes part.
     pub(super) is_leader: bool,
     last_polled: Option<String>,
@@ -46,10 +46,14 @@ pub(super) struct Body {
     last_error: Option<String>,
 }
 
-impl Member {
+impl HttpMember {
     /// `store`: the one of the fleet, to be named; it is not read.
-    pub(crate) fn new(fleet: Arc<Fleet>, work: Arc<Work>, store: &Arc<dyn Store>) -> Arc<Member> {
-        Arc::new(Member {
+    pub(crate) fn new(
+        fleet: Arc<Fleet>,
+        work: Arc<RunStats>,
+        store: &Arc<dyn Store>,
+    ) -> Arc<HttpMember> {
+        Arc::new(HttpMember {
             fleet,
             clock: Clock::boot(),
             news: Arc::default(),
@@ -61,8 +65,8 @@ impl Member {
 
     /// Shows what has happened to those who listen. To be called with everything [`Fleet::next`] says, in that order; it
     /// waits for nothing.
-    pub(crate) fn note(&self, event: &fleet::Event) {
-        if let fleet::Event::StoreUnreachable(error) = event {
+    pub(crate) fn note(&self, event: &fleet::FleetEvent) {
+        if let fleet::FleetEvent::StoreUnreachable(error) = event {
             *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         }
         told::of_member(&self.news, self.fleet.name().as_str(), event);
@@ -79,12 +83,12 @@ impl Member {
         (self.fleet.name().clone(), self.fleet.shards())
     }
 
-    pub(super) fn work(&self) -> Book {
+    pub(super) fn work(&self) -> RunRecorder {
         self.work.read()
     }
 
     /// The body of `/status`. Its `validForMs` commits us to nothing: who owns a shard is the business of that shard's lease.
-    pub(super) fn status(&self) -> Body {
+    pub(super) fn status(&self) -> MemberStatusBody {
         let (fleet, limits) = (&self.fleet, self.store.limits());
         let membership = fleet.membership();
         let valid_for = membership.map_or(0, |(_, left)| left.as_millis());
@@ -98,7 +102,7 @@ impl Member {
         let last_error = said.as_ref().and_then(|said| said.clone().err()).or(last_error);
         // Why it does not join comes before what is over.
         let last_error = fleet.source_error().filter(|_| !is_leader).or(last_error);
-        Body {
+        MemberStatusBody {
             is_leader,
             last_polled: self.work.read().last_polled.map(time::rfc3339),
             name: fleet.name().to_string(),

@@ -5,22 +5,22 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use tenure::Renewals;
+use tenure::RenewalStats;
 
-use super::instance::Instance;
-use super::member::Member;
-use super::work::Book;
+use super::candidate::HttpCandidate;
+use super::member::HttpMember;
+use super::run_stats::RunRecorder;
 
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Everything, as it stands now.
-pub(super) fn of_candidate(instance: &Instance) -> String {
+pub(super) fn of_candidate(instance: &HttpCandidate) -> String {
     let (election, now) = (&instance.election, instance.clock.now());
     // Not an answer that anybody acts on, so it commits us to nothing.
     let status = election.status();
     let (renewals, book, tally) = (election.renewals(), instance.work().read(), instance.tally());
     let led = if status.is_leader { tally.led(now) } else { Duration::ZERO };
-    let mut page = Page::default();
+    let mut page = MetricsText::default();
     page.gauge("tenure_is_leader", "Whether this candidate leads.", u8::from(status.is_leader));
     let token = status.token.map_or(0, |token| token.get());
     page.gauge("tenure_token", "The token of the term it leads, 0 if none.", token);
@@ -43,9 +43,9 @@ pub(super) fn of_candidate(instance: &Instance) -> String {
 }
 
 /// The same of a member. No line for each shard: there may be a hundred thousand.
-pub(super) fn of_member(member: &Member) -> String {
+pub(super) fn of_member(member: &HttpMember) -> String {
     let (fleet, status) = (&member.fleet, member.status());
-    let mut page = Page::default();
+    let mut page = MetricsText::default();
     page.gauge("tenure_is_leader", "Whether this member takes part.", u8::from(status.is_leader));
     let help = "The token of the lease on itself, 0 if it does not.";
     page.gauge("tenure_token", help, status.token.unwrap_or(0));
@@ -62,9 +62,9 @@ pub(super) fn of_member(member: &Member) -> String {
 }
 
 #[derive(Default)]
-struct Page(String);
+struct MetricsText(String);
 
-impl Page {
+impl MetricsText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a text cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -108,7 +108,7 @@ impl Page {
         self.line(&format!("{name}_count"), &[], count);
     }
 
-    fn runs(&mut self, book: &Book) {
+    fn runs(&mut self, book: &RunRecorder) {
         self.head("tenure_runs_total", "counter", "Runs of the work on this instance.");
         for (outcome, count) in &book.runs {
             self.line("tenure_runs_total", &[("outcome", outcome)], count);
@@ -124,8 +124,8 @@ impl Page {
         self.line("tenure_build_info", &labels, 1);
     }
 
-    fn renewals(&mut self, renewals: &Renewals) {
-        let classes = Renewals::BOUNDS.into_iter().zip(renewals.within);
+    fn renewals(&mut self, renewals: &RenewalStats) {
+        let classes = RenewalStats::BOUNDS.into_iter().zip(renewals.within);
         let help = "How long renewals took that the store granted.";
         self.histogram("tenure_renew_seconds", help, classes, renewals.count, renewals.sum);
         let name = "tenure_renew_failures_total";
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn classes_add_up_and_labels_are_escaped() {
-        let mut page = Page::default();
+        let mut page = MetricsText::default();
         let classes = [(Duration::from_millis(500), 2), (Duration::from_secs(1), 3)];
         page.histogram("x", "X.", classes.into_iter(), 6, Duration::from_millis(9_500));
         page.line("y", &[("a", "\"\\\n")], 1);

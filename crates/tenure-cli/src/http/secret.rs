@@ -6,7 +6,7 @@ use std::path::Path;
 use subtle::ConstantTimeEq;
 use tenure::{Error, Result};
 
-use crate::settings::{Refusal, Rule, read_trusted};
+use crate::settings::{TrustRule, UntrustedReason, read_trusted};
 
 /// More than anybody types, and little to compare.
 const LONGEST: u64 = 1024;
@@ -24,15 +24,15 @@ impl Secret {
         let wrong = |why: String| {
             Error::invalid(format!("cannot use the control secret in {}: {why}", path.display()))
         };
-        let read = read_trusted(path, Rule::Secret, LONGEST + LINE_END);
+        let read = read_trusted(path, TrustRule::Secret, LONGEST + LINE_END);
         let file = read.map_err(|refusal| match refusal {
-            Refusal::NotRegular => wrong("it is no file".to_owned()),
-            Refusal::Mode { mode, .. } => wrong(format!(
+            UntrustedReason::NotRegular => wrong("it is no file".to_owned()),
+            UntrustedReason::Mode { mode, .. } => wrong(format!(
                 "others may read or change it (mode {mode:03o}): run 'chmod 600 {}'",
                 path.display()
             )),
-            Refusal::TooLarge(_) => wrong(TOO_LONG.to_owned()),
-            Refusal::Io(error) => wrong(error.to_string()),
+            UntrustedReason::TooLarge(_) => wrong(TOO_LONG.to_owned()),
+            UntrustedReason::Io(error) => wrong(error.to_string()),
             refusal => wrong(format!("it {refusal}")),
         })?;
         Secret::new(file.bytes).map_err(|why| wrong(why.to_owned()))

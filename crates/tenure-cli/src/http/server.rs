@@ -19,41 +19,41 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-use super::aside::Aside;
-use super::connection::{Connection, ResponseBody, Stuck, Waiting};
+use super::connection::{Connection, IdleSince, ResponseBody, UnreadSince};
 use super::control::Peer;
-use super::door::Door;
-use super::limits::{HEAD, HEADERS, Limits};
-use super::news::News;
+use super::events::EventLog;
+use super::limits::{HEAD, HEADERS, HttpLimits};
+use super::listener::Listener;
+use super::participant::Participant;
 use super::routes::{App, router};
-use super::subject::Subject;
+use super::store_thread::StoreThread;
 
 /// How long to wait when no connection can be accepted, for want of memory or open files.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// A server at work. Dropped, it ends by itself, soon.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     #[allow(dead_code, reason = "the tests ask")]
     address: SocketAddr,
     #[allow(dead_code, reason = "the tests ask")]
-    news: Arc<News>,
+    news: Arc<EventLog>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Answers at `door` for a candidate or a member, on a thread of its own. `store` is needed by what looks further than
     /// that one knows, on another thread and over connections of its own.
     pub(crate) fn start(
-        door: Door,
-        subject: impl Into<Subject>,
+        door: Listener,
+        subject: impl Into<Participant>,
         store: &Arc<dyn Store>,
-        limits: Limits,
-    ) -> Result<Server> {
+        limits: HttpLimits,
+    ) -> Result<HttpServer> {
         let failed = |error| Error::denied(format!("cannot start the HTTP server: {error}"));
         let address = door.address();
-        let (aside, subject) = (Aside::start().map_err(failed)?, subject.into());
+        let (aside, subject) = (StoreThread::start().map_err(failed)?, subject.into());
         let (end, ended) = oneshot::channel();
         let (news, store) = (Arc::clone(subject.news()), Arc::clone(store));
         let started = spawn_runtime("tenure-http", move |runtime| {
@@ -67,7 +67,7 @@ impl Server {
             runtime.shutdown_background();
         });
         let thread = Some(started.map_err(failed)?.1);
-        Ok(Server { address, news, end: Some(end), thread })
+        Ok(HttpServer { address, news, end: Some(end), thread })
     }
 
     /// Where it answers.
@@ -87,13 +87,19 @@ impl Server {
     }
 
     #[cfg(test)]
-    pub(super) fn news(&self) -> &News {
+    pub(super) fn news(&self) -> &EventLog {
         &self.news
     }
 }
 
-async fn serve(door: Door, subject: Subject, store: &dyn Store, aside: Aside, limits: Limits) {
-    let Door { listener, gate, secret, .. } = door;
+async fn serve(
+    door: Listener,
+    subject: Participant,
+    store: &dyn Store,
+    aside: StoreThread,
+    limits: HttpLimits,
+) {
+    let Listener { listener, gate, secret, .. } = door;
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer over HTTP"),
@@ -105,14 +111,14 @@ async fn serve(door: Door, subject: Subject, store: &dyn Store, aside: Aside, li
     accept(&listener, &router(Arc::new(app)), &clock, limits).await;
 }
 
-async fn beat(clock: Clock, news: Arc<News>, every: Duration) {
+async fn beat(clock: Clock, news: Arc<EventLog>, every: Duration) {
     loop {
         clock.sleep(every).await;
         news.beat();
     }
 }
 
-async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: Limits) {
+async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: HttpLimits) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut open: Vec<Open> = Vec::new();
     // Often enough that nobody stays much longer than allowed.
@@ -141,9 +147,9 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
                 if let Some(place) = place(&places, &open, clock, limits).await {
                     // Events are small, and waited for.
                     let _ = stream.set_nodelay(true);
-                    let (stuck, waiting) = (Stuck::default(), Waiting::new(clock.now()));
+                    let (stuck, waiting) = (UnreadSince::default(), IdleSince::new(clock.now()));
                     let connection = Connection::new(stream, clock.clone(), stuck.clone());
-                    let service = Served {
+                    let service = ServedConnection {
                         router: router.clone(),
                         waiting: waiting.clone(),
                         clock: clock.clone(),
@@ -168,8 +174,8 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
 /// A connection, as the accept loop knows it.
 struct Open {
     task: AbortHandle,
-    stuck: Stuck,
-    waiting: Waiting,
+    stuck: UnreadSince,
+    waiting: IdleSince,
 }
 
 /// A place for one more connection. If all are taken, it is that of the connection that has waited longest for a complete
@@ -178,7 +184,7 @@ async fn place(
     places: &Arc<Semaphore>,
     open: &[Open],
     clock: &Clock,
-    limits: Limits,
+    limits: HttpLimits,
 ) -> Option<OwnedSemaphorePermit> {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return Some(place);
@@ -202,20 +208,20 @@ fn is_over(connection: &Open, clock: &Clock, limit: Duration) -> bool {
 }
 
 /// What answers the requests of one connection.
-struct Served {
+struct ServedConnection {
     router: Router,
-    waiting: Waiting,
+    waiting: IdleSince,
     clock: Clock,
 }
 
 async fn converse(
     connection: Connection,
     peer: SocketAddr,
-    served: Served,
-    limits: Limits,
+    served: ServedConnection,
+    limits: HttpLimits,
     _place: OwnedSemaphorePermit,
 ) {
-    let Served { router, waiting, clock } = served;
+    let ServedConnection { router, waiting, clock } = served;
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));

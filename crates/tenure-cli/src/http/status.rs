@@ -4,14 +4,14 @@ use serde::Serialize;
 use tenure::Status;
 use tenure::presence::Node;
 
-use super::answers::Answer;
-use super::work::{Book, LastRunBody};
+use super::run_stats::{LastRunBody, RunRecorder};
+use super::validity::ValidStatus;
 use crate::candidate::Candidate;
 use crate::{startup_wait, time};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Body {
+pub(super) struct StatusBody {
     pub(super) is_leader: bool,
     last_polled: Option<String>,
     name: String,
@@ -42,9 +42,13 @@ pub(super) struct Body {
     candidates: Option<Vec<Candidate>>,
 }
 
-impl Body {
-    pub(super) fn new(answer: Answer, book: &Book, nodes: Option<&[Node]>) -> Body {
-        let Answer { status, state, valid_for_ms } = answer;
+impl StatusBody {
+    pub(super) fn new(
+        answer: ValidStatus,
+        book: &RunRecorder,
+        nodes: Option<&[Node]>,
+    ) -> StatusBody {
+        let ValidStatus { status, state, valid_for_ms } = answer;
         let me = status.candidate_id.clone();
         let leader = status.current_leader.clone().map(|leader| (leader, "leading"));
         let candidates = nodes.map(|nodes| {
@@ -58,7 +62,7 @@ impl Body {
             };
             nodes.iter().map(candidate).collect()
         });
-        Body {
+        StatusBody {
             is_leader: status.is_leader,
             last_polled: book.last_polled.map(time::rfc3339),
             name: status.name.to_string(),

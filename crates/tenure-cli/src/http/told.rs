@@ -1,15 +1,15 @@
 //! What is told of an event, and in which words: those of `tenure watch --json`, and for a fleet its own.
 
 use serde::Serialize;
-use tenure::election::Why;
+use tenure::machine::EndReason;
 use tenure::{CandidateId, Event, fleet};
 
-use super::news::News;
+use super::events::EventLog;
 use crate::startup_wait;
 
 /// What happened to the leading, or to the store.
 #[derive(Debug, Default, Serialize)]
-struct Change {
+struct ChangeBody {
     from: Option<String>,
     to: Option<String>,
     token: Option<u64>,
@@ -22,7 +22,7 @@ struct Change {
 /// What happened to a member's shards.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Dealt<'a> {
+enum ShardChangeBody<'a> {
     Assigned { shard: &'a str, token: u64 },
     Revoked { shard: &'a str, token: u64, reason: &'static str },
     Joined { token: u64 },
@@ -35,33 +35,33 @@ fn reach(is: bool) -> Option<String> {
 }
 
 /// The store is gone, or back.
-fn store(error: Option<&tenure::Error>) -> Change {
-    Change {
+fn store(error: Option<&tenure::Error>) -> ChangeBody {
+    ChangeBody {
         from: reach(error.is_some()),
         to: reach(error.is_none()),
         reason: error.map(ToString::to_string),
-        ..Change::default()
+        ..ChangeBody::default()
     }
 }
 
 /// Tells of an event of the election, if it is one that people outside are told.
-pub(super) fn of_candidate(news: &News, name: &str, me: &CandidateId, event: &Event) {
+pub(super) fn of_candidate(news: &EventLog, name: &str, me: &CandidateId, event: &Event) {
     let me = || Some(me.to_string());
     let (event, change) = match event {
         Event::BecameLeader { token, .. } => {
-            ("became", Change { to: me(), token: Some(token.get()), ..Change::default() })
+            ("became", ChangeBody { to: me(), token: Some(token.get()), ..ChangeBody::default() })
         }
         Event::Starting { token, wait } => {
             let (token, reason) = (Some(token.get()), Some(wait.reason.to_string()));
             let starts_in_ms = Some(startup_wait::in_millis(wait.left));
-            ("starting", Change { token, reason, starts_in_ms, ..Change::default() })
+            ("starting", ChangeBody { token, reason, starts_in_ms, ..ChangeBody::default() })
         }
         Event::LostLeadership { token, why } => {
             let (token, reason) = (Some(token.get()), Some(reason(why)));
-            ("lost", Change { from: me(), token, reason, ..Change::default() })
+            ("lost", ChangeBody { from: me(), token, reason, ..ChangeBody::default() })
         }
         Event::LeaderChanged { from, to } => {
-            ("changed", Change { from: from.clone(), to: to.clone(), ..Change::default() })
+            ("changed", ChangeBody { from: from.clone(), to: to.clone(), ..ChangeBody::default() })
         }
         Event::StoreUnreachable(error) => ("store", store(Some(error))),
         Event::StoreBack => ("store", store(None)),
@@ -71,38 +71,44 @@ pub(super) fn of_candidate(news: &News, name: &str, me: &CandidateId, event: &Ev
 }
 
 /// The same for an event of the fleet. Each is told: what comes in a flood goes as one.
-pub(super) fn of_member(news: &News, name: &str, event: &fleet::Event) {
+pub(super) fn of_member(news: &EventLog, name: &str, event: &fleet::FleetEvent) {
     let (event, dealt) = match event {
-        fleet::Event::Assigned { shard, token, .. } => {
-            ("assigned", Dealt::Assigned { shard: shard.as_str(), token: token.get() })
+        fleet::FleetEvent::Assigned { shard, token, .. } => {
+            ("assigned", ShardChangeBody::Assigned { shard: shard.as_str(), token: token.get() })
         }
-        fleet::Event::Revoked { shard, token, why, .. } => {
+        fleet::FleetEvent::Revoked { shard, token, why, .. } => {
             let (shard, token) = (shard.as_str(), token.get());
-            ("revoked", Dealt::Revoked { shard, token, reason: why.as_str() })
+            ("revoked", ShardChangeBody::Revoked { shard, token, reason: why.as_str() })
         }
-        fleet::Event::Joined { hold, .. } => ("joined", Dealt::Joined { token: hold.token.get() }),
-        fleet::Event::Left { why, .. } => ("left", Dealt::Left { reason: why.as_str() }),
-        fleet::Event::Unowned(count, _) => ("unowned", Dealt::Unowned { count: *count }),
-        fleet::Event::StoreUnreachable(error) => {
+        fleet::FleetEvent::Joined { hold, .. } => {
+            ("joined", ShardChangeBody::Joined { token: hold.token.get() })
+        }
+        fleet::FleetEvent::Left { why, .. } => {
+            ("left", ShardChangeBody::Left { reason: why.as_str() })
+        }
+        fleet::FleetEvent::Unowned(count, _) => {
+            ("unowned", ShardChangeBody::Unowned { count: *count })
+        }
+        fleet::FleetEvent::StoreUnreachable(error) => {
             return news.tell(name, "store", &store(Some(error)));
         }
-        fleet::Event::StoreBack => return news.tell(name, "store", &store(None)),
+        fleet::FleetEvent::StoreBack => return news.tell(name, "store", &store(None)),
         _ => return,
     };
     news.tell(name, event, &dealt);
 }
 
 /// Why a term ended, in a few words.
-fn reason(why: &Why) -> String {
+fn reason(why: &EndReason) -> String {
     match why {
-        Why::Unreachable(_) => "store unreachable".to_owned(),
-        Why::StoreError(error) => error.to_string(),
-        Why::Paused(time) => {
+        EndReason::Unreachable(_) => "store unreachable".to_owned(),
+        EndReason::StoreError(error) => error.to_string(),
+        EndReason::Paused(time) => {
             format!("this process did not run for {}", crate::duration::shown(*time))
         }
-        Why::Refused(Some(by)) => format!("the store says that it is led by {by}"),
-        Why::Refused(None) => "the store says that it is not ours any more".to_owned(),
-        Why::Asked => "asked".to_owned(),
+        EndReason::Refused(Some(by)) => format!("the store says that it is led by {by}"),
+        EndReason::Refused(None) => "the store says that it is not ours any more".to_owned(),
+        EndReason::Asked => "asked".to_owned(),
         other => format!("{other:?}").to_lowercase(),
     }
 }
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_lost_term_names_what_the_store_answered() {
-        let why = Why::StoreError(tenure::Error::corrupt("'job' is not a lease"));
+        let why = EndReason::StoreError(tenure::Error::corrupt("'job' is not a lease"));
         assert_eq!(reason(&why), "'job' is not a lease");
     }
 }

@@ -16,36 +16,36 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Writes what is left when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    lines: SyncSender<Word>,
+    lines: SyncSender<QueueItem>,
     done: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-enum Word {
+enum QueueItem {
     Line(Vec<u8>),
     End,
 }
 
 /// Starts the thread that writes.
-pub(crate) fn start() -> (Queue, Lines) {
-    let (lines, inbox) = sync_channel::<Word>(MOST);
+pub(crate) fn start() -> (Queue, LineWriter) {
+    let (lines, inbox) = sync_channel::<QueueItem>(MOST);
     let (finished, done) = sync_channel(1);
     let writes = move || {
-        while let Ok(Word::Line(line)) = inbox.recv() {
+        while let Ok(QueueItem::Line(line)) = inbox.recv() {
             // Nothing is left to tell it to if stderr is gone.
             let _ = io::stderr().write_all(&line);
         }
         let _ = finished.send(());
     };
     let thread = std::thread::Builder::new().name("tenure-log".to_owned()).spawn(writes).ok();
-    (Queue { lines: lines.clone(), done, thread }, Lines(lines))
+    (Queue { lines: lines.clone(), done, thread }, LineWriter(lines))
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         // A queue that is full and not read is not waited for.
-        if self.thread.is_some() && self.lines.try_send(Word::End).is_ok() {
+        if self.thread.is_some() && self.lines.try_send(QueueItem::End).is_ok() {
             let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(PATIENCE);
         }
     }
@@ -53,27 +53,27 @@ impl Drop for Queue {
 
 /// Where log lines go.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines(SyncSender<Word>);
+pub(crate) struct LineWriter(SyncSender<QueueItem>);
 
-impl Lines {
+impl LineWriter {
     /// Queues one line, with its newline. Never waits; a line that finds the queue full is lost.
     pub(crate) fn send(&self, line: Vec<u8>) {
-        let _ = self.0.try_send(Word::Line(line));
+        let _ = self.0.try_send(QueueItem::Line(line));
     }
 }
 
 /// One line, sent when it is whole.
-pub(crate) struct OneLine<'a>(&'a Lines, Vec<u8>);
+pub(crate) struct QueuedLine<'a>(&'a LineWriter, Vec<u8>);
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = OneLine<'a>;
+impl<'a> MakeWriter<'a> for LineWriter {
+    type Writer = QueuedLine<'a>;
 
-    fn make_writer(&'a self) -> OneLine<'a> {
-        OneLine(self, Vec::new())
+    fn make_writer(&'a self) -> QueuedLine<'a> {
+        QueuedLine(self, Vec::new())
     }
 }
 
-impl Write for OneLine<'_> {
+impl Write for QueuedLine<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.1.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -84,7 +84,7 @@ impl Write for OneLine<'_> {
     }
 }
 
-impl Drop for OneLine<'_> {
+impl Drop for QueuedLine<'_> {
     fn drop(&mut self) {
         let line = std::mem::take(&mut self.1);
         if !line.is_empty() {

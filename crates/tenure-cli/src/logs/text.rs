@@ -12,11 +12,11 @@ use super::LINE;
 
 /// The format, with what every line begins with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text {
+pub(super) struct TextFormat {
     pub(super) prefix: &'static str,
 }
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -27,7 +27,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut parts = Parts::default();
+        let mut parts = EventFields::default();
         event.record(&mut parts);
         let (metadata, prefix) = (event.metadata(), self.prefix);
         if metadata.target() == LINE {
@@ -43,12 +43,12 @@ where
 }
 
 #[derive(Default)]
-struct Parts {
+struct EventFields {
     message: String,
     fields: String,
 }
 
-impl Visit for Parts {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),

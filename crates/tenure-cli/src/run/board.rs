@@ -3,28 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::http::{LastRun, Work};
-use crate::schedule::{Ledger, Outcome, Run};
+use crate::http::{LastRun, RunStats};
+use crate::schedule::{RunOutcome, RunRecord, ScheduleCheckpoint};
 
 /// Written by whoever works.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Board(pub(super) Arc<Work>);
+pub(super) struct CandidateCount(pub(super) Arc<RunStats>);
 
-impl Board {
+impl CandidateCount {
     /// This instance begins a poll, at so many Unix milliseconds.
     pub(super) fn began(&self, unix_ms: u64) {
         self.0.began(unix_ms);
     }
 
     /// What is known of the name, whoever has noted it down.
-    pub(super) fn show(&self, ledger: Option<&Ledger>) {
+    pub(super) fn show(&self, ledger: Option<&ScheduleCheckpoint>) {
         let count = ledger.map(|ledger| ledger.count);
         let last_run = ledger.and_then(|ledger| ledger.last_run.as_ref()).map(last_run);
         self.0.known(count, last_run);
     }
 
     /// A run of this instance has ended.
-    pub(super) fn ended(&self, outcome: &Outcome, took: Duration) {
+    pub(super) fn ended(&self, outcome: &RunOutcome, took: Duration) {
         self.0.ended(outcome.word(), took);
     }
 
@@ -34,7 +34,7 @@ impl Board {
     }
 }
 
-fn last_run(run: &Run) -> LastRun {
+fn last_run(run: &RunRecord) -> LastRun {
     LastRun {
         slot: run.slot,
         by: run.by.clone(),

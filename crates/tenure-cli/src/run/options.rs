@@ -10,7 +10,7 @@ use tenure::{CandidateId, Error, HealthGate, Name, Result};
 
 use crate::http::{AnswerArgs, HttpArgs};
 use crate::schedule::ScheduleArgs;
-use crate::{duration, target};
+use crate::{duration, selector};
 
 const GET_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -51,11 +51,11 @@ pub(crate) struct RunArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LeaseArgs {
     /// The lease
-    #[arg(value_parser = target::name)]
+    #[arg(value_parser = selector::name)]
     pub(crate) name: Option<Name>,
 
     /// Another way to give NAME
-    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
+    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = selector::name)]
     pub(crate) lock_name: Option<Name>,
 }
 
@@ -72,7 +72,7 @@ impl LeaseArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TimingArgs {
     /// This candidate's id, unique among them [default: HOSTNAME-PID-RANDOM]
-    #[arg(long, value_name = "ID", env = "TENURE_NODE_ID", value_parser = target::id)]
+    #[arg(long, value_name = "ID", env = "TENURE_NODE_ID", value_parser = selector::id)]
     #[arg(visible_alias = "instance-id")]
     pub(crate) node_id: Option<CandidateId>,
 
@@ -168,7 +168,7 @@ pub(crate) struct TaskArgs {
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Given<'a> {
+pub(crate) enum GivenWork<'a> {
     /// Never empty.
     Command(&'a [OsString]),
     Get(&'a str),
@@ -177,7 +177,7 @@ pub(crate) enum Given<'a> {
 
 impl TaskArgs {
     /// What was given, if anything was.
-    pub(crate) fn given(&self) -> Result<Option<Given<'_>>> {
+    pub(crate) fn given(&self) -> Result<Option<GivenWork<'_>>> {
         if self.timeout.is_some() && self.get.is_none() {
             return Err(Error::invalid(
                 "--timeout is how long an answer to --get may take, and there is no --get: leave it out \
@@ -186,9 +186,9 @@ impl TaskArgs {
         }
         match (&self.command[..], self.get.as_deref(), self.mock) {
             ([], None, false) => Ok(None),
-            (command @ [_, ..], None, false) => Ok(Some(Given::Command(command))),
-            ([], Some(url), false) => Ok(Some(Given::Get(url))),
-            ([], None, true) => Ok(Some(Given::Mock)),
+            (command @ [_, ..], None, false) => Ok(Some(GivenWork::Command(command))),
+            ([], Some(url), false) => Ok(Some(GivenWork::Get(url))),
+            ([], None, true) => Ok(Some(GivenWork::Mock)),
             _ => Err(Error::invalid(
                 "a command, --get and --mock are kinds of work: give one of them",
             )),

@@ -5,16 +5,18 @@ use std::time::Duration;
 use tenure::store::Scope;
 use tenure::{Clock, Leadership, Name, Saved, Store};
 
-use super::get::Get;
-use super::lines::Lines;
-use super::run_lines::RunLines;
-use super::term::{After, Attention, Crew, Run};
-use super::ward::{Recipe, Ward};
+use super::command::{CommandConfig, RunningCommand};
+use super::http_poll::HttpPoll;
+use super::lead_term::{RunResult, StopSignals, TermOutcome, TermSupervisor};
+use super::messages::RunMessages;
+use super::schedule_messages::RunLines;
 use crate::exit::Exit;
-use crate::guard::Ended;
-use crate::lines::Common as _;
-use crate::permit::HeldTerm as _;
-use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Slot, Step};
+use crate::guard::ProcessExit;
+use crate::messages::CommonMessages as _;
+use crate::permit::TermDeadline as _;
+use crate::schedule::{
+    Policy, RunOutcome, Schedule, ScheduleCheckpoint, SchedulePlanner, ScheduleStep, Slot,
+};
 use crate::signals::Signals;
 use crate::time::unix_ms;
 
@@ -27,16 +29,16 @@ const AGAIN: Duration = Duration::from_millis(500);
 const PEEK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is done, and when.
-pub(super) struct Timetable {
+pub(super) struct ScheduledWork {
     pub(super) schedule: Schedule,
     pub(super) policy: Policy,
-    pub(super) task: Task,
+    pub(super) task: ScheduledTask,
     /// A guard without a command, while none runs; `None` with `--no-guard`.
-    pub(super) rest_guard: Option<Recipe>,
+    pub(super) rest_guard: Option<CommandConfig>,
 }
 
-impl Timetable {
-    fn lines<'a>(&'a self, lines: &'a Lines) -> RunLines<'a> {
+impl ScheduledWork {
+    fn lines<'a>(&'a self, lines: &'a RunMessages) -> RunLines<'a> {
         RunLines { lines, schedule: &self.schedule, now: unix_ms() }
     }
 
@@ -47,7 +49,12 @@ impl Timetable {
 
     /// With `--once`: whether the checkpoint already says that there is nothing to run, so that this candidate need not
     /// campaign. Says so. A store that does not answer soon is asked by the campaign.
-    pub(super) async fn is_done(&self, name: &Name, store: &dyn Store, lines: &Lines) -> bool {
+    pub(super) async fn is_done(
+        &self,
+        name: &Name,
+        store: &dyn Store,
+        lines: &RunMessages,
+    ) -> bool {
         if self.policy.once.is_none() {
             return false;
         }
@@ -61,53 +68,54 @@ impl Timetable {
             return false;
         };
         let checkpoint = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
-        let Ok(Some(ledger)) = Ledger::read(checkpoint) else { return false };
+        let Ok(Some(ledger)) = ScheduleCheckpoint::read(checkpoint) else { return false };
         let last = ledger.last_run.clone();
-        let done = Planner::new(self.schedule.clone(), self.policy, Some(ledger)).step(unix_ms());
-        if done == Step::Done {
+        let done =
+            SchedulePlanner::new(self.schedule.clone(), self.policy, Some(ledger)).step(unix_ms());
+        if done == ScheduleStep::Done {
             self.lines(lines).already_done(self.slot_of_once(), last.as_ref());
         }
-        done == Step::Done
+        done == ScheduleStep::Done
     }
 }
 
 /// What is done in one slot.
-pub(super) enum Task {
-    Command(Recipe),
-    Get(Get),
+pub(super) enum ScheduledTask {
+    Command(CommandConfig),
+    Get(HttpPoll),
     Mock,
 }
 
 /// How one slot's run came out.
-struct Report {
-    outcome: Outcome,
+struct RunReport {
+    outcome: RunOutcome,
     detail: Option<String>,
     exit: Exit,
     /// There is no next slot in this term.
     over: bool,
 }
 
-impl Crew<'_> {
+impl TermSupervisor<'_> {
     /// Works through the slots of one term.
     pub(super) async fn scheduled(
         &self,
-        table: &Timetable,
+        table: &ScheduledWork,
         leadership: &Leadership,
         signals: &mut Signals,
-    ) -> After {
+    ) -> TermOutcome {
         let left = leadership.checkpoint().map(|checkpoint| checkpoint.as_bytes());
-        let left = match Ledger::read(left) {
+        let left = match ScheduleCheckpoint::read(left) {
             Ok(left) => left,
-            Err(error) => return After::Failed(error),
+            Err(error) => return TermOutcome::Failed(error),
         };
         self.board.show(left.as_ref());
         let mut rest_guard = self.guard_rest(table, leadership);
-        let mut planner = Planner::new(table.schedule.clone(), table.policy, left);
-        let mut watch = Attention::default();
+        let mut planner = SchedulePlanner::new(table.schedule.clone(), table.policy, left);
+        let mut watch = StopSignals::default();
         let (mut exit, mut ran) = (Exit::Done, false);
         loop {
             let pause = match planner.step(unix_ms()) {
-                Step::Begin(slot) => {
+                ScheduleStep::Begin(slot) => {
                     let draft = planner.draft(slot, self.id().as_str(), unix_ms());
                     // A save that hangs must not hold up the end of the term or of this process.
                     let mut ended = None;
@@ -117,21 +125,21 @@ impl Crew<'_> {
                         () = async {
                             ended = self.rest(Duration::MAX, leadership, signals).await;
                             Clock::boot().sleep(AGAIN).await;
-                        } => Noted::Unknown,
+                        } => SaveOutcome::Unknown,
                     };
                     if let Some(after) = ended {
-                        if let Noted::Kept = noted {
+                        if let SaveOutcome::Kept = noted {
                             planner.begun(draft);
-                            planner.ended(Outcome::Stopped, None, unix_ms());
+                            planner.ended(RunOutcome::Stopped, None, unix_ms());
                             self.note_down_end(leadership, &mut planner).await;
                         }
                         return after;
                     }
                     match noted {
-                        Noted::Kept => {
+                        SaveOutcome::Kept => {
                             planner.begun(draft);
                             // A command has a guard of its own, which knows when it has ended.
-                            if let Task::Command(_) = table.task {
+                            if let ScheduledTask::Command(_) = table.task {
                                 rest_guard.take();
                             }
                             let report = self
@@ -149,33 +157,33 @@ impl Crew<'_> {
                             }
                             Duration::ZERO
                         }
-                        Noted::Lost => Duration::MAX,
-                        Noted::Unknown => AGAIN,
+                        SaveOutcome::Lost => Duration::MAX,
+                        SaveOutcome::Unknown => AGAIN,
                     }
                 }
-                Step::Wait { until } => {
+                ScheduleStep::Wait { until } => {
                     self.note_down_end(leadership, &mut planner).await;
                     let left = until.map(|until| until.saturating_sub(unix_ms()));
                     left.map_or(LOOK_EVERY, Duration::from_millis).min(LOOK_EVERY)
                 }
-                Step::Skip { .. } => Duration::ZERO,
-                Step::Interrupted(run) => {
+                ScheduleStep::Skip { .. } => Duration::ZERO,
+                ScheduleStep::Interrupted(run) => {
                     table.lines(self.lines).interrupted(&run, table.policy.interrupted);
                     self.board.passed("interrupted");
                     self.note_down_end(leadership, &mut planner).await;
                     Duration::ZERO
                 }
-                Step::Ahead(ahead) => {
+                ScheduleStep::Ahead(ahead) => {
                     self.lines.ahead(&ahead);
                     Duration::ZERO
                 }
-                Step::Done => {
+                ScheduleStep::Done => {
                     if !ran {
                         let last = planner.ledger().last_run.as_ref();
                         table.lines(self.lines).already_done(table.slot_of_once(), last);
                     }
                     self.lines.work_ended();
-                    return After::Ended(exit);
+                    return TermOutcome::Ended(exit);
                 }
             };
             // Even if there is no time to rest: with a store slower than the period there never is.
@@ -184,20 +192,20 @@ impl Crew<'_> {
             }
         }
         match watch.ending {
-            true => After::Ended(exit),
-            false => After::Lost,
+            true => TermOutcome::Ended(exit),
+            false => TermOutcome::Lost,
         }
     }
 
     /// Somebody who sees it if we die while no command runs, and gives the lease back. Without one the TTL applies.
-    fn guard_rest(&self, table: &Timetable, leadership: &Leadership) -> Option<RestGuard> {
+    fn guard_rest(&self, table: &ScheduledWork, leadership: &Leadership) -> Option<IdleGuard> {
         let recipe = table.rest_guard.as_ref()?;
-        let posted =
-            leadership.permit(Duration::ZERO, |permit| Ward::start(recipe, permit, self.store))?;
+        let posted = leadership
+            .permit(Duration::ZERO, |permit| RunningCommand::start(recipe, permit, self.store))?;
         posted
             .inspect_err(|error| self.lines.trouble(&format!("cannot start the guard: {error}")))
             .ok()
-            .map(|ward| RestGuard(Some(ward)))
+            .map(|ward| IdleGuard(Some(ward)))
     }
 
     /// Between two slots.
@@ -206,54 +214,57 @@ impl Crew<'_> {
         pause: Duration,
         leadership: &Leadership,
         signals: &mut Signals,
-    ) -> Option<After> {
+    ) -> Option<TermOutcome> {
         let clock = Clock::boot();
         tokio::select! {
             biased;
             why = leadership.lost() => {
                 self.lines.lost(&why);
-                Some(After::Lost)
+                Some(TermOutcome::Lost)
             }
-            _ = signals.end() => Some(After::Ended(Exit::Done)),
+            _ = signals.end() => Some(TermOutcome::Ended(Exit::Done)),
             () = clock.sleep(pause) => None,
         }
     }
 
     async fn one_slot(
         &self,
-        table: &Timetable,
+        table: &ScheduledWork,
         leadership: &Leadership,
         signals: &mut Signals,
-        watch: &mut Attention,
-        planner: &Planner,
-    ) -> Report {
+        watch: &mut StopSignals,
+        planner: &SchedulePlanner,
+    ) -> RunReport {
         let (clock, began) = (Clock::boot(), Clock::boot().now());
         self.board.began(unix_ms());
         self.board.show(Some(planner.ledger()));
         let report = match &table.task {
-            Task::Mock => {
+            ScheduledTask::Mock => {
                 let count = planner.ledger().count;
                 let polled = leadership.permit(Duration::ZERO, |_permit| self.lines.poll(count));
-                let outcome = if polled.is_some() { Outcome::Ok } else { Outcome::Stopped };
-                Report { outcome, detail: None, exit: Exit::Done, over: false }
+                let outcome = if polled.is_some() { RunOutcome::Ok } else { RunOutcome::Stopped };
+                RunReport { outcome, detail: None, exit: Exit::Done, over: false }
             }
-            Task::Get(get) => self.poll(get, leadership, signals, watch, planner).await,
-            Task::Command(recipe) => match self.one_run(recipe, leadership, signals, watch).await {
-                Run::Ended(ended) => of_command(ended, watch.ending),
-                Run::Refused(exit) => {
+            ScheduledTask::Get(get) => self.poll(get, leadership, signals, watch, planner).await,
+            ScheduledTask::Command(recipe) => match self
+                .one_run(recipe, leadership, signals, watch)
+                .await
+            {
+                RunResult::Ended(ended) => of_command(ended, watch.ending),
+                RunResult::Refused(exit) => {
                     watch.ending = true;
-                    Report { outcome: Outcome::Failed, detail: None, exit, over: true }
+                    RunReport { outcome: RunOutcome::Failed, detail: None, exit, over: true }
                 }
-                Run::Stopped => {
+                RunResult::Stopped => {
                     let over = watch.lost || watch.ending;
-                    Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over }
+                    RunReport { outcome: RunOutcome::Stopped, detail: None, exit: Exit::Done, over }
                 }
             },
         };
         let took = clock.now().since(began);
         self.board.ended(&report.outcome, took);
         // A failed poll is reported where it is done.
-        if let (Outcome::Failed, Some(reason), Task::Command(_), Some(run)) =
+        if let (RunOutcome::Failed, Some(reason), ScheduledTask::Command(_), Some(run)) =
             (&report.outcome, &report.detail, &table.task, &planner.ledger().last_run)
             && !watch.ending
         {
@@ -265,14 +276,14 @@ impl Crew<'_> {
 
     async fn poll(
         &self,
-        get: &Get,
+        get: &HttpPoll,
         leadership: &Leadership,
         signals: &mut Signals,
-        watch: &mut Attention,
-        planner: &Planner,
-    ) -> Report {
+        watch: &mut StopSignals,
+        planner: &SchedulePlanner,
+    ) -> RunReport {
         let stopped =
-            |over| Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over };
+            |over| RunReport { outcome: RunOutcome::Stopped, detail: None, exit: Exit::Done, over };
         let (outcome, detail) = tokio::select! {
             biased;
             why = leadership.lost() => {
@@ -286,15 +297,15 @@ impl Crew<'_> {
             }
             answer = get.poll(leadership) => answer,
         };
-        self.lines.polled(planner.ledger().count, outcome == Outcome::Ok, detail.as_deref());
-        Report { outcome, detail, exit: Exit::Done, over: false }
+        self.lines.polled(planner.ledger().count, outcome == RunOutcome::Ok, detail.as_deref());
+        RunReport { outcome, detail, exit: Exit::Done, over: false }
     }
 
     /// Slots that came while the run went on are counted, and not run.
-    fn came_meanwhile(&self, table: &Timetable, planner: &mut Planner) {
+    fn came_meanwhile(&self, table: &ScheduledWork, planner: &mut SchedulePlanner) {
         loop {
             let settled = planner.ledger().settled(&table.schedule);
-            let Step::Skip { slot, slots } = planner.step(unix_ms()) else { return };
+            let ScheduleStep::Skip { slot, slots } = planner.step(unix_ms()) else { return };
             let first = settled.and_then(|settled| table.schedule.next(settled)).unwrap_or(slot);
             let run = planner.ledger().last_run.as_ref();
             table.lines(self.lines).skipped(first.at, slot, slots, run);
@@ -302,33 +313,33 @@ impl Crew<'_> {
         }
     }
 
-    async fn note_down(&self, leadership: &Leadership, ledger: &Ledger) -> Noted {
+    async fn note_down(&self, leadership: &Leadership, ledger: &ScheduleCheckpoint) -> SaveOutcome {
         match leadership.save(ledger.to_json()).await {
             Ok(Saved::Kept) => {
                 self.save_failures.reset();
                 self.board.show(Some(ledger));
-                Noted::Kept
+                SaveOutcome::Kept
             }
             // The loss itself is told where it is declared.
-            Ok(Saved::Lost) => Noted::Lost,
+            Ok(Saved::Lost) => SaveOutcome::Lost,
             Err(error) => {
                 if self.save_failures.admits(Clock::boot().now()) {
                     self.lines.trouble(&format!("cannot note down what is run: {error}"));
                 }
-                Noted::Unknown
+                SaveOutcome::Unknown
             }
         }
     }
 
     /// What has ended is noted down if it can be; the next one to begin says it too.
-    async fn note_down_end(&self, leadership: &Leadership, planner: &mut Planner) {
+    async fn note_down_end(&self, leadership: &Leadership, planner: &mut SchedulePlanner) {
         let Some(ledger) = planner.unsaved().cloned() else { return };
         let clock = Clock::boot();
         let noted = tokio::select! {
             noted = self.note_down(leadership, &ledger) => noted,
-            () = clock.sleep(AGAIN) => Noted::Unknown,
+            () = clock.sleep(AGAIN) => SaveOutcome::Unknown,
         };
-        if let Noted::Kept = noted {
+        if let SaveOutcome::Kept = noted {
             planner.saved();
         }
         self.board.show(Some(&ledger));
@@ -336,9 +347,9 @@ impl Crew<'_> {
 }
 
 /// Dismissed when it is dropped.
-struct RestGuard(Option<Ward>);
+struct IdleGuard(Option<RunningCommand>);
 
-impl Drop for RestGuard {
+impl Drop for IdleGuard {
     fn drop(&mut self) {
         if let Some(ward) = self.0.take() {
             ward.dismiss();
@@ -347,18 +358,18 @@ impl Drop for RestGuard {
 }
 
 /// Whether something was noted down.
-enum Noted {
+enum SaveOutcome {
     Kept,
     /// The term is over.
     Lost,
     Unknown,
 }
 
-fn of_command(ended: Ended, over: bool) -> Report {
+fn of_command(ended: ProcessExit, over: bool) -> RunReport {
     let (outcome, detail) = match ended {
-        Ended::Code(0) => (Outcome::Ok, None),
-        Ended::Code(code) => (Outcome::Failed, Some(format!("exit code {code}"))),
-        Ended::Signal(signal) => (Outcome::Failed, Some(format!("signal {signal}"))),
+        ProcessExit::Code(0) => (RunOutcome::Ok, None),
+        ProcessExit::Code(code) => (RunOutcome::Failed, Some(format!("exit code {code}"))),
+        ProcessExit::Signal(signal) => (RunOutcome::Failed, Some(format!("signal {signal}"))),
     };
-    Report { outcome, detail, exit: ended.into(), over }
+    RunReport { outcome, detail, exit: ended.into(), over }
 }

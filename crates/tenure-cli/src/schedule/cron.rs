@@ -18,7 +18,7 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 use tenure::{Error, Result};
 
-use super::pointer;
+use super::cron_error;
 
 #[derive(Clone)]
 pub(crate) struct Cron {
@@ -31,7 +31,7 @@ pub(crate) struct Cron {
 }
 
 /// A piece of time in which the clocks of a zone are not changed.
-struct Stretch {
+struct CronWindow {
     offset: Offset,
     /// When it begins, if that is known.
     from: Option<Timestamp>,
@@ -41,7 +41,7 @@ struct Stretch {
 
 impl Cron {
     pub(super) fn new(expression: &str, zone: TimeZone) -> Result<Cron> {
-        let pattern = pointer::read_strictly(expression)?;
+        let pattern = cron_error::read_strictly(expression)?;
         let hourly = (0..24).all(|hour| pattern.pattern.hour_match(hour).unwrap_or(false));
         let cron = Cron { expression: expression.to_owned(), pattern, zone, hourly };
         if cron.after(DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true).is_none() {
@@ -138,10 +138,10 @@ impl Cron {
         }
     }
 
-    fn stretch(&self, at: Timestamp) -> Stretch {
+    fn stretch(&self, at: Timestamp) -> CronWindow {
         // What begins at this very moment has begun.
         let just_after = at.checked_add(SignedDuration::from_nanos(1)).unwrap_or(at);
-        Stretch {
+        CronWindow {
             offset: self.zone.to_offset(at),
             from: self.zone.preceding(just_after).next().map(|change| change.timestamp()),
             until: self.zone.following(at).next().map(|change| change.timestamp()),

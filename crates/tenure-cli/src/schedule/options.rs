@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ScheduleLine {
         #[command(flatten)]
         schedule: ScheduleArgs,
     }
 
     fn read(line: &str) -> ScheduleArgs {
-        Line::try_parse_from(format!("run {line}").split(' ')).unwrap().schedule
+        ScheduleLine::try_parse_from(format!("run {line}").split(' ')).unwrap().schedule
     }
 
     fn refused(line: &str) -> String {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_default_is_that_of_the_work() {
-        let none = Line::try_parse_from(["run"]).unwrap().schedule;
+        let none = ScheduleLine::try_parse_from(["run"]).unwrap().schedule;
         assert!(none.schedule(None).unwrap().is_none());
         let five = none.schedule(Some(Duration::from_secs(5))).unwrap();
         assert!(matches!(five, Some(Schedule::Every(5_000))));

@@ -24,7 +24,7 @@
 //! and the other tomorrow. If yesterday's slot has been run by anybody it is still one run; if not, it
 //! may be two, one for each slot. Never is it two for the same slot.
 
-use super::{Ledger, Outcome, Run, Schedule, Slot};
+use super::{RunOutcome, RunRecord, Schedule, ScheduleCheckpoint, Slot};
 
 /// A lead of this much is an ordinary difference between clocks, in milliseconds.
 const AHEAD_MOST: u64 = 60_000;
@@ -62,7 +62,7 @@ pub(crate) struct Policy {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum ScheduleStep {
     /// Save [`Planner::draft`] for this slot, and start the run only if it was kept.
     Begin(Slot),
     /// Nothing until then, in Unix milliseconds, or until the run has ended; `None` is for ever.
@@ -72,16 +72,16 @@ pub(crate) enum Step {
     /// So many slots, the newest of them `slot`, came while the run goes on, and are not run.
     Skip { slot: Slot, slots: u64 },
     /// Nobody saw this run of an earlier term end: to be told of. Asked again, it goes on.
-    Interrupted(Run),
+    Interrupted(RunRecord),
     /// A node with a wrong clock has led: to be told of. Asked again, it goes on.
-    Ahead(Ahead),
+    Ahead(UpcomingRuns),
     /// With `--once`: somebody has started the slot, or its run has ended.
     Done,
 }
 
 /// The newest slot that was dealt with lies far in the future.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ahead {
+pub(crate) struct UpcomingRuns {
     /// Who began the last run, if there was one.
     pub(crate) by: Option<String>,
     /// When that slot begins, in Unix milliseconds.
@@ -92,10 +92,10 @@ pub(crate) struct Ahead {
 
 /// The plan of one term.
 #[derive(Debug)]
-pub(crate) struct Planner {
+pub(crate) struct SchedulePlanner {
     schedule: Schedule,
     policy: Policy,
-    ledger: Ledger,
+    ledger: ScheduleCheckpoint,
     /// The slot of an interrupted run that is to be run again.
     again: Option<Slot>,
     /// A run of this term goes on.
@@ -110,10 +110,14 @@ pub(crate) struct Planner {
     changed: bool,
 }
 
-impl Planner {
+impl SchedulePlanner {
     /// A term begins, with what the last leader has left.
-    pub(crate) fn new(schedule: Schedule, policy: Policy, left: Option<Ledger>) -> Planner {
-        Planner {
+    pub(crate) fn new(
+        schedule: Schedule,
+        policy: Policy,
+        left: Option<ScheduleCheckpoint>,
+    ) -> SchedulePlanner {
+        SchedulePlanner {
             schedule,
             policy,
             ledger: left.unwrap_or_default(),
@@ -128,25 +132,25 @@ impl Planner {
     }
 
     /// What to do at `now`, in Unix milliseconds.
-    pub(crate) fn step(&mut self, now: u64) -> Step {
+    pub(crate) fn step(&mut self, now: u64) -> ScheduleStep {
         if self.running {
             return self.go_on(now);
         }
         if self.over {
-            return Step::Done;
+            return ScheduleStep::Done;
         }
         if let Some(ahead) = self.ahead(now) {
             self.warned = true;
-            return Step::Ahead(ahead);
+            return ScheduleStep::Ahead(ahead);
         }
         if let Some(run) = self.interrupted() {
-            return Step::Interrupted(run);
+            return ScheduleStep::Interrupted(run);
         }
         if let Some(asked) = self.policy.once {
             return self.once(asked);
         }
         if let Some(slot) = self.again {
-            return Step::Begin(slot);
+            return ScheduleStep::Begin(slot);
         }
         self.due(now)
     }
@@ -154,7 +158,7 @@ impl Planner {
     /// The ledger that says that `slot` has begun, to be saved before it does.
     ///
     /// If the store does not say whether it was kept, save the same again, or ask for the next step.
-    pub(crate) fn draft(&mut self, slot: Slot, by: &str, now: u64) -> Ledger {
+    pub(crate) fn draft(&mut self, slot: Slot, by: &str, now: u64) -> ScheduleCheckpoint {
         let mut ledger = self.ledger.clone();
         let settled = self.settled();
         // Run again, it stands for all that has passed meanwhile.
@@ -169,13 +173,13 @@ impl Planner {
         ledger.missed = ledger.missed.saturating_add(missed);
         ledger.settled_to = Some(through);
         ledger.count = ledger.count.saturating_add(1);
-        ledger.last_run = Some(Run {
+        ledger.last_run = Some(RunRecord {
             slot: slot.number,
             slot_at: Some(slot.at),
             by: by.to_owned(),
             started_at: Some(now),
             ended_at: None,
-            outcome: Outcome::Running,
+            outcome: RunOutcome::Running,
             detail: None,
         });
         self.drafted = true;
@@ -183,7 +187,7 @@ impl Planner {
     }
 
     /// The draft was kept: the run starts.
-    pub(crate) fn begun(&mut self, draft: Ledger) {
+    pub(crate) fn begun(&mut self, draft: ScheduleCheckpoint) {
         self.ledger = draft;
         self.running = true;
         self.new = false;
@@ -193,7 +197,7 @@ impl Planner {
     }
 
     /// The run has ended.
-    pub(crate) fn ended(&mut self, outcome: Outcome, detail: Option<String>, now: u64) {
+    pub(crate) fn ended(&mut self, outcome: RunOutcome, detail: Option<String>, now: u64) {
         if let Some(run) = self.ledger.last_run.as_mut().filter(|_| self.running) {
             run.outcome = outcome;
             run.ended_at = Some(now);
@@ -205,7 +209,7 @@ impl Planner {
     }
 
     /// What the store does not know yet, and should before anybody waits.
-    pub(crate) fn unsaved(&self) -> Option<&Ledger> {
+    pub(crate) fn unsaved(&self) -> Option<&ScheduleCheckpoint> {
         // A draft that may have been kept has the newer count: this would put it back.
         (self.changed && !self.drafted).then_some(&self.ledger)
     }
@@ -216,33 +220,37 @@ impl Planner {
     }
 
     /// What the status tells.
-    pub(crate) fn ledger(&self) -> &Ledger {
+    pub(crate) fn ledger(&self) -> &ScheduleCheckpoint {
         &self.ledger
     }
 
     /// A run goes on, and no other begins beside it.
-    fn go_on(&mut self, now: u64) -> Step {
+    fn go_on(&mut self, now: u64) -> ScheduleStep {
         if self.policy.once.is_some() {
-            return Step::Wait { until: None };
+            return ScheduleStep::Wait { until: None };
         }
         match self.newer(now) {
             Some(slot) => {
                 let slots = self.settled().map_or(1, |settled| self.count(settled, slot.at));
                 self.ledger.skipped = self.ledger.skipped.saturating_add(slots);
                 self.settle(slot);
-                Step::Skip { slot, slots }
+                ScheduleStep::Skip { slot, slots }
             }
             None => self.wait(now),
         }
     }
 
-    fn once(&self, asked: u64) -> Step {
-        let Some(slot) = self.schedule.current(asked) else { return Step::Done };
+    fn once(&self, asked: u64) -> ScheduleStep {
+        let Some(slot) = self.schedule.current(asked) else { return ScheduleStep::Done };
         let started = self.settled().is_some_and(|settled| slot.at <= settled);
-        if started && self.again != Some(slot) { Step::Done } else { Step::Begin(slot) }
+        if started && self.again != Some(slot) {
+            ScheduleStep::Done
+        } else {
+            ScheduleStep::Begin(slot)
+        }
     }
 
-    fn due(&mut self, now: u64) -> Step {
+    fn due(&mut self, now: u64) -> ScheduleStep {
         let Some(slot) = self.newer(now) else { return self.wait(now) };
         let new = std::mem::take(&mut self.new);
         match self.settled() {
@@ -257,7 +265,7 @@ impl Planner {
                 self.settle(slot);
                 self.wait(now)
             }
-            _ => Step::Begin(slot),
+            _ => ScheduleStep::Begin(slot),
         }
     }
 
@@ -267,13 +275,13 @@ impl Planner {
         self.schedule.current(now).filter(|slot| settled.is_none_or(|settled| slot.at > settled))
     }
 
-    fn wait(&self, now: u64) -> Step {
+    fn wait(&self, now: u64) -> ScheduleStep {
         let from = self.settled().map_or(now, |settled| settled.max(now));
-        Step::Wait { until: self.schedule.next(from).map(|slot| slot.at) }
+        ScheduleStep::Wait { until: self.schedule.next(from).map(|slot| slot.at) }
     }
 
     /// Marks a run that an earlier term has left unfinished.
-    fn interrupted(&mut self) -> Option<Run> {
+    fn interrupted(&mut self) -> Option<RunRecord> {
         let left = self.ledger.unfinished()?.clone();
         if self.policy.interrupted == Interrupted::Rerun {
             // A number of another schedule may mean any time: one that was begun is not later than this.
@@ -282,19 +290,19 @@ impl Planner {
             self.again = Some(Slot { at, number: left.slot });
         }
         if let Some(run) = &mut self.ledger.last_run {
-            run.outcome = Outcome::Interrupted;
+            run.outcome = RunOutcome::Interrupted;
         }
         self.changed = true;
         Some(left)
     }
 
-    fn ahead(&self, now: u64) -> Option<Ahead> {
+    fn ahead(&self, now: u64) -> Option<UpcomingRuns> {
         let settled_to = self.settled()?;
         if self.warned || settled_to <= now.saturating_add(AHEAD_MOST) {
             return None;
         }
         let next = self.schedule.next(settled_to);
-        Some(Ahead {
+        Some(UpcomingRuns {
             by: self.ledger.last_run.as_ref().map(|run| run.by.clone()),
             settled_to,
             idle_ms: next.map(|slot| slot.at.saturating_sub(now)),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::planner::Ahead;
+use super::planner::UpcomingRuns;
 use super::*;
 
 const HOUR: u64 = 3_600_000;
@@ -28,58 +28,58 @@ fn once(asked: u64) -> Policy {
 }
 
 /// Begins what is due at `now`.
-fn begin(planner: &mut Planner, now: u64) -> Slot {
-    let Step::Begin(slot) = planner.step(now) else { panic!("{planner:?}") };
+fn begin(planner: &mut SchedulePlanner, now: u64) -> Slot {
+    let ScheduleStep::Begin(slot) = planner.step(now) else { panic!("{planner:?}") };
     let draft = planner.draft(slot, "a", now);
     planner.begun(draft);
     slot
 }
 
 /// What a term leaves that has run the slot of `now`.
-fn left(schedule: &Schedule, now: u64, outcome: Outcome) -> Option<Ledger> {
-    let mut planner = Planner::new(schedule.clone(), once(now), None);
+fn left(schedule: &Schedule, now: u64, outcome: RunOutcome) -> Option<ScheduleCheckpoint> {
+    let mut planner = SchedulePlanner::new(schedule.clone(), once(now), None);
     begin(&mut planner, now);
-    if outcome != Outcome::Running {
+    if outcome != RunOutcome::Running {
         planner.ended(outcome, None, now + 1);
     }
     Some(planner.ledger().clone())
 }
 
-fn wait(until: u64) -> Step {
-    Step::Wait { until: Some(until) }
+fn wait(until: u64) -> ScheduleStep {
+    ScheduleStep::Wait { until: Some(until) }
 }
 
 #[test]
 fn the_first_leader_of_all_begins_at_once_or_as_cron_does() {
-    let mut planner = Planner::new(every(5_000), Policy::default(), None);
-    assert_eq!(planner.step(T + 2_000), Step::Begin(Slot { at: T, number: 350_051_760 }));
-    let mut planner = Planner::new(daily(), Policy::default(), None);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), None);
+    assert_eq!(planner.step(T + 2_000), ScheduleStep::Begin(Slot { at: T, number: 350_051_760 }));
+    let mut planner = SchedulePlanner::new(daily(), Policy::default(), None);
     assert_eq!(planner.step(T), wait(T + 11 * HOUR));
     // So that its successor knows what has been waited for.
     let known = planner.unsaved().cloned();
     assert_eq!(known.as_ref().unwrap().count, 0);
-    let mut planner = Planner::new(daily(), Policy::default(), known);
+    let mut planner = SchedulePlanner::new(daily(), Policy::default(), known);
     assert_eq!(begin(&mut planner, T + 12 * HOUR).at, T + 11 * HOUR);
-    let mut planner = Planner::new(daily(), once(T), None);
+    let mut planner = SchedulePlanner::new(daily(), once(T), None);
     assert_eq!(begin(&mut planner, T).at, T - 13 * HOUR);
 }
 
 #[test]
 fn what_mock_has_counted_is_gone_on_from() {
-    let counted = Ledger::read(Some(b"{\"count\":41}")).unwrap();
-    let mut planner = Planner::new(every(5_000), Policy::default(), counted);
+    let counted = ScheduleCheckpoint::read(Some(b"{\"count\":41}")).unwrap();
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), counted);
     begin(&mut planner, T);
     assert_eq!(planner.ledger().count, 42);
 }
 
 #[test]
 fn a_run_begins_ends_and_the_next_slot_is_waited_for() {
-    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), None);
     begin(&mut planner, T);
     assert_eq!(planner.step(T + 1_000), wait(T + 5_000));
-    planner.ended(Outcome::Failed, Some("exit code 3".to_owned()), T + 1_500);
+    planner.ended(RunOutcome::Failed, Some("exit code 3".to_owned()), T + 1_500);
     let run = planner.unsaved().unwrap().last_run.clone().unwrap();
-    assert_eq!((run.outcome, run.ended_at), (Outcome::Failed, Some(T + 1_500)));
+    assert_eq!((run.outcome, run.ended_at), (RunOutcome::Failed, Some(T + 1_500)));
     planner.saved();
     assert_eq!(planner.unsaved(), None);
     assert_eq!(planner.step(T + 1_500), wait(T + 5_000));
@@ -89,28 +89,28 @@ fn a_run_begins_ends_and_the_next_slot_is_waited_for() {
 
 #[test]
 fn slots_that_come_while_a_run_goes_on_are_skipped_for_good() {
-    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), None);
     begin(&mut planner, T);
     let slot = Slot { at: T + 10_000, number: 350_051_762 };
-    assert_eq!(planner.step(T + 12_000), Step::Skip { slot, slots: 2 });
+    assert_eq!(planner.step(T + 12_000), ScheduleStep::Skip { slot, slots: 2 });
     assert_eq!(planner.step(T + 12_000), wait(T + 15_000));
-    planner.ended(Outcome::Ok, None, T + 13_000);
+    planner.ended(RunOutcome::Ok, None, T + 13_000);
     assert_eq!(planner.step(T + 13_000), wait(T + 15_000));
     assert_eq!((planner.ledger().skipped, planner.ledger().missed), (2, 0));
     // Whoever leads next does not run them either.
     let known = planner.ledger().clone();
-    let mut planner = Planner::new(every(5_000), Policy::default(), Some(known));
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), Some(known));
     assert_eq!(planner.step(T + 14_000), wait(T + 15_000));
 }
 
 #[test]
 fn of_what_passed_without_a_leader_the_newest_is_run_or_none() {
-    let ledger = left(&every(5_000), T, Outcome::Ok);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger.clone());
+    let ledger = left(&every(5_000), T, RunOutcome::Ok);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), ledger.clone());
     assert_eq!(begin(&mut planner, T + 21_000).at, T + 20_000);
     assert_eq!(planner.ledger().missed, 3);
     let skip = policy(Missed::Skip, Interrupted::Report);
-    let mut planner = Planner::new(every(5_000), skip, ledger);
+    let mut planner = SchedulePlanner::new(every(5_000), skip, ledger);
     assert_eq!(planner.step(T + 21_000), wait(T + 25_000));
     assert_eq!(planner.unsaved().unwrap().missed, 4);
     // What comes in its own time is run, though a little late.
@@ -120,41 +120,41 @@ fn of_what_passed_without_a_leader_the_newest_is_run_or_none() {
 
 #[test]
 fn an_interrupted_run_is_told_of_once() {
-    let ledger = left(&every(5_000), T, Outcome::Running);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger.clone());
+    let ledger = left(&every(5_000), T, RunOutcome::Running);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), ledger.clone());
     let run = ledger.unwrap().last_run.unwrap();
-    assert_eq!(planner.step(T + 3_000), Step::Interrupted(run));
+    assert_eq!(planner.step(T + 3_000), ScheduleStep::Interrupted(run));
     let saved = planner.unsaved().unwrap().clone();
-    assert_eq!(saved.last_run.as_ref().unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(saved.last_run.as_ref().unwrap().outcome, RunOutcome::Interrupted);
     assert_eq!(planner.step(T + 3_000), wait(T + 5_000));
-    let mut planner = Planner::new(every(5_000), Policy::default(), Some(saved));
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), Some(saved));
     assert_eq!(planner.step(T + 4_000), wait(T + 5_000));
 }
 
 #[test]
 fn a_draft_that_may_have_been_kept_is_not_put_back() {
-    let ledger = left(&every(5_000), T, Outcome::Running);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
-    assert!(matches!(planner.step(T + 5_000), Step::Interrupted(_)));
-    let Step::Begin(slot) = planner.step(T + 5_000) else { panic!("{planner:?}") };
+    let ledger = left(&every(5_000), T, RunOutcome::Running);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), ledger);
+    assert!(matches!(planner.step(T + 5_000), ScheduleStep::Interrupted(_)));
+    let ScheduleStep::Begin(slot) = planner.step(T + 5_000) else { panic!("{planner:?}") };
     let draft = planner.draft(slot, "a", T + 5_000);
     assert_eq!((draft.count, planner.unsaved()), (2, None));
     // The same again, or a newer one: the count is the same.
-    assert_eq!(planner.step(T + 9_000), Step::Begin(slot));
+    assert_eq!(planner.step(T + 9_000), ScheduleStep::Begin(slot));
     assert_eq!(planner.draft(slot, "a", T + 9_000).count, 2);
-    let Step::Begin(slot) = planner.step(T + 10_000) else { panic!("{planner:?}") };
+    let ScheduleStep::Begin(slot) = planner.step(T + 10_000) else { panic!("{planner:?}") };
     assert_eq!(planner.draft(slot, "a", T + 10_000).count, 2);
 }
 
 #[test]
 fn run_again_it_is_the_same_slot_and_a_new_run() {
-    let ledger = left(&every(5_000), T, Outcome::Running);
+    let ledger = left(&every(5_000), T, RunOutcome::Running);
     let rerun = policy(Missed::RunOnce, Interrupted::Rerun);
-    let mut planner = Planner::new(every(5_000), rerun, ledger);
-    assert!(matches!(planner.step(T + 11_000), Step::Interrupted(_)));
+    let mut planner = SchedulePlanner::new(every(5_000), rerun, ledger);
+    assert!(matches!(planner.step(T + 11_000), ScheduleStep::Interrupted(_)));
     assert_eq!(begin(&mut planner, T + 11_000), Slot { at: T, number: 350_051_760 });
     assert_eq!((planner.ledger().count, planner.ledger().missed), (2, 2));
-    planner.ended(Outcome::Ok, None, T + 12_000);
+    planner.ended(RunOutcome::Ok, None, T + 12_000);
     // One run makes up for everything.
     assert_eq!(planner.step(T + 12_000), wait(T + 15_000));
 }
@@ -170,15 +170,15 @@ fn a_changed_schedule_goes_on_where_the_old_one_was() {
             (every(1), daily(), T + 11 * HOUR),
             (daily(), every(5_000), T),
         ] {
-            let mut planner = Planner::new(new, rerun, left(&old, T, Outcome::Running));
-            assert!(matches!(planner.step(T + 1_000), Step::Interrupted(_)));
+            let mut planner = SchedulePlanner::new(new, rerun, left(&old, T, RunOutcome::Running));
+            assert!(matches!(planner.step(T + 1_000), ScheduleStep::Interrupted(_)));
             if rerun.interrupted == Interrupted::Rerun {
                 assert!(begin(&mut planner, T + 1_000).at <= T);
-                planner.ended(Outcome::Ok, None, T + 2_000);
+                planner.ended(RunOutcome::Ok, None, T + 2_000);
             }
             match planner.step(T + 2_000) {
-                Step::Wait { until } => assert_eq!(until, Some(next.max(T + 5_000))),
-                Step::Begin(slot) => assert_eq!(slot.at, next),
+                ScheduleStep::Wait { until } => assert_eq!(until, Some(next.max(T + 5_000))),
+                ScheduleStep::Begin(slot) => assert_eq!(slot.at, next),
                 step => panic!("{step:?}"),
             }
         }
@@ -187,17 +187,17 @@ fn a_changed_schedule_goes_on_where_the_old_one_was() {
 
 #[test]
 fn a_clock_that_is_behind_waits_and_one_that_was_far_ahead_is_told_of() {
-    let ledger = left(&every(5_000), T + 30_000, Outcome::Ok);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
+    let ledger = left(&every(5_000), T + 30_000, RunOutcome::Ok);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), ledger);
     assert_eq!(planner.step(T), wait(T + 35_000));
-    let ledger = left(&every(5_000), T + 2 * HOUR, Outcome::Ok);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
-    let ahead = Ahead {
+    let ledger = left(&every(5_000), T + 2 * HOUR, RunOutcome::Ok);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), ledger);
+    let ahead = UpcomingRuns {
         by: Some("a".to_owned()),
         settled_to: T + 2 * HOUR,
         idle_ms: Some(2 * HOUR + 5_000),
     };
-    assert_eq!(planner.step(T), Step::Ahead(ahead));
+    assert_eq!(planner.step(T), ScheduleStep::Ahead(ahead));
     assert_eq!(planner.step(T), wait(T + 2 * HOUR + 5_000));
     begin(&mut planner, T + 2 * HOUR + 5_000);
 }
@@ -205,25 +205,25 @@ fn a_clock_that_is_behind_waits_and_one_that_was_far_ahead_is_told_of() {
 #[test]
 fn once_is_the_slot_of_when_it_was_asked_for() {
     let day = every(24 * HOUR);
-    let mut planner = Planner::new(day.clone(), once(T), None);
+    let mut planner = SchedulePlanner::new(day.clone(), once(T), None);
     begin(&mut planner, T + HOUR);
-    assert_eq!(planner.step(T + HOUR), Step::Wait { until: None });
+    assert_eq!(planner.step(T + HOUR), ScheduleStep::Wait { until: None });
     // It does not matter how long it takes.
-    assert_eq!(planner.step(T + 100 * HOUR), Step::Wait { until: None });
-    planner.ended(Outcome::Failed, None, T + 100 * HOUR);
-    assert_eq!(planner.step(T + 100 * HOUR), Step::Done);
+    assert_eq!(planner.step(T + 100 * HOUR), ScheduleStep::Wait { until: None });
+    planner.ended(RunOutcome::Failed, None, T + 100 * HOUR);
+    assert_eq!(planner.step(T + 100 * HOUR), ScheduleStep::Done);
     let known = planner.ledger().clone();
     // Nor how long one has waited for the other.
-    let mut planner = Planner::new(day.clone(), once(T + 3_000), Some(known.clone()));
-    assert_eq!(planner.step(T + 100 * HOUR), Step::Done);
-    let mut planner = Planner::new(day, once(T + 24 * HOUR), Some(known));
+    let mut planner = SchedulePlanner::new(day.clone(), once(T + 3_000), Some(known.clone()));
+    assert_eq!(planner.step(T + 100 * HOUR), ScheduleStep::Done);
+    let mut planner = SchedulePlanner::new(day, once(T + 24 * HOUR), Some(known));
     begin(&mut planner, T + 24 * HOUR);
 }
 
 #[test]
 fn once_runs_an_interrupted_slot_again_only_if_told_to_and_it_is_the_one() {
     let day = every(24 * HOUR);
-    let ledger = left(&day, T, Outcome::Running);
+    let ledger = left(&day, T, RunOutcome::Running);
     for (interrupted, asked, runs) in [
         (Interrupted::Report, T + HOUR, false),
         (Interrupted::Rerun, T + HOUR, true),
@@ -231,11 +231,11 @@ fn once_runs_an_interrupted_slot_again_only_if_told_to_and_it_is_the_one() {
         (Interrupted::Rerun, T + 24 * HOUR, true),
     ] {
         let policy = Policy { once: Some(asked), interrupted, ..Policy::default() };
-        let mut planner = Planner::new(day.clone(), policy, ledger.clone());
-        assert!(matches!(planner.step(asked), Step::Interrupted(_)));
+        let mut planner = SchedulePlanner::new(day.clone(), policy, ledger.clone());
+        assert!(matches!(planner.step(asked), ScheduleStep::Interrupted(_)));
         match planner.step(asked) {
-            Step::Begin(slot) => assert!(runs && Some(slot) == day.current(asked)),
-            step => assert!(!runs && step == Step::Done),
+            ScheduleStep::Begin(slot) => assert!(runs && Some(slot) == day.current(asked)),
+            step => assert!(!runs && step == ScheduleStep::Done),
         }
     }
 }
@@ -296,7 +296,7 @@ struct World {
     skews: [i64; 4],
     time: u64,
     stored: Option<String>,
-    leader: Option<(usize, Planner)>,
+    leader: Option<(usize, SchedulePlanner)>,
     started: Vec<Slot>,
     counts: Vec<u64>,
 }
@@ -307,11 +307,11 @@ impl World {
         World { schedule, policy, skews, time: T, stored: None, leader, started, counts }
     }
 
-    fn read(&self) -> Option<Ledger> {
-        Ledger::read(self.stored.as_deref().map(str::as_bytes)).unwrap()
+    fn read(&self) -> Option<ScheduleCheckpoint> {
+        ScheduleCheckpoint::read(self.stored.as_deref().map(str::as_bytes)).unwrap()
     }
 
-    fn keep(stored: &mut Option<String>, ledger: &Ledger, counts: &mut Vec<u64>) {
+    fn keep(stored: &mut Option<String>, ledger: &ScheduleCheckpoint, counts: &mut Vec<u64>) {
         *stored = Some(ledger.to_json());
         counts.push(ledger.count);
     }
@@ -321,12 +321,12 @@ impl World {
             Happens::Time(ms) => self.time += ms,
             Happens::Set(node, skew) => self.skews[node] = skew,
             Happens::Leads(node) => {
-                let planner = Planner::new(self.schedule.clone(), self.policy, self.read());
+                let planner = SchedulePlanner::new(self.schedule.clone(), self.policy, self.read());
                 self.leader = Some((node, planner));
             }
             Happens::Ends => {
                 if let Some((_, planner)) = &mut self.leader {
-                    planner.ended(Outcome::Ok, None, self.time);
+                    planner.ended(RunOutcome::Ok, None, self.time);
                 }
             }
             Happens::Asks(save) => self.asks(save),
@@ -337,7 +337,7 @@ impl World {
         let Some((node, planner)) = &mut self.leader else { return };
         let now = self.time.saturating_add_signed(self.skews[*node]);
         let step = planner.step(now);
-        let Step::Begin(slot) = step else {
+        let ScheduleStep::Begin(slot) = step else {
             if let Some(ledger) = planner.unsaved()
                 && matches!(save, Save::Kept)
             {
@@ -429,24 +429,24 @@ proptest! {
         // Shorter periods than this have no calm times in which a run of one second ends.
         prop_assume!(!matches!(schedule, Schedule::Every(..1_000)));
         let mut now = T + seed;
-        let mut planner = Planner::new(schedule.clone(), Policy::default(), None);
+        let mut planner = SchedulePlanner::new(schedule.clone(), Policy::default(), None);
         let mut begun = Vec::new();
         while begun.len() < 40 {
             match planner.step(now) {
-                Step::Begin(slot) => {
+                ScheduleStep::Begin(slot) => {
                     let draft = planner.draft(slot, "a", now);
                     planner.begun(draft);
                     begun.push(slot);
                     now += takes;
-                    planner.ended(Outcome::Ok, None, now);
+                    planner.ended(RunOutcome::Ok, None, now);
                     // Another leader takes over in between.
                     if begun.len() % 10 < changes {
                         let text = planner.unsaved().unwrap().to_json();
-                        let read = Ledger::read(Some(text.as_bytes())).unwrap();
-                        planner = Planner::new(schedule.clone(), Policy::default(), read);
+                        let read = ScheduleCheckpoint::read(Some(text.as_bytes())).unwrap();
+                        planner = SchedulePlanner::new(schedule.clone(), Policy::default(), read);
                     }
                 }
-                Step::Wait { until } => now = until.unwrap(),
+                ScheduleStep::Wait { until } => now = until.unwrap(),
                 step => prop_assert!(false, "{step:?}"),
             }
         }
@@ -479,15 +479,15 @@ proptest! {
         for (started, skew) in nodes {
             let clock = |time: u64| time.saturating_add_signed(skew);
             let leads = started.max(free);
-            let mut planner = Planner::new(schedule.clone(), once(clock(started)), ledger);
-            if let Step::Begin(slot) = planner.step(clock(leads)) {
+            let mut planner = SchedulePlanner::new(schedule.clone(), once(clock(started)), ledger);
+            if let ScheduleStep::Begin(slot) = planner.step(clock(leads)) {
                 let draft = planner.draft(slot, "a", clock(leads));
                 planner.begun(draft);
                 runs += 1;
                 free = leads + takes;
-                planner.ended(Outcome::Ok, None, clock(free));
+                planner.ended(RunOutcome::Ok, None, clock(free));
             }
-            prop_assert_eq!(planner.step(clock(free)), Step::Done);
+            prop_assert_eq!(planner.step(clock(free)), ScheduleStep::Done);
             ledger = Some(planner.ledger().clone());
         }
         prop_assert_eq!(runs, 1);

@@ -82,9 +82,9 @@ impl fmt::Debug for EnvFile {
     }
 }
 
-type Wrong = (usize, &'static str);
+type LineError = (usize, &'static str);
 
-fn parse(text: &str) -> Result<Vec<Variable>, Wrong> {
+fn parse(text: &str) -> Result<Vec<Variable>, LineError> {
     let mut variables: Vec<Variable> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();

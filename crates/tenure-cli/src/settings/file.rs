@@ -14,15 +14,15 @@ const NAME: &str = "tenure.toml";
 
 /// A `tenure.toml` that was found, its entries in the order in which they stand.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct SettingsFile {
     pub(crate) path: PathBuf,
     /// Whether users other than its owner can read it.
     pub(crate) exposed: bool,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<SettingsEntry>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct SettingsEntry {
     pub(crate) key: String,
     pub(crate) line: usize,
     pub(crate) value: Value,
@@ -39,31 +39,31 @@ pub(crate) enum Value {
     Other(&'static str),
 }
 
-impl File {
+impl SettingsFile {
     /// Reads the file that somebody has asked for: so it must be there.
-    pub(crate) fn read(path: &Path) -> Result<File> {
-        File::parse(path, super::read_named(path)?)
+    pub(crate) fn read(path: &Path) -> Result<SettingsFile> {
+        SettingsFile::parse(path, super::read_named(path)?)
     }
 
     /// Reads the first there is of the places where it may be.
-    pub(crate) fn find(home: Option<&Path>) -> Result<Option<File>> {
+    pub(crate) fn find(home: Option<&Path>) -> Result<Option<SettingsFile>> {
         let home = home.map(|home| home.join(".config/tenure").join(NAME));
         let everywhere = Path::new("/etc/tenure").join(NAME);
         for path in [Some(PathBuf::from(NAME)), home, Some(everywhere)].into_iter().flatten() {
             if let Some(file) = super::find(&path, "--config")? {
-                return File::parse(&path, file).map(Some);
+                return SettingsFile::parse(&path, file).map(Some);
             }
         }
         Ok(None)
     }
 
-    fn parse(path: &Path, file: TrustedFile) -> Result<File> {
+    fn parse(path: &Path, file: TrustedFile) -> Result<SettingsFile> {
         let text = super::text(path, file.bytes)?;
         let entries = entries(&text).map_err(|(line, why)| {
             let why = output::printable(&why);
             Error::invalid(format!("{} line {line}: this is no TOML: {why}", path.display()))
         })?;
-        Ok(File { path: path.to_owned(), exposed: file.exposed, entries })
+        Ok(SettingsFile { path: path.to_owned(), exposed: file.exposed, entries })
     }
 
     /// Refuses the first key that is none of `known`.
@@ -71,7 +71,7 @@ impl File {
         let Some(entry) = self.entries.iter().find(|entry| !known.contains(&entry.key)) else {
             return Ok(());
         };
-        let Entry { key, line, .. } = entry;
+        let SettingsEntry { key, line, .. } = entry;
         let meant = nearest(key, known.iter().map(String::as_str));
         let hint = meant.map_or_else(
             || "; 'tenure run --print-config' lists those there are".to_owned(),
@@ -86,18 +86,18 @@ impl File {
     }
 }
 
-fn entries(text: &str) -> Result<Vec<Entry>, (usize, String)> {
+fn entries(text: &str) -> Result<Vec<SettingsEntry>, (usize, String)> {
     let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         (line(at), error.message().to_owned())
     })?;
-    let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| Entry {
+    let entry = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| SettingsEntry {
         key: AsRef::<str>::as_ref(key.get_ref()).to_owned(),
         line: line(key.span().start),
         value: Value::of(value.get_ref()),
     };
-    let mut entries: Vec<Entry> = table.get_ref().iter().map(entry).collect();
+    let mut entries: Vec<SettingsEntry> = table.get_ref().iter().map(entry).collect();
     entries.sort_by_key(|entry| entry.line);
     Ok(entries)
 }
@@ -140,7 +140,8 @@ mod tests {
             ("c", 7, Value::Other("float")),
             ("d", 8, Value::Other("table")),
         ];
-        let pinned = pinned.map(|(key, line, value)| Entry { key: key.to_owned(), line, value });
+        let pinned =
+            pinned.map(|(key, line, value)| SettingsEntry { key: key.to_owned(), line, value });
         assert_eq!(read, pinned);
     }
 

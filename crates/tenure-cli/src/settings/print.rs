@@ -7,13 +7,13 @@ use serde_json::Value as Json;
 use tenure::Result;
 use tenure::store::shown;
 
-use super::catalogue::{Chosen, Setting};
+use super::registry::{ChosenCommand, Setting};
 use super::resolve::Origins;
 use crate::output;
 
 /// One setting, as JSON has it.
 #[derive(Debug, Serialize)]
-struct Line {
+struct SettingLine {
     key: String,
     /// Null if it is not set.
     value: Json,
@@ -25,20 +25,20 @@ struct Line {
 }
 
 #[derive(Serialize)]
-struct Answer {
-    settings: Vec<Line>,
+struct SettingsJson {
+    settings: Vec<SettingLine>,
 }
 
-pub(crate) fn print(chosen: &Chosen<'_>, origins: &Origins, json: bool) -> Result<()> {
+pub(crate) fn print(chosen: &ChosenCommand<'_>, origins: &Origins, json: bool) -> Result<()> {
     let lines = chosen.settings().iter().map(|setting| line(chosen, setting, origins)).collect();
     if json {
-        return output::json(&Answer { settings: lines });
+        return output::json(&SettingsJson { settings: lines });
     }
-    let text: Vec<String> = lines.iter().map(Line::toml).collect();
+    let text: Vec<String> = lines.iter().map(SettingLine::toml).collect();
     output::line(text.join("\n"))
 }
 
-fn line(chosen: &Chosen<'_>, setting: &Setting<'_>, origins: &Origins) -> Line {
+fn line(chosen: &ChosenCommand<'_>, setting: &Setting<'_>, origins: &Origins) -> SettingLine {
     let mut id = setting.id;
     // NAME is another way to say it, and the file has this one only.
     if id == "lock_name" && origins.contains_key("name") {
@@ -54,7 +54,7 @@ fn line(chosen: &Chosen<'_>, setting: &Setting<'_>, origins: &Origins) -> Line {
         texts if setting.is_list() => texts.into(),
         [text, ..] => text.as_str().into(),
     };
-    Line {
+    SettingLine {
         key: setting.key.to_owned(),
         value,
         origin: origin.map_or_else(|| "default".to_owned(), ToString::to_string),
@@ -69,10 +69,10 @@ fn default_in(help: &StyledStr) -> Option<String> {
     Some(default.trim_end_matches(']').to_owned())
 }
 
-impl Line {
+impl SettingLine {
     /// A line of a `tenure.toml` that would say the same.
     fn toml(&self) -> String {
-        let Line { key, value, origin, instead } = self;
+        let SettingLine { key, value, origin, instead } = self;
         let origin = output::printable(origin);
         match (value, instead) {
             (Json::Null, None) => format!("# {key}: not set"),

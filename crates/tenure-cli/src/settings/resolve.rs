@@ -12,9 +12,9 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use tenure::{Error, Result};
 
-use super::catalogue::{Chosen, Setting, exclude_each_other};
-use super::level::{Given, Level};
+use super::layer::{GivenValue, Layer};
 use super::origin::Origin;
+use super::registry::{ChosenCommand, Setting, exclude_each_other};
 use crate::output;
 
 /// Who gave what, by clap's name for it.
@@ -32,9 +32,9 @@ pub(crate) struct Resolved {
 /// Asks the levels, the highest first, for what was not typed. `reader` is the command line that
 /// says whether a value can be read.
 pub(crate) fn resolve(
-    chosen: &Chosen<'_>,
+    chosen: &ChosenCommand<'_>,
     reader: &Command,
-    levels: &[Level<'_>],
+    levels: &[Layer<'_>],
 ) -> Result<Resolved> {
     let settings = chosen.settings();
     let mut resolved = Resolved { origins: typed(chosen), flags: Vec::new(), command: Vec::new() };
@@ -59,7 +59,7 @@ pub(crate) fn resolve(
 }
 
 /// What stood on the command line, also what is no flag: that too hides what it excludes.
-fn typed(chosen: &Chosen<'_>) -> Origins {
+fn typed(chosen: &ChosenCommand<'_>) -> Origins {
     let is_typed = |id: &str| chosen.matches.value_source(id) == Some(ValueSource::CommandLine);
     let typed = chosen.command.get_arguments().filter(|arg| is_typed(arg.get_id().as_str()));
     let origin = |arg: &clap::Arg| match arg.get_long() {
@@ -71,10 +71,10 @@ fn typed(chosen: &Chosen<'_>) -> Origins {
 
 /// `given` as it would be typed, if it can be read.
 fn flags(
-    chosen: &Chosen<'_>,
+    chosen: &ChosenCommand<'_>,
     reader: &Command,
     setting: &Setting<'_>,
-    given: &Given,
+    given: &GivenValue,
 ) -> Result<Vec<OsString>> {
     let key = setting.key;
     let wrong = |why: &str| match &given.origin {
@@ -142,16 +142,16 @@ mod tests {
     use super::*;
     use crate::args::Args;
     use crate::settings::env_file::EnvFile;
-    use crate::settings::file::{Entry, File, Value};
+    use crate::settings::file::{SettingsEntry, SettingsFile, Value};
 
-    fn file(entries: &[(&str, Value)]) -> File {
-        let entry = |(line, (key, value)): (usize, &(&str, Value))| Entry {
+    fn file(entries: &[(&str, Value)]) -> SettingsFile {
+        let entry = |(line, (key, value)): (usize, &(&str, Value))| SettingsEntry {
             key: (*key).to_owned(),
             line,
             value: value.clone(),
         };
         let entries = (1..).zip(entries).map(entry).collect();
-        File { path: "f".into(), exposed: false, entries }
+        SettingsFile { path: "f".into(), exposed: false, entries }
     }
 
     /// What is put on the command line, and where it came from.
@@ -166,13 +166,13 @@ mod tests {
         let mut reader = crate::settings::without_variables(Args::command());
         reader.build();
         let matches = reader.clone().try_get_matches_from(typed).unwrap();
-        let chosen = Chosen::new(&full, &matches);
+        let chosen = ChosenCommand::new(&full, &matches);
         let get = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
         };
         let env_file = EnvFile::parse(Path::new("e"), env_file)?;
         let file = file(entries);
-        let levels = [Level::Variables(&get), Level::EnvFile(&env_file), Level::File(&file)];
+        let levels = [Layer::Variables(&get), Layer::EnvFile(&env_file), Layer::File(&file)];
         let resolved = resolve(&chosen, &reader, &levels)?;
         let flags = resolved.flags.iter().map(|flag| flag.to_string_lossy().into_owned());
         Ok((flags.collect(), resolved.origins))

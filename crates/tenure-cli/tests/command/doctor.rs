@@ -4,7 +4,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 use serde_json::json;
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::support::World;
 
 #[test]

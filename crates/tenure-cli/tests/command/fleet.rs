@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tenure::fleet::{Event, Shard, control, fleet_name, source};
+use tenure::fleet::{FleetEvent, Shard, fleet_name, overrides, source};
 use tenure::{CandidateId, Checkpoint, Claim, Fleet, Name, Nonce};
 
-use crate::candidates::Place;
+use crate::local_candidates::Place;
 use crate::support::{Ran, World, eventually, signal};
 
 const FLEET: &str = "poll";
@@ -30,8 +30,8 @@ fn member(place: &Place, id: &str, shards: &[&str], stops: bool) -> Arc<Fleet> {
             let mut work = HashMap::new();
             while let Some(event) = working.next().await {
                 match event {
-                    Event::Assigned { shard, work: new, .. } => drop(work.insert(shard, new)),
-                    Event::Revoked { shard, .. } if stops => drop(work.remove(&shard)),
+                    FleetEvent::Assigned { shard, work: new, .. } => drop(work.insert(shard, new)),
+                    FleetEvent::Revoked { shard, .. } if stops => drop(work.remove(&shard)),
                     _ => {}
                 }
             }
@@ -266,7 +266,7 @@ fn work_that_goes_on_is_no_answer_and_what_was_said_stays() {
     let answer =
         place.run(&["fleet", "drain", FLEET, "a", "--wait", "0s", "--json"]).exits(1).json();
     assert_eq!((&answer["shards"], &answer["drained"]), (&json!(2), &json!(true)), "{answer}");
-    let said = place.runtime.block_on(control::read(&*place.store, &name())).unwrap();
+    let said = place.runtime.block_on(overrides::read(&*place.store, &name())).unwrap();
     assert!(said.paused.contains("1") && said.drained.contains(&CandidateId::new("a").unwrap()));
 }
 
@@ -280,7 +280,7 @@ fn waiting_ends_at_once_when_somebody_has_had_enough() {
         ["--lock-dir", directory.to_str().unwrap(), "fleet", "drain", FLEET, "a", "--wait", "1h"];
     let child = place.world.start(&args);
     eventually("it is said", || {
-        let said = place.runtime.block_on(control::read(&*place.store, &name())).unwrap();
+        let said = place.runtime.block_on(overrides::read(&*place.store, &name())).unwrap();
         !said.drained.is_empty()
     });
     // From here on it waits, or is about to.
@@ -346,7 +346,7 @@ fn what_cannot_be_read_is_told_and_what_was_said_is_never_guessed() {
     place.run(&["fleet", "pause", FLEET, "bad"]).exits(123).complains("bad.lease");
 
     let claim = Claim::new(
-        control::name(&name()),
+        overrides::name(&name()),
         CandidateId::new("x").unwrap(),
         Nonce::random(),
         Duration::from_secs(5),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce};
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::slow_calls::{SlowCalls, children};
 use crate::support::{Ran, eventually, pause};
 

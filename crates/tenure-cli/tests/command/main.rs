@@ -4,7 +4,6 @@
 // clippy.toml allows it in tests, but does not know a test's helpers for such.
 #![allow(clippy::unwrap_used)]
 
-mod candidates;
 mod demo;
 mod doctor;
 mod flags;
@@ -12,13 +11,15 @@ mod fleet;
 mod fleet_lists;
 mod fleet_run;
 mod fleet_source;
+mod generate;
 mod guard;
 mod hooks;
 mod instance;
 mod leftovers;
+mod local_candidates;
 mod node;
-mod pages;
 mod presence;
+mod resign;
 mod run;
 mod run_faults;
 mod scheduled;
@@ -29,7 +30,6 @@ mod shell_code;
 #[path = "../support/slow_calls.rs"]
 mod slow_calls;
 mod status;
-mod steer;
 mod store_errors;
 mod store_hint;
 mod support;

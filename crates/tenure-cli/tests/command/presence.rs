@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::node::Node;
 use crate::support::{eventually, status};
 

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::support::{Ran, World, eventually, signal, starve};
 
 /// `tenure run NAME …` on a directory of its own.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::node::Node;
 use crate::slow_calls::{DELAY, SlowCalls};
 use crate::support::{World, allow, eventually, pause, starve, within};

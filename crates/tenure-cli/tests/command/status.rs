@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure::presence::Presence;
 use tenure::{CandidateId, Name};
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::support::World;
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::candidates::{NAME, Place};
+use crate::local_candidates::{NAME, Place};
 use crate::support::{World, eventually, signal};
 
 /// A watch that is under way.

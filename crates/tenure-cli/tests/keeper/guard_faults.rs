@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use tenure::Clock;
 
 use crate::descriptors::Descriptors;
+use crate::fixture::{Kind, Stage, eventually, is_there, now, pause, shards, signal};
 use crate::guard;
 use crate::member::{Deed, News, Part};
 use crate::output_faults::{Stderr, turns};
 use crate::slow_calls::{SlowCalls, children};
-use crate::stage::{Kind, Stage, eventually, is_there, now, pause, shards, signal};
 use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {

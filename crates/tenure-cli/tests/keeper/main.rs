@@ -9,7 +9,7 @@
 
 #[path = "../../src"]
 mod command {
-    pub(crate) mod environment;
+    pub(crate) mod child_env;
     pub(crate) mod exit;
     pub(crate) mod guard;
     pub(crate) mod logs {
@@ -19,27 +19,27 @@ mod command {
     pub(crate) mod signals;
     pub(crate) mod time;
 }
-mod crowd;
 #[path = "../support/descriptors.rs"]
 mod descriptors;
+mod fixture;
 mod guard_faults;
-mod hands;
+mod many_members;
 mod member;
+mod one_member;
 #[path = "../support/output.rs"]
 mod output_faults;
 #[path = "../../../tenure/tests/conformance/servers.rs"]
 mod servers;
 #[path = "../support/slow_calls.rs"]
 mod slow_calls;
-mod stage;
-mod strays;
+mod stray_processes;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use command::{environment, exit, guard, logs, output, signals, time};
+use command::{child_env, exit, guard, logs, output, signals, time};
+use fixture::Kind;
 use libtest_mimic::{Arguments, Trial};
-use stage::Kind;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -55,10 +55,10 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(2);
     let mut trials = Vec::new();
     for kind in [Kind::File, Kind::Redis] {
-        trials.extend(crowd::trials(kind));
+        trials.extend(many_members::trials(kind));
     }
-    trials.extend(hands::trials());
-    trials.extend(strays::trials());
+    trials.extend(one_member::trials());
+    trials.extend(stray_processes::trials());
     trials.extend(guard_faults::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 fn trial(name: &str, kind: Kind, run: impl FnOnce(Kind) + Send + 'static) -> Trial {
     let missing = kind.missing();
     let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
-    let required = required.split([',', ' ']).any(|word| word == "all" || word == stage::SERVER);
+    let required = required.split([',', ' ']).any(|word| word == "all" || word == fixture::SERVER);
     let why = missing.clone();
     let trial = Trial::test(format!("{name}::{kind:?}").to_lowercase(), move || {
         if let Some(why) = why {

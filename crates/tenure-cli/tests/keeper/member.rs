@@ -12,7 +12,9 @@ use tenure::store::Store;
 use tenure::{CandidateId, Claim, Clock, Hold, Moment, Name, Nonce};
 use tokio::sync::mpsc;
 
-use crate::guard::{self, Duty, Keeper, Log, Report, adopt_orphans, deaths, reap_orphans};
+use crate::guard::{
+    self, GuardClient, GuardClientConfig, GuardReport, Log, adopt_orphans, deaths, reap_orphans,
+};
 
 pub(crate) const PART: &str = "member";
 pub(crate) const FLEET: &str = "f";
@@ -92,7 +94,7 @@ async fn stand(part: Part) {
     });
     let store = tenure::open(&part.url).await.unwrap();
     let ttl = Duration::from_millis(part.ttl_ms);
-    let duty = Duty {
+    let duty = GuardClientConfig {
         store_url: part.url.clone(),
         fleet: Name::new(FLEET).unwrap(),
         member: CandidateId::new("m").unwrap(),
@@ -101,7 +103,7 @@ async fn stand(part: Part) {
         guarded: part.guarded,
     };
     let clock = Clock::boot();
-    let (keeper, mut reports) = Keeper::start(&duty, store.clone()).unwrap();
+    let (keeper, mut reports) = GuardClient::start(&duty, store.clone()).unwrap();
     let names = std::iter::once(MEMBERSHIP.to_owned())
         .chain((0..part.shards.len()).map(|number| format!("f:lease:{number}")));
     let claims = names.map(|name| {
@@ -138,16 +140,16 @@ async fn stand(part: Part) {
     loop {
         tokio::select! {
             report = reports.next(), if guarded => match report {
-                Some(guard::News::Report(id, report)) => match report {
-                    Report::Gone { ended, told } => {
+                Some(guard::GuardEvent::Report(id, report)) => match report {
+                    GuardReport::Gone { ended, told } => {
                         say(&News::Gone { id, ended: format!("{ended:?}"), told });
                     }
-                    Report::Failed(why) => say(&News::Failed { id, why }),
-                    Report::CannotKill(why) => say(&News::CannotKill { id: Some(id), why }),
-                    Report::Acknowledged(_) => panic!("it is the keeper's"),
+                    GuardReport::Failed(why) => say(&News::Failed { id, why }),
+                    GuardReport::CannotKill(why) => say(&News::CannotKill { id: Some(id), why }),
+                    GuardReport::Acknowledged(_) => panic!("it is the keeper's"),
                 },
-                Some(guard::News::Unresponsive) => say(&News::Unresponsive),
-                Some(guard::News::CannotKill(why)) => say(&News::CannotKill { id: None, why }),
+                Some(guard::GuardEvent::Unresponsive) => say(&News::Unresponsive),
+                Some(guard::GuardEvent::CannotKill(why)) => say(&News::CannotKill { id: None, why }),
                 None => {
                     say(&News::End);
                     guarded = false;
@@ -198,7 +200,7 @@ fn deeds() -> mpsc::UnboundedReceiver<Deed> {
 async fn renew(
     store: &Arc<dyn Store>,
     holds: &[Hold],
-    keeper: &Keeper,
+    keeper: &GuardClient,
     ttl: Duration,
     refused: &BTreeSet<u32>,
 ) {

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::office::{self, Office};
-use super::seat::{MEMBERSHIP, Shared};
+use super::coordinator::{self, Coordinator};
+use super::member::{MEMBERSHIP, MemberContext};
 use super::shard::{fleet_name, node};
 use super::source::{self, Source};
-use super::{Event, Fleet};
+use super::{Fleet, FleetEvent};
 use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
-use crate::election::Machine;
-use crate::elector::{Checkup, Command, Context, Driver, Place, Seat, spawn};
+use crate::driver::{Context, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, spawn};
 use crate::entropy;
 use crate::error::{Error, Result};
-use crate::fork::Process;
+use crate::fork_check::ProcessId;
 use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Note};
+use crate::machine::Machine;
 use crate::store::Store;
 use crate::timing::{Options, Timing};
 
@@ -37,7 +37,7 @@ pub struct Builder {
     options: Options,
     reread: Duration,
     ends_with_process: bool,
-    health: Option<Checkup>,
+    health: Option<HealthTask>,
     clock: Clock,
 }
 
@@ -105,7 +105,7 @@ impl Builder {
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output: Into<Health>> + Send + 'static,
     {
-        self.health = Some(Checkup::new(gate, check));
+        self.health = Some(HealthTask::new(gate, check));
         self
     }
 
@@ -151,14 +151,14 @@ impl Builder {
         let clock = self.clock.clone();
         let (commands, inbox) = mpsc::unbounded_channel();
         let (notes_in, notes) = mpsc::unbounded_channel();
-        let (events_in, events) = mpsc::unbounded_channel::<Event>();
+        let (events_in, events) = mpsc::unbounded_channel::<FleetEvent>();
         let context = Context {
             clock: clock.clone(),
             store: store.detached(),
             commands: commands.clone(),
-            process: Process::current(),
+            process: ProcessId::current(),
         };
-        let shared = Arc::new(Shared::new(name, me, context, notes_in, events_in));
+        let shared = Arc::new(MemberContext::new(name, me, context, notes_in, events_in));
         let machine = Machine::new(
             node(&shared.name, &shared.me),
             shared.me.clone(),
@@ -167,7 +167,7 @@ impl Builder {
             entropy::random_u128(),
             clock.now(),
         );
-        let mut membership = Place::new(machine);
+        let mut membership = MachineSlot::new(machine);
         // It gives no right to any shard, and whoever waits for it waits again for those.
         membership.machine.begin_without_right();
         // It joins when it has read its list: the others give a share to each member.
@@ -181,8 +181,8 @@ impl Builder {
             shared.fit(MEMBERSHIP, false);
         }
         shared.add(MEMBERSHIP, None);
-        let _ = commands.send(Command::Add(MEMBERSHIP, Box::new(membership)));
-        let office = Office {
+        let _ = commands.send(DriverCommand::Add(MEMBERSHIP, Box::new(membership)));
+        let office = Coordinator {
             shared: shared.clone(),
             store: store.detached(),
             source,
@@ -192,7 +192,7 @@ impl Builder {
             notes,
         };
         let (renewing, time, seat) = (store.detached(), clock.clone(), shared.clone());
-        spawn(shared.clone() as Arc<dyn Seat>, office::scope(&shared), move || {
+        spawn(shared.clone() as Arc<dyn DriverEvents>, coordinator::scope(&shared), move || {
             Driver::new(renewing, time, seat, &timing, inbox)
         })?;
         open_office(office)?;
@@ -203,10 +203,10 @@ impl Builder {
     }
 }
 
-fn open_office(office: Office) -> Result<()> {
+fn open_office(office: Coordinator) -> Result<()> {
     let spawned = spawn_runtime("tenure-fleet", move |runtime| {
         // Should it panic, nothing would be decided any more: then the leases are left to their TTL.
-        let _abandon = Abandon(office.shared.clone());
+        let _abandon = AbandonOnDrop(office.shared.clone());
         runtime.block_on(office.run());
         runtime.shutdown_background();
     });
@@ -215,11 +215,11 @@ fn open_office(office: Office) -> Result<()> {
     })
 }
 
-struct Abandon(Arc<Shared>);
+struct AbandonOnDrop(Arc<MemberContext>);
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
-        let _ = self.0.context.commands.send(Command::Abandon);
+        let _ = self.0.context.commands.send(DriverCommand::Abandon);
     }
 }
 

@@ -28,17 +28,17 @@ use crate::lease::Name;
 
 mod command;
 mod file;
-mod gather;
-mod keeper;
-mod lines;
+mod last_good;
+mod line_parser;
 mod list;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
 mod redis_keys;
+mod shard_set;
 
-pub use gather::{MOST_SHARDS, Refused};
-pub use keeper::{Change, Keeper, Word};
+pub use last_good::{LastGood, ListChange, SourceMessage};
+pub use shard_set::{MOST_SHARDS, RefusedNames};
 
 /// Where shards come from.
 #[async_trait]
@@ -66,7 +66,7 @@ pub struct Shards {
     /// Those the source itself calls paused, in order, each once; also such as are not in `shards`.
     pub paused: Vec<Shard>,
     /// What was there and cannot be a shard.
-    pub refused: Refused,
+    pub refused: RefusedNames,
 }
 
 impl Shards {
@@ -91,7 +91,7 @@ pub fn list(shards: impl IntoIterator<Item = impl AsRef<str>>) -> Arc<dyn Source
 /// Space around them is not theirs; empty lines and such as begin with `#` are passed over. To change the file, write a new one
 /// and rename it over the old: that is seen at once, and nobody ever reads half of it.
 pub fn file(path: impl Into<PathBuf>) -> Arc<dyn Source> {
-    Arc::new(file::File::new(path.into()))
+    Arc::new(file::FileSource::new(path.into()))
 }
 
 /// The lines a shell command prints, read like those of a [file](file()).
@@ -99,13 +99,13 @@ pub fn file(path: impl Into<PathBuf>) -> Arc<dyn Source> {
 /// It is run by `/bin/sh -c` in a process group of its own, without input, and has 30 seconds. Unless it ends with 0 nothing it
 /// printed counts. What it has left running in its group is killed.
 pub fn command(line: &str) -> Result<Arc<dyn Source>> {
-    Ok(Arc::new(command::Command::new(line)?))
+    Ok(Arc::new(command::CommandSource::new(line)?))
 }
 
 /// The members of a set at the Redis server of this URL, which has all the options of a store's. See [`mod@redis`].
 #[cfg(feature = "redis")]
 pub fn redis_set(url: &str, key: &str) -> Result<Arc<dyn Source>> {
-    Ok(Arc::new(redis::Sets::new(url, key, None)?))
+    Ok(Arc::new(redis::RedisSets::new(url, key, None)?))
 }
 
 /// What the `*` of a pattern stands for in the keys, of whatever type, at the Redis server of this URL.
@@ -122,5 +122,5 @@ pub fn redis_keys(url: &str, pattern: &str, fleet: &Name) -> Result<Arc<dyn Sour
 #[cfg(feature = "redis")]
 pub fn redis(url: &str, fleet: &Name) -> Result<Arc<dyn Source>> {
     let (shards, paused) = (redis::shards_key(fleet), redis::paused_key(fleet));
-    Ok(Arc::new(redis::Sets::new(url, &shards, Some(paused))?))
+    Ok(Arc::new(redis::RedisSets::new(url, &shards, Some(paused))?))
 }

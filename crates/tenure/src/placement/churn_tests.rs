@@ -83,15 +83,15 @@ impl World {
     fn plan_listed(&self, members: &[Id], shards: &[Id]) -> Owners {
         let ids: Vec<String> = members.iter().map(|member| id(*member)).collect();
         let names: Vec<String> = shards.iter().map(|shard| name(*shard)).collect();
-        let listed: Vec<Member<'_>> = ids
+        let listed: Vec<PlacementMember<'_>> = ids
             .iter()
             .zip(members)
-            .map(|(id, member)| Member { id, drained: self.members[member] })
+            .map(|(id, member)| PlacementMember { id, drained: self.members[member] })
             .collect();
-        let held: Vec<Held<'_>> = names
+        let held: Vec<HeldShards<'_>> = names
             .iter()
             .zip(shards)
-            .map(|(name, shard)| Held {
+            .map(|(name, shard)| HeldShards {
                 shard: name,
                 // Whoever is gone has an index behind the last, or none at all.
                 owner: self.shards[shard].and_then(|owner| {
@@ -416,13 +416,13 @@ proptest! {
     ) {
         let ids: Vec<String> = (0..).take(drained.len()).map(id).collect();
         let names: Vec<String> = (0..).take(owners.len()).map(name).collect();
-        let members: Vec<Member<'_>> =
-            ids.iter().zip(drained).map(|(id, drained)| Member { id, drained }).collect();
+        let members: Vec<PlacementMember<'_>> =
+            ids.iter().zip(drained).map(|(id, drained)| PlacementMember { id, drained }).collect();
         let (mut held, mut items) = (Vec::new(), Vec::new());
         for (shard, (owner, adopted)) in names.iter().zip(owners) {
-            held.push(Held { shard, owner, adopted });
+            held.push(HeldShards { shard, owner, adopted });
             let owner = owner.map(|owner| u32::try_from(owner).unwrap());
-            items.push(Item { hash: hash(shard), owner, adopted });
+            items.push(PlacementShard { hash: hash(shard), owner, adopted });
         }
         let by_hash: Vec<Option<usize>> = plan_hashed(&members, &items)
             .into_iter()

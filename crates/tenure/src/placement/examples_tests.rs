@@ -7,27 +7,27 @@ fn names(shards: usize) -> Vec<String> {
 }
 
 fn planned(
-    members: &[Member<'_>],
+    members: &[PlacementMember<'_>],
     names: &[String],
     owners: &[Option<usize>],
 ) -> Vec<Option<usize>> {
     let held: Vec<_> =
-        names.iter().zip(owners).map(|(name, owner)| Held::new(name, *owner)).collect();
+        names.iter().zip(owners).map(|(name, owner)| HeldShards::new(name, *owner)).collect();
     plan(members, &held)
 }
 
-fn from_nothing(members: &[Member<'_>], shards: usize) -> Vec<Option<usize>> {
+fn from_nothing(members: &[PlacementMember<'_>], shards: usize) -> Vec<Option<usize>> {
     planned(members, &names(shards), &vec![None; shards])
 }
 
 /// How many each member has.
-fn counts(members: &[Member<'_>], owners: &[Option<usize>]) -> Vec<usize> {
+fn counts(members: &[PlacementMember<'_>], owners: &[Option<usize>]) -> Vec<usize> {
     let owned = |member| owners.iter().filter(|owner| **owner == Some(member)).count();
     (0..members.len()).map(owned).collect()
 }
 
-fn members<const N: usize>(ids: [&str; N]) -> [Member<'_>; N] {
-    ids.map(Member::new)
+fn members<const N: usize>(ids: [&str; N]) -> [PlacementMember<'_>; N] {
+    ids.map(PlacementMember::new)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn when_one_leaves_only_what_it_had_moves() {
 fn a_drained_member_gives_up_everything_and_takes_its_share_again_afterwards() {
     let mut three = members(["a", "b", "c"]);
     let before = from_nothing(&three, 9);
-    three[1] = Member::drained("b");
+    three[1] = PlacementMember::drained("b");
     let drained = planned(&three, &names(9), &before);
     let mut shares = counts(&three, &drained);
     assert_eq!(shares.remove(1), 0);
@@ -73,14 +73,14 @@ fn a_drained_member_gives_up_everything_and_takes_its_share_again_afterwards() {
     assert_eq!(shares, [4, 5]);
     assert!(before.iter().zip(&drained).all(|(from, to)| from == to || *from == Some(1)));
 
-    three[1] = Member::new("b");
+    three[1] = PlacementMember::new("b");
     assert_eq!(counts(&three, &planned(&three, &names(9), &drained)), [3, 3, 3]);
 }
 
 #[test]
 fn nobody_gets_anything_if_nobody_takes_anything() {
     assert_eq!(from_nothing(&[], 3), [None; 3]);
-    let all = [Member::drained("a"), Member::drained("b")];
+    let all = [PlacementMember::drained("a"), PlacementMember::drained("b")];
     assert_eq!(planned(&all, &names(3), &[Some(0), Some(1), None]), [None; 3]);
     assert_eq!(preferred(&all, "shard-1"), None);
     assert!(from_nothing(&members(["a"]), 0).is_empty());
@@ -109,7 +109,11 @@ fn what_is_adopted_is_given_up_last() {
         let held: Vec<_> = names
             .iter()
             .enumerate()
-            .map(|(shard, name)| Held { shard: name, owner: Some(0), adopted: adopted(shard) })
+            .map(|(shard, name)| HeldShards {
+                shard: name,
+                owner: Some(0),
+                adopted: adopted(shard),
+            })
             .collect();
         let after = plan(&two, &held);
         (0..10).filter(|shard| after[*shard] == Some(1)).collect()
@@ -126,7 +130,7 @@ fn two_shards_with_the_same_hash_are_told_apart_by_name() {
     let twins = ["tw000476L@?{9@@#", "twin-one-shards!"];
     assert_eq!(hash(twins[0]), hash(twins[1]));
     let two = members(["a", "b"]);
-    let forth: Vec<_> = twins.iter().map(|name| Held::new(name, None)).collect();
+    let forth: Vec<_> = twins.iter().map(|name| HeldShards::new(name, None)).collect();
     let back: Vec<_> = forth.iter().rev().copied().collect();
     let mut planned_back = plan(&two, &back);
     planned_back.reverse();
@@ -163,7 +167,7 @@ fn a_plan_is_the_same_in_every_version() {
 fn every_member_is_preferred_about_as_often_as_every_other() {
     for many in [2, 3, 7, 100] {
         let ids: Vec<String> = (1..=many).map(|number| format!("web-{number}")).collect();
-        let all: Vec<_> = ids.iter().map(|id| Member::new(id)).collect();
+        let all: Vec<_> = ids.iter().map(|id| PlacementMember::new(id)).collect();
         let first: Vec<_> = names(1_000 * many).iter().map(|name| preferred(&all, name)).collect();
         // 1000 each, five standard deviations to either side.
         for (id, times) in ids.iter().zip(counts(&all, &first)) {

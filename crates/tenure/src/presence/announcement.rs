@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::elector::CandidateState;
+use crate::driver::CandidateState;
 use crate::lease::Note;
 
 const VERSION: u64 = 1;
@@ -21,7 +21,7 @@ pub(super) struct Announcement {
 
 /// As it is stored. Readers ignore fields that they do not know.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct AnnouncementRecord {
     v: u64,
     state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ struct Record {
 impl Announcement {
     pub(super) fn note(&self) -> Note {
         let state = self.state.clone().unwrap_or_default();
-        let mut record = Record {
+        let mut record = AnnouncementRecord {
             v: VERSION,
             state: state.as_str().to_owned(),
             reason: state.reason().map(shortened),
@@ -54,7 +54,7 @@ impl Announcement {
 
     /// Reads a note. An earlier version wrote the URL alone; the state of that and of a later version is not known.
     pub(super) fn read(note: &str) -> Announcement {
-        match serde_json::from_str::<Record>(note) {
+        match serde_json::from_str::<AnnouncementRecord>(note) {
             Ok(record) if record.v == VERSION => Announcement {
                 state: CandidateState::parse(&record.state, record.reason.as_deref()),
                 url: record.url,
@@ -68,7 +68,7 @@ impl Announcement {
     }
 }
 
-impl Record {
+impl AnnouncementRecord {
     fn written(&self) -> Option<Note> {
         Note::new(&serde_json::to_string(self).ok()?).ok()
     }

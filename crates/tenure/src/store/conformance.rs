@@ -40,25 +40,25 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use super::Store;
-use super::memory::Spoil;
+use super::memory::Corruption;
 use crate::lease::{Name, Token};
 
 mod batches;
 mod checkpoints;
 mod claims;
 mod expiry;
-mod foreign;
+mod foreign_data;
+mod harness;
 mod limits;
 mod lineage;
-mod looking;
+mod observe;
 mod races;
 mod restart;
 mod revocation;
-mod scene;
 mod startup_wait;
-mod watching;
+mod watch;
 
-use scene::Scene;
+use harness::Harness;
 
 /// What the trials do to a store from outside. One fixture is one private store: its own directory,
 /// its own server.
@@ -88,7 +88,7 @@ pub trait Fixture: Send + Sync {
     /// Puts something else where the record of `name` is or would be.
     ///
     /// Asked for garbage several times, it may put another kind of garbage each time.
-    async fn spoil(&self, _name: &Name, _spoil: Spoil) -> bool {
+    async fn spoil(&self, _name: &Name, _spoil: Corruption) -> bool {
         false
     }
 
@@ -116,7 +116,7 @@ pub trait Fixture: Send + Sync {
 /// What a property must be able to do to a store from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ability {
+pub enum Capability {
     /// [`Fixture::spoil`] with [`Spoil::Garbage`].
     Garbage,
     /// [`Fixture::spoil`] with [`Spoil::Locked`].
@@ -129,14 +129,14 @@ pub enum Ability {
     Stranger,
 }
 
-impl fmt::Display for Ability {
+impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Ability::Garbage => "put garbage under a name",
-            Ability::Lock => "lock a name",
-            Ability::Tokens => "set the last token",
-            Ability::Restart => "restart the store",
-            Ability::Stranger => "take a name as a stranger",
+            Capability::Garbage => "put garbage under a name",
+            Capability::Lock => "lock a name",
+            Capability::Tokens => "set the last token",
+            Capability::Restart => "restart the store",
+            Capability::Stranger => "take a name as a stranger",
         })
     }
 }
@@ -144,11 +144,11 @@ impl fmt::Display for Ability {
 /// How a property came out. One that does not hold panics, and says what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Outcome {
+pub enum PropertyOutcome {
     /// It holds.
     Passed,
     /// The fixture cannot do what it needs: nothing is known.
-    NotApplicable(Ability),
+    NotApplicable(Capability),
 }
 
 /// Something that is true of every store.
@@ -156,14 +156,14 @@ pub struct Property {
     /// A sentence, such as `second_claim_is_refused`.
     pub name: &'static str,
     /// What it does to the store from outside.
-    pub needs: &'static [Ability],
-    check: for<'a> fn(Scene<'a>) -> BoxFuture<'a, Result<(), Ability>>,
+    pub needs: &'static [Capability],
+    check: for<'a> fn(Harness<'a>) -> BoxFuture<'a, Result<(), Capability>>,
 }
 
 impl Property {
     /// Whether it needs a store nobody else uses at the same time.
     pub fn alone(&self) -> bool {
-        self.needs.contains(&Ability::Restart)
+        self.needs.contains(&Capability::Restart)
     }
 }
 
@@ -188,10 +188,10 @@ pub fn find(name: &str) -> Option<&'static Property> {
 ///
 /// # Panics
 /// When the property does not hold, or the store fails.
-pub async fn run(property: &Property, fixture: &dyn Fixture) -> Outcome {
-    match (property.check)(Scene::new(property.name, fixture)).await {
-        Ok(()) => Outcome::Passed,
-        Err(ability) => Outcome::NotApplicable(ability),
+pub async fn run(property: &Property, fixture: &dyn Fixture) -> PropertyOutcome {
+    match (property.check)(Harness::new(property.name, fixture)).await {
+        Ok(()) => PropertyOutcome::Passed,
+        Err(ability) => PropertyOutcome::NotApplicable(ability),
     }
 }
 
@@ -200,7 +200,7 @@ macro_rules! property {
     ($group:ident :: $name:ident $(, $ability:ident)*) => {
         Property {
             name: stringify!($name),
-            needs: &[$(Ability::$ability),*],
+            needs: &[$(Capability::$ability),*],
             check: |scene| Box::pin($group::$name(scene)),
         }
     };
@@ -240,23 +240,23 @@ pub static PROPERTIES: &[Property] = &[
     property!(startup_wait::wait_survives_release_and_expiry),
     property!(startup_wait::wait_never_becomes_shorter_by_a_claim),
     property!(startup_wait::wait_ends_with_a_revocation_now_and_for_a_lease_without_right),
-    property!(looking::observe_by_names_leaves_out_the_unused),
-    property!(looking::observe_by_prefix_shows_that_and_no_more),
-    property!(looking::prefix_is_text_and_not_a_pattern),
-    property!(looking::empty_prefix_is_everything),
-    property!(looking::prefix_shows_what_the_name_shows),
-    property!(looking::names_are_case_sensitive),
-    property!(looking::left_is_at_most_the_ttl_and_falls),
-    property!(looking::observing_changes_nothing),
-    property!(looking::limits_promise_no_more_than_is_found),
-    property!(watching::watch_begins_without_a_change),
-    property!(watching::release_wakes_a_waiter),
-    property!(watching::watch_tells_of_a_grant),
-    property!(watching::watch_tells_of_a_revocation),
-    property!(watching::watch_ends_on_the_latest),
-    property!(watching::slow_watcher_ends_on_the_latest),
-    property!(watching::every_watcher_is_told),
-    property!(watching::watch_outlives_a_restart, Restart),
+    property!(observe::observe_by_names_leaves_out_the_unused),
+    property!(observe::observe_by_prefix_shows_that_and_no_more),
+    property!(observe::prefix_is_text_and_not_a_pattern),
+    property!(observe::empty_prefix_is_everything),
+    property!(observe::prefix_shows_what_the_name_shows),
+    property!(observe::names_are_case_sensitive),
+    property!(observe::left_is_at_most_the_ttl_and_falls),
+    property!(observe::observing_changes_nothing),
+    property!(observe::limits_promise_no_more_than_is_found),
+    property!(watch::watch_begins_without_a_change),
+    property!(watch::release_wakes_a_waiter),
+    property!(watch::watch_tells_of_a_grant),
+    property!(watch::watch_tells_of_a_revocation),
+    property!(watch::watch_ends_on_the_latest),
+    property!(watch::slow_watcher_ends_on_the_latest),
+    property!(watch::every_watcher_is_told),
+    property!(watch::watch_outlives_a_restart, Restart),
     property!(batches::batch_of_1_keeps_order),
     property!(batches::batch_of_1_000_keeps_order),
     property!(batches::batch_of_10_000_keeps_order),
@@ -283,13 +283,13 @@ pub static PROPERTIES: &[Property] = &[
     property!(limits::shortest_ttl_is_taken),
     property!(limits::token_is_refused_at_two_to_the_53, Tokens),
     property!(limits::last_tokens_are_exact, Tokens),
-    property!(foreign::garbage_is_corrupt_and_untouched, Garbage),
-    property!(foreign::garbage_in_place_of_a_record_is_corrupt, Garbage),
-    property!(foreign::prefix_with_garbage_still_shows_the_others, Garbage),
-    property!(foreign::stranger_is_taken, Stranger),
-    property!(foreign::stranger_with_our_own_id_is_not_us, Stranger),
-    property!(foreign::stranger_after_our_expiry_is_not_us, Stranger),
-    property!(foreign::stranger_frees_when_its_time_ran_out, Stranger),
+    property!(foreign_data::garbage_is_corrupt_and_untouched, Garbage),
+    property!(foreign_data::garbage_in_place_of_a_record_is_corrupt, Garbage),
+    property!(foreign_data::prefix_with_garbage_still_shows_the_others, Garbage),
+    property!(foreign_data::stranger_is_taken, Stranger),
+    property!(foreign_data::stranger_with_our_own_id_is_not_us, Stranger),
+    property!(foreign_data::stranger_after_our_expiry_is_not_us, Stranger),
+    property!(foreign_data::stranger_frees_when_its_time_ran_out, Stranger),
     property!(revocation::revoke_refuses_the_holder_at_once),
     property!(revocation::revoke_waits_out_the_holders_time),
     property!(revocation::revoke_now_frees_at_once),

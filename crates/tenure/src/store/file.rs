@@ -27,52 +27,52 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use super::url::StoreUrl;
+use super::open::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
 
+mod batch;
+mod cleanup;
 mod directory;
-mod draft;
-mod failure;
+mod error;
 mod filesystem;
-mod live;
+mod liveness;
 mod lock;
-mod names;
-mod pass;
-#[cfg(any(test, feature = "conformance"))]
-#[doc(hidden)]
-pub mod planted;
+mod missing_directory;
+mod observe;
+mod paths;
+mod read;
 mod record;
 mod rules;
-mod sight;
-mod survey;
-mod sweep;
-mod unmade;
+mod temp_record;
+#[cfg(any(test, feature = "conformance"))]
+#[doc(hidden)]
+pub mod test_records;
 mod watch;
 
+use batch::{BatchCache, BatchRun};
 use directory::Directory;
 pub use filesystem::default_directory;
-use live::Live;
-pub use lock::Locked;
-use pass::{Memory, Pass};
-use rules::{Renewal, Revocation, Save, Verb};
-use sight::Judge;
-use unmade::Unmade;
+use liveness::LivenessLock;
+pub use lock::LockHolder;
+use missing_directory::MissingDirectory;
+use read::ExpiryJudge;
+use rules::{Operation, Renewal, Revocation, Save};
 
 /// How a directory is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct FileOptions {
     /// Also on a file system whose locks are not known to exclude. The store is then of grade C.
     pub force: bool,
     /// Only a directory that is there. One that was moved away is not made anew by somebody who comes later.
     pub existing: bool,
 }
 
-impl Options {
+impl FileOptions {
     /// The same, by force.
     #[must_use]
     pub fn force(mut self) -> Self {
@@ -98,17 +98,17 @@ impl Options {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct FileStore(Arc<Shared>);
+pub struct FileStore(Arc<FileStoreInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct FileStoreInner {
     directory: Directory,
-    judge: Judge,
-    memory: Memory,
+    judge: ExpiryJudge,
+    memory: BatchCache,
     clock: Clock,
     /// Who opened it. A forked child has the handles, but not the right.
     pid: u32,
-    live: OnceLock<Arc<Live>>,
+    live: OnceLock<Arc<LivenessLock>>,
 }
 
 impl fmt::Debug for FileStore {
@@ -122,7 +122,7 @@ impl FileStore {
     ///
     /// # Errors
     /// Denied for a directory that is not ours alone or lies on a file system that cannot be trusted.
-    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+    pub async fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self> {
         let path = path.as_ref().to_owned();
         in_background(move || Self::opened(&path, options)).await
     }
@@ -145,26 +145,26 @@ impl FileStore {
     }
 
     /// The same for a command that must not make the directory.
-    pub(super) async fn existing_from_url(url: &StoreUrl<'_>) -> Result<Unmade> {
+    pub(super) async fn existing_from_url(url: &StoreUrl<'_>) -> Result<MissingDirectory> {
         let path = path_of(url.rest)?.map_or_else(default_directory, Ok)?;
         let absolute = std::path::absolute(&path).unwrap_or(path);
-        Unmade::open(absolute, options_of(url)?).await
+        MissingDirectory::open(absolute, options_of(url)?).await
     }
 
-    fn opened(path: &Path, options: Options) -> Result<Self> {
+    fn opened(path: &Path, options: FileOptions) -> Result<Self> {
         let clock = Clock::boot();
         let directory = Directory::open(path, options)?;
-        let shared = Shared {
+        let shared = FileStoreInner {
             directory,
-            judge: Judge::new(sight::our_era()?),
-            memory: Memory::default(),
+            judge: ExpiryJudge::new(read::our_era()?),
+            memory: BatchCache::default(),
             clock,
             pid: std::process::id(),
             live: OnceLock::new(),
         };
         // A guard has no time for it, and a command that only reads changes nothing.
         if !options.existing {
-            sweep::sweep(&shared);
+            cleanup::sweep(&shared);
         }
         Ok(FileStore(Arc::new(shared)))
     }
@@ -177,22 +177,22 @@ impl FileStore {
     /// Does `verbs` in one pass on a thread where waiting for a disk or a lock holds up nobody.
     async fn pass<V>(&self, verbs: Vec<V>, lives: bool) -> Result<Vec<Result<V::Answer>>>
     where
-        V: Verb + Send + 'static,
+        V: Operation + Send + 'static,
         V::Answer: Send,
     {
         let shared = Arc::clone(&self.0);
         in_background(move || {
             shared.check_process()?;
             let live = if lives { Some(&shared.live()?.mark) } else { None };
-            let Shared { directory, judge, memory, clock, .. } = &*shared;
-            Pass::new(directory, judge, memory, clock, live).run(&verbs)
+            let FileStoreInner { directory, judge, memory, clock, .. } = &*shared;
+            BatchRun::new(directory, judge, memory, clock, live).run(&verbs)
         })
         .await
     }
 
     async fn pass_one<V>(&self, verb: V) -> Result<V::Answer>
     where
-        V: Verb + Send + 'static,
+        V: Operation + Send + 'static,
         V::Answer: Send,
     {
         let answer = self.pass(vec![verb], false).await?.pop();
@@ -200,7 +200,7 @@ impl FileStore {
     }
 }
 
-impl Shared {
+impl FileStoreInner {
     fn check_process(&self) -> Result<()> {
         if std::process::id() == self.pid {
             return Ok(());
@@ -211,17 +211,17 @@ impl Shared {
         )))
     }
 
-    fn live(&self) -> Result<&Live> {
+    fn live(&self) -> Result<&LivenessLock> {
         if let Some(live) = self.live.get() {
             return Ok(live);
         }
-        let live = Live::of_this_process(&self.directory)?;
+        let live = LivenessLock::of_this_process(&self.directory)?;
         Ok(self.live.get_or_init(|| live))
     }
 }
 
-fn options_of(url: &StoreUrl<'_>) -> Result<Options> {
-    let mut options = Options::default();
+fn options_of(url: &StoreUrl<'_>) -> Result<FileOptions> {
+    let mut options = FileOptions::default();
     for (key, value) in url.options(&["force", "create"])? {
         let is = match value {
             "1" => true,
@@ -313,7 +313,7 @@ impl Store for FileStore {
         let (shared, scope) = (Arc::clone(&self.0), scope.clone());
         in_background(move || {
             shared.check_process()?;
-            survey::observe(&shared, &scope)
+            observe::observe(&shared, &scope)
         })
         .await
     }
@@ -326,7 +326,7 @@ impl Store for FileStore {
         let shared = Arc::clone(&self.0);
         in_background(move || {
             shared.check_process()?;
-            survey::examine(&shared)
+            observe::examine(&shared)
         })
         .await
     }

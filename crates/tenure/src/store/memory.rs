@@ -25,17 +25,17 @@ const WATCH_BUFFER: usize = 1024;
 
 /// Leases and the rules by which they change; `now` is the store's clock.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(BTreeMap<Name, Slot>);
+pub struct Leases(BTreeMap<Name, MemorySlot>);
 
 #[derive(Clone, Debug)]
-enum Slot {
-    Record(Box<Record>),
-    Spoilt(Spoil),
+enum MemorySlot {
+    Record(Box<MemoryRecord>),
+    Spoilt(Corruption),
 }
 
 /// What may lie under a name instead of a record: for tests of what is above a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoil {
+pub enum Corruption {
     /// Something that is not a record of ours.
     Garbage,
     /// A record nobody can get at now.
@@ -43,10 +43,10 @@ pub enum Spoil {
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct MemoryRecord {
     origin: Token,
     token: Token,
-    term: Option<Term>,
+    term: Option<MemoryTerm>,
     /// How the term before `term` ended, or the last one if there is none now.
     before: Ended,
     next: Option<CandidateId>,
@@ -55,7 +55,7 @@ struct Record {
 }
 
 #[derive(Clone, Debug)]
-struct Term {
+struct MemoryTerm {
     candidate: CandidateId,
     /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
     nonce: Option<Nonce>,
@@ -67,7 +67,7 @@ struct Term {
     saved: Option<u64>,
 }
 
-impl Ledger {
+impl Leases {
     /// See [`Store::acquire`]. `minting_micros` is the clock under the tokens.
     pub fn acquire(
         &mut self,
@@ -77,8 +77,8 @@ impl Ledger {
     ) -> Result<Answer<Grant>> {
         let new = self.found_mut(&claim.name)?.is_none();
         if new {
-            let record = Record::new(Token::mint(None, minting_micros)?);
-            self.0.insert(claim.name.clone(), Slot::Record(Box::new(record)));
+            let record = MemoryRecord::new(Token::mint(None, minting_micros)?);
+            self.0.insert(claim.name.clone(), MemorySlot::Record(Box::new(record)));
         }
         let record = self.found_mut(&claim.name)?.expect("it was found or has just been made");
         if let Some(term) = record.term.as_mut().filter(|term| now < term.until) {
@@ -99,7 +99,7 @@ impl Ledger {
         }
         record.next = None;
         record.claim_wait(claim, now);
-        record.term = Some(Term {
+        record.term = Some(MemoryTerm {
             candidate: claim.candidate.clone(),
             nonce: Some(claim.nonce),
             ttl: claim.ttl,
@@ -183,9 +183,9 @@ impl Ledger {
 
     /// See [`Store::observe`].
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
-        let show = |name: &Name, slot: &Slot| match slot {
-            Slot::Record(record) => Ok(record.lease(name, now)),
-            Slot::Spoilt(spoil) => Err(spoil.error(name)),
+        let show = |name: &Name, slot: &MemorySlot| match slot {
+            MemorySlot::Record(record) => Ok(record.lease(name, now)),
+            MemorySlot::Spoilt(spoil) => Err(spoil.error(name)),
         };
         match scope {
             Scope::Names(names) => {
@@ -200,8 +200,8 @@ impl Ledger {
     }
 
     /// Puts something else where the record of `name` should be.
-    pub fn spoil(&mut self, name: &Name, spoil: Spoil) {
-        self.0.insert(name.clone(), Slot::Spoilt(spoil));
+    pub fn spoil(&mut self, name: &Name, spoil: Corruption) {
+        self.0.insert(name.clone(), MemorySlot::Spoilt(spoil));
     }
 
     /// Forgets `name`, as a flushed server does.
@@ -211,14 +211,14 @@ impl Ledger {
 
     /// Sets the last token of a free name, to see what happens when tokens run out.
     pub fn set_token(&mut self, name: &Name, token: Token) {
-        self.0.insert(name.clone(), Slot::Record(Box::new(Record::new(token))));
+        self.0.insert(name.clone(), MemorySlot::Record(Box::new(MemoryRecord::new(token))));
     }
 
-    fn found_mut(&mut self, name: &Name) -> Result<Option<&mut Record>> {
+    fn found_mut(&mut self, name: &Name) -> Result<Option<&mut MemoryRecord>> {
         match self.0.get_mut(name) {
             None => Ok(None),
-            Some(Slot::Record(record)) => Ok(Some(record)),
-            Some(Slot::Spoilt(spoil)) => Err(spoil.error(name)),
+            Some(MemorySlot::Record(record)) => Ok(Some(record)),
+            Some(MemorySlot::Spoilt(spoil)) => Err(spoil.error(name)),
         }
     }
 
@@ -227,7 +227,7 @@ impl Ledger {
         &mut self,
         now: Moment,
         hold: &Hold,
-        change: impl FnOnce(&mut Record),
+        change: impl FnOnce(&mut MemoryRecord),
     ) -> Result<Answer> {
         let Some(record) = self.found_mut(&hold.name)? else {
             return Ok(Answer::Taken(Box::new(never_seen(&hold.name))));
@@ -271,18 +271,20 @@ pub(crate) fn older_save(name: &Name, number: u64, last: u64) -> Error {
     ))
 }
 
-impl Spoil {
+impl Corruption {
     fn error(self, name: &Name) -> Error {
         match self {
-            Spoil::Garbage => Error::corrupt(format!("what lies under '{name}' is not a lease")),
-            Spoil::Locked => Error::unavailable(format!("'{name}' is locked by somebody")),
+            Corruption::Garbage => {
+                Error::corrupt(format!("what lies under '{name}' is not a lease"))
+            }
+            Corruption::Locked => Error::unavailable(format!("'{name}' is locked by somebody")),
         }
     }
 }
 
-impl Record {
+impl MemoryRecord {
     fn new(token: Token) -> Self {
-        Record {
+        MemoryRecord {
             origin: token,
             token,
             term: None,
@@ -372,12 +374,12 @@ fn store_time(now: Moment) -> StoreTime {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryStore(Arc<MemoryStoreInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryStoreInner {
     clock: Clock,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<Leases>,
     changes: broadcast::Sender<Change>,
 }
 
@@ -385,7 +387,7 @@ impl MemoryStore {
     /// A store of its own, on this clock.
     pub fn new(clock: Clock) -> Self {
         let (changes, _) = broadcast::channel(WATCH_BUFFER);
-        MemoryStore(Arc::new(Shared { clock, ledger: Mutex::default(), changes }))
+        MemoryStore(Arc::new(MemoryStoreInner { clock, ledger: Mutex::default(), changes }))
     }
 
     /// The one that `memory:` means: everybody in this process shares it.
@@ -395,7 +397,7 @@ impl MemoryStore {
     }
 
     /// The leases themselves, to spoil or forget some in a test.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub fn ledger(&self) -> MutexGuard<'_, Leases> {
         // A panic elsewhere cannot leave a ledger half changed: every verb checks first and writes last.
         self.0.ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

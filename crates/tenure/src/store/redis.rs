@@ -74,13 +74,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
+pub(crate) use self::commands::RedisServer;
 use self::connection::Connector;
-use self::link::Link;
-use self::reply::Reply;
+use self::reply::ScriptReply;
 use self::script::{Call, INDEX_KEY, PRESENCE_KEY, SERVER_KEY, in_batches, millis};
-pub(crate) use self::server::Server;
-use self::settings::Settings;
-use super::url::StoreUrl;
+use self::session::Session;
+use self::settings::RedisSettings;
+use super::open::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -89,20 +89,20 @@ use crate::lease::{
 };
 use crate::store::ephemeral::is_ephemeral;
 
+mod commands;
+mod connect;
 mod connection;
-mod dial;
-mod ear;
+mod error;
 mod examine;
 mod index;
-mod link;
 mod login;
+mod pubsub;
 mod reply;
 mod script;
-mod server;
 mod server_info;
+mod session;
 mod settings;
 mod tls;
-mod trouble;
 mod watch;
 
 /// How often a server is asked about itself while leases are claimed and renewed: once a TTL, within these bounds.
@@ -123,10 +123,10 @@ pub struct RedisStore {
 impl RedisStore {
     /// The store a URL names. Nothing is read or connected yet.
     pub(crate) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
-        Ok(Self::over(Arc::new(Settings::from_url(url)?)))
+        Ok(Self::over(Arc::new(RedisSettings::from_url(url)?)))
     }
 
-    fn over(settings: Arc<Settings>) -> Self {
+    fn over(settings: Arc<RedisSettings>) -> Self {
         RedisStore {
             prefix: watch::channel_prefix(&settings),
             connector: Connector::new(settings),
@@ -134,11 +134,11 @@ impl RedisStore {
         }
     }
 
-    fn settings(&self) -> &Arc<Settings> {
+    fn settings(&self) -> &Arc<RedisSettings> {
         &self.connector.settings
     }
 
-    fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
+    fn claim_call(&self, link: &Session, claims: &[Claim]) -> Call {
         let mut call = Call::new(&script::ACQUIRE);
         let startup_wait = self.settings().startup_wait.map(|wait| millis(wait).to_string());
         call.key(INDEX_KEY).key(SERVER_KEY).key(PRESENCE_KEY).argument(&self.prefix);
@@ -220,7 +220,8 @@ impl Store for RedisStore {
         }
         let link = self.connector.link().await?;
         self.refresh(&link, claims[0].ttl);
-        in_batches(&link, claims, |claims| self.claim_call(&link, claims), Reply::claimed).await
+        in_batches(&link, claims, |claims| self.claim_call(&link, claims), ScriptReply::claimed)
+            .await
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
@@ -229,7 +230,7 @@ impl Store for RedisStore {
         }
         self.check_ttl(ttl)?;
         let link = self.connector.link().await?;
-        let read = |reply: &mut Reply, hold: &Hold| reply.kept(&hold.name);
+        let read = |reply: &mut ScriptReply, hold: &Hold| reply.kept(&hold.name);
         self.refresh(&link, ttl);
         in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
     }
@@ -239,7 +240,7 @@ impl Store for RedisStore {
             return Ok(Vec::new());
         }
         let link = self.connector.link().await?;
-        let read = |reply: &mut Reply, release: &Release| reply.done(&release.hold.name);
+        let read = |reply: &mut ScriptReply, release: &Release| reply.done(&release.hold.name);
         in_batches(&link, releases, |releases| release_call(&self.prefix, releases), read).await
     }
 
@@ -275,7 +276,7 @@ impl Store for RedisStore {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let found = in_batches(&link, &names, observe_call, Reply::observed).await?;
+        let found = in_batches(&link, &names, observe_call, ScriptReply::observed).await?;
         Ok(found.into_iter().filter_map(Result::transpose).collect())
     }
 
@@ -292,7 +293,7 @@ impl Store for RedisStore {
 impl RedisStore {
     /// Asks the server about itself if that was long ago: once a TTL, so after a few renewals. In a task of its own: no
     /// claim or renewal waits for the answer.
-    fn refresh(&self, link: &Arc<Link>, ttl: Duration) {
+    fn refresh(&self, link: &Arc<Session>, ttl: Duration) {
         if link.is_due_for_examination(self.clock.now(), ttl.clamp(REFRESH_MIN, REFRESH_MAX)) {
             let link = Arc::clone(link);
             tokio::spawn(async move { link.examine_again().await });

@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::fs::{FlockOperation, flock};
 use tenure::store::Store;
-use tenure::store::conformance::{Ability, Fixture};
-use tenure::store::file::{FileStore, Options, planted};
-use tenure::store::memory::Spoil;
+use tenure::store::conformance::{Capability, Fixture};
+use tenure::store::file::{FileOptions, FileStore, test_records};
+use tenure::store::memory::Corruption;
 use tenure::{Clock, Name, Token};
 
 use crate::Subject;
@@ -35,8 +35,11 @@ impl Subject for Directory {
         self.name
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        matches!(ability, Ability::Garbage | Ability::Lock | Ability::Tokens | Ability::Restart)
+    fn can(&self, ability: Capability) -> bool {
+        matches!(
+            ability,
+            Capability::Garbage | Capability::Lock | Capability::Tokens | Capability::Restart
+        )
     }
 
     fn missing(&self) -> Option<String> {
@@ -82,7 +85,7 @@ fn garbage(number: usize) -> Vec<u8> {
 #[async_trait]
 impl Fixture for InDirectory {
     async fn open(&self) -> Arc<dyn Store> {
-        let store = FileStore::open(self.directory(), Options::default()).await;
+        let store = FileStore::open(self.directory(), FileOptions::default()).await;
         Arc::new(store.expect("a private directory can be opened"))
     }
 
@@ -90,22 +93,22 @@ impl Fixture for InDirectory {
         Clock::boot().sleep(time).await;
     }
 
-    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
+    async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
         // The directories are there once somebody has opened the store.
         drop(self.open().await);
         let path = match spoil {
-            Spoil::Garbage => planted::record_path(&self.directory(), name),
-            Spoil::Locked => planted::lock_path(&self.directory(), name),
+            Corruption::Garbage => test_records::record_path(&self.directory(), name),
+            Corruption::Locked => test_records::lock_path(&self.directory(), name),
         };
         std::fs::create_dir_all(path.parent().expect("it is in a directory")).expect("made");
         match spoil {
-            Spoil::Garbage => {
+            Corruption::Garbage => {
                 let mut all = self.garbage.lock().expect("nobody panicked");
                 let bytes = garbage(all.len());
                 std::fs::write(&path, &bytes).expect("written");
                 all.insert(name.clone(), bytes);
             }
-            Spoil::Locked => {
+            Corruption::Locked => {
                 let file = File::options().create(true).truncate(false).write(true).open(&path);
                 let file = file.expect("opened");
                 flock(&file, FlockOperation::NonBlockingLockExclusive).expect("nobody else has it");
@@ -118,14 +121,14 @@ impl Fixture for InDirectory {
 
     async fn is_untouched(&self, name: &Name) -> bool {
         let expected = self.garbage.lock().expect("nobody panicked").get(name).cloned();
-        let found = std::fs::read(planted::record_path(&self.directory(), name)).ok();
+        let found = std::fs::read(test_records::record_path(&self.directory(), name)).ok();
         // Of a locked name nothing was put there.
         found == expected
     }
 
     async fn set_token(&self, name: &Name, last: Token) -> bool {
         drop(self.open().await);
-        planted::free(&self.directory(), name, last).expect("planted");
+        test_records::free(&self.directory(), name, last).expect("planted");
         true
     }
 

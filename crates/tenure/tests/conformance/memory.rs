@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::store::conformance::{Ability, Fixture};
-use tenure::store::memory::{MemoryStore, Spoil};
+use tenure::store::conformance::{Capability, Fixture};
+use tenure::store::memory::{Corruption, MemoryStore};
 use tenure::store::{Scope, Store};
 use tenure::{Clock, Kind, Name, Token};
 
@@ -29,8 +29,8 @@ impl Subject for Memory {
         }
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        matches!(ability, Ability::Garbage | Ability::Lock | Ability::Tokens)
+    fn can(&self, ability: Capability) -> bool {
+        matches!(ability, Capability::Garbage | Capability::Lock | Capability::Tokens)
     }
 
     // Each trial has a store of its own: a hand on the clock of one would move all.
@@ -67,7 +67,7 @@ impl Fixture for InMemory {
         }
     }
 
-    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
+    async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
         self.store.ledger().spoil(name, spoil);
         true
     }

@@ -11,8 +11,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 use rustix::process::{Signal, kill_process_group};
 use tenure::store::Store;
-use tenure::store::conformance::{self, Ability, Fixture, Property};
-use tenure::store::memory::Spoil;
+use tenure::store::conformance::{self, Capability, Fixture, Property};
+use tenure::store::memory::Corruption;
 use tenure::{Clock, Name, Token};
 use tokio::sync::OnceCell;
 
@@ -99,9 +99,9 @@ impl Subject for Family {
         self.name
     }
 
-    fn can(&self, ability: Ability) -> bool {
+    fn can(&self, ability: Capability) -> bool {
         // A key of Redis cannot be locked.
-        ability != Ability::Lock
+        ability != Capability::Lock
     }
 
     fn is_extra(&self) -> bool {
@@ -328,8 +328,8 @@ impl Fixture for OnServer {
         Clock::boot().sleep(time).await;
     }
 
-    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
-        if spoil == Spoil::Locked {
+    async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
+        if spoil == Corruption::Locked {
             return false;
         }
         static KIND: AtomicUsize = AtomicUsize::new(0);

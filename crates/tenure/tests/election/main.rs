@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
-mod flaky;
+mod flaky_store;
 mod presence;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use flaky::Flaky;
+use flaky_store::Flaky;
 use futures_util::StreamExt;
-use tenure::ask::{Reply, Wish, ask};
-use tenure::election::Why;
+use tenure::machine::EndReason;
+use tenure::request::{RemoteRequest, RequestOutcome, send};
 use tenure::store::Scope;
 use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
 
@@ -73,7 +73,7 @@ async fn a_clean_stop_hands_over_with_the_checkpoint() {
     assert!(!b.is_leader());
     assert_eq!(b.current_leader().as_deref(), Some("a"));
     let stop = tokio::spawn(async move { a.stop().await });
-    assert_eq!(first.lost().await, Why::Shutdown);
+    assert_eq!(first.lost().await, EndReason::Shutdown);
     assert!(first.is_valid(), "there is time to stop");
     assert!(!b.is_leader(), "the lease is kept while the work stops");
     drop(first);
@@ -117,7 +117,7 @@ async fn a_store_that_is_cut_off_ends_the_term_before_its_deadline() {
     let leadership = a.leadership().await.unwrap();
     store.cut(true);
     let why = leadership.lost().await;
-    assert!(matches!(why, Why::Unreachable(_)), "{why:?}");
+    assert!(matches!(why, EndReason::Unreachable(_)), "{why:?}");
     assert!(!a.is_leader());
     assert_eq!(a.status().store_reachable, Some(false));
     drop(leadership);
@@ -139,7 +139,7 @@ async fn time_alone_ends_a_term_on_a_clock_turned_by_hand() {
     assert!(!leadership.is_valid(), "computed, not remembered");
     assert!(!a.is_leader());
     assert_eq!(leadership.valid_for(), Duration::ZERO);
-    assert_eq!(leadership.lost().await, Why::Paused(Duration::from_secs(60)));
+    assert_eq!(leadership.lost().await, EndReason::Paused(Duration::from_secs(60)));
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn dropping_the_election_sends_nothing_more_and_leaves_the_lease_to_its_tt
     let a = candidate(&store, "a", SHORT).await;
     let leadership = a.leadership().await.unwrap();
     drop(a);
-    assert_eq!(leadership.lost().await, Why::Shutdown);
+    assert_eq!(leadership.lost().await, EndReason::Shutdown);
     assert!(!leadership.is_valid());
     let calls = store.calls();
     let b = candidate(&store, "b", SHORT).await;
@@ -252,13 +252,13 @@ async fn the_leader_resigns_when_asked_and_the_successor_comes_first() {
     // When they begin to listen they look once more, within 5 ms. A claim under way is by right: the hint holds back those to come.
     Clock::boot().sleep(Duration::from_millis(100)).await;
     let name = Name::new("job").unwrap();
-    let wish = Wish::Resign { to: Some("c".to_owned()) };
-    let reply = ask(store.memory(), &name, &wish, TTL).await.unwrap();
-    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    let wish = RemoteRequest::Resign { to: Some("c".to_owned()) };
+    let reply = send(store.memory(), &name, &wish, TTL).await.unwrap();
+    assert!(matches!(reply, RequestOutcome::Done(_)), "{reply:?}");
     drop(c.leadership().await.unwrap());
     assert!(!a.is_leader() && !b.is_leader());
-    let again = ask(store.memory(), &name, &wish, TTL).await.unwrap();
-    assert_eq!(again, Reply::Done(Some("c".to_owned())), "nothing to do");
+    let again = send(store.memory(), &name, &wish, TTL).await.unwrap();
+    assert_eq!(again, RequestOutcome::Done(Some("c".to_owned())), "nothing to do");
 }
 
 #[tokio::test]
@@ -267,15 +267,18 @@ async fn a_drained_candidate_does_not_campaign_until_told() {
     let a = candidate(&store, "a", TTL).await;
     drop(a.leadership().await.unwrap());
     let name = Name::new("job").unwrap();
-    let drain = Wish::Drain { id: "a".to_owned() };
-    assert_eq!(ask(store.memory(), &name, &drain, TTL).await.unwrap(), Reply::Done(None));
+    let drain = RemoteRequest::Drain { id: "a".to_owned() };
+    assert_eq!(send(store.memory(), &name, &drain, TTL).await.unwrap(), RequestOutcome::Done(None));
     assert!(a.status().drained);
     let b = candidate(&store, "b", TTL).await;
     drop(b.leadership().await.unwrap());
     b.stop().await;
     assert!(!a.is_leader());
-    let undrain = Wish::Undrain { id: "a".to_owned() };
-    assert_eq!(ask(store.memory(), &name, &undrain, TTL).await.unwrap(), Reply::Done(None));
+    let undrain = RemoteRequest::Undrain { id: "a".to_owned() };
+    assert_eq!(
+        send(store.memory(), &name, &undrain, TTL).await.unwrap(),
+        RequestOutcome::Done(None)
+    );
     until("a leads again", || a.is_leader()).await;
 }
 
@@ -284,9 +287,9 @@ async fn an_ask_for_nobody_is_not_answered() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     drop(a.leadership().await.unwrap());
-    let drain = Wish::Drain { id: "b".to_owned() };
-    let reply = ask(store.memory(), a.name(), &drain, Duration::from_millis(50)).await.unwrap();
-    assert_eq!(reply, Reply::NoAnswer(Some("a".to_owned())));
+    let drain = RemoteRequest::Drain { id: "b".to_owned() };
+    let reply = send(store.memory(), a.name(), &drain, Duration::from_millis(50)).await.unwrap();
+    assert_eq!(reply, RequestOutcome::NoAnswer(Some("a".to_owned())));
     assert!(a.is_leader());
 }
 
@@ -303,7 +306,7 @@ async fn an_unfit_candidate_gives_up_and_comes_back() {
     let a = builder.start(arc(&store)).await.unwrap();
     let leadership = a.leadership().await.unwrap();
     fit.store(false, Ordering::SeqCst);
-    assert_eq!(leadership.lost().await, Why::Unhealthy);
+    assert_eq!(leadership.lost().await, EndReason::Unhealthy);
     assert!(!a.status().healthy);
     drop(leadership);
     let b = candidate(&store, "b", TTL).await;
@@ -368,7 +371,7 @@ async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
     assert!(matches!(became, Event::BecameLeader { .. }), "{became:?}");
     a.resign();
     let lost = events.next().await.unwrap();
-    assert!(matches!(lost, Event::LostLeadership { why: Why::Resigned, .. }), "{lost:?}");
+    assert!(matches!(lost, Event::LostLeadership { why: EndReason::Resigned, .. }), "{lost:?}");
     let changed = events.next().await.unwrap();
     assert!(matches!(changed, Event::LeaderChanged { to: None, .. }), "{changed:?}");
     let released = events.next().await.unwrap();

@@ -11,7 +11,7 @@ use tenure::store::Store;
 use tenure::store::file::FileStore;
 use tenure::{Answer, Checkpoint, Clock, Result};
 
-use crate::scratch::{LONG, acquire, claim, hold, mortal, open, release, renew};
+use crate::fixture::{LONG, acquire, claim, hold, mortal, open, release, renew};
 
 /// The environment variable that says which.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";

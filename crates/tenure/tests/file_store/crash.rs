@@ -6,7 +6,7 @@ use tenure::Ended;
 use tenure::store::{Scope, Store};
 
 use crate::child::{Other, command};
-use crate::scratch::{LONG, Scratch, acquire, claim, name, open, wait};
+use crate::fixture::{LONG, Scratch, acquire, claim, name, open, wait};
 use crate::{Check, Needs, check};
 
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[

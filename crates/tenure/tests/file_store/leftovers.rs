@@ -8,7 +8,7 @@ use tenure::store::{Change, Scope, open_existing};
 use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name, Release, Store};
 
 use crate::child::{Other, command};
-use crate::scratch::{LONG, Scratch, acquire, chmod, claim, fails, hold, mortal, name, open, wait};
+use crate::fixture::{LONG, Scratch, acquire, chmod, claim, fails, hold, mortal, name, open, wait};
 use crate::{Check, Needs, check};
 
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[

@@ -8,10 +8,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 mod child;
 mod crash;
-mod death;
-mod disk;
+mod disk_faults;
+mod fixture;
 mod leftovers;
-mod scratch;
+mod process_death;
 mod security;
 
 /// What a trial needs of the machine.
@@ -45,7 +45,13 @@ fn main() -> ExitCode {
         child::play(&role.to_string_lossy());
         return ExitCode::SUCCESS;
     }
-    let checks = [security::CHECKS, disk::CHECKS, death::CHECKS, leftovers::CHECKS, crash::CHECKS];
+    let checks = [
+        security::CHECKS,
+        disk_faults::CHECKS,
+        process_death::CHECKS,
+        leftovers::CHECKS,
+        crash::CHECKS,
+    ];
     let trials = checks.into_iter().flatten().map(|&(name, needs, check)| {
         let trial = Trial::test(name, move || -> Result<(), Failed> {
             check();

@@ -8,7 +8,7 @@ use tenure::Kind;
 use tenure::store::{Scope, Store};
 
 use crate::child;
-use crate::scratch::{
+use crate::fixture::{
     LONG, Scratch, acquire, chmod, claim, fails, hold, mode, name, open, release, renew, wait,
 };
 use crate::{Check, Needs, check};

@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
-mod crowd;
 mod lost_replies;
+mod members;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowd::Crowd;
 use futures_util::StreamExt;
 use lost_replies::LostReplies;
-use tenure::fleet::{Event, Reason, control, fleet_name, source};
+use members::Crowd;
+use tenure::fleet::{FleetEvent, Reason, fleet_name, overrides, source};
 use tenure::{CandidateId, Clock, Fleet};
 
 const SETTLED: Duration = Duration::from_secs(20);
@@ -88,10 +88,10 @@ async fn a_drained_member_gives_everything_away_and_takes_its_share_again_afterw
         crowd.join(id).await;
     }
     crowd.until("4/4/4", SETTLED, |shares| shares == [4, 4, 4]).await;
-    crowd.say(|control| control.drained.insert(CandidateId::new("a").unwrap())).await;
+    crowd.say(|overrides| overrides.drained.insert(CandidateId::new("a").unwrap())).await;
     crowd.until("0/6/6", SETTLED, |shares| shares == [0, 6, 6]).await;
     assert!(crowd.reasons("a").contains(&Reason::Drain), "{:?}", crowd.reasons("a"));
-    crowd.say(|control| control.drained.clear()).await;
+    crowd.say(|overrides| overrides.drained.clear()).await;
     crowd.until("4/4/4", SETTLED, |shares| shares == [4, 4, 4]).await;
     crowd.leave_all().await;
     crowd.judge();
@@ -103,12 +103,12 @@ async fn a_paused_shard_is_nobodys_until_it_is_resumed_also_when_its_owner_is_go
     crowd.join("a").await;
     crowd.until("4", SETTLED, |shares| shares == [4]).await;
     let shard = crowd.shard(2);
-    crowd.say(|control| control.paused.insert(shard.clone())).await;
+    crowd.say(|overrides| overrides.paused.insert(shard.clone())).await;
     crowd.until("3", SETTLED, |shares| shares == [3]).await;
     crowd.leave("a").await;
     crowd.join("b").await;
     crowd.until("3", SETTLED, |shares| shares == [3]).await;
-    crowd.say(|control| control.paused.clear()).await;
+    crowd.say(|overrides| overrides.paused.clear()).await;
     crowd.until("4", SETTLED, |shares| shares == [4]).await;
     crowd.leave_all().await;
     crowd.judge();
@@ -166,7 +166,7 @@ async fn a_checkpoint_goes_with_its_shard() {
     };
     let assigned = async |fleet: &Fleet| {
         let assigned = fleet.events().filter_map(async |event| match event {
-            Event::Assigned { checkpoint, work, .. } => Some((checkpoint, work)),
+            FleetEvent::Assigned { checkpoint, work, .. } => Some((checkpoint, work)),
             _ => None,
         });
         std::pin::pin!(assigned).next().await.unwrap()
@@ -183,7 +183,7 @@ async fn a_checkpoint_goes_with_its_shard() {
     assert!(second.is_owned("x") && work.is_valid());
     drop(work);
     second.leave().await;
-    let control = control::read(&*store, &fleet_name("fleet:checkpoint").unwrap()).await.unwrap();
+    let control = overrides::read(&*store, &fleet_name("fleet:checkpoint").unwrap()).await.unwrap();
     assert!(control.paused.is_empty());
 }
 

@@ -7,8 +7,8 @@ use tenure::CandidateId;
 use tenure::fleet::Shard;
 
 use super::clock::{Clock, Time};
-use super::judge::Who;
-use super::process::Process;
+use super::invariants::Who;
+use super::member::Process;
 
 pub(crate) struct Host {
     pub(crate) index: usize,

@@ -4,25 +4,25 @@
 //! Replay a failing seed: `TENURE_SEED=47 cargo test -p tenure --test fleet_simulation one_seed -- --nocapture`.
 //! More seeds: `TENURE_SEEDS=10000 cargo test -p tenure --test fleet_simulation`.
 
-mod calm;
+mod after_faults;
 #[path = "../simulation/clock.rs"]
 mod clock;
-#[path = "../simulation/cores.rs"]
-mod cores;
+mod config;
+mod faults;
 mod host;
-mod judge;
+mod invariants;
+mod member;
 mod mutant;
-mod nemesis;
 mod network;
-mod plan;
-mod process;
+#[path = "../simulation/parallel_seeds.rs"]
+mod parallel_seeds;
 #[path = "../simulation/queue.rs"]
 mod queue;
 mod store;
 mod world;
 
+use config::{Plan, Script};
 use mutant::Mutant;
-use plan::{Plan, Script};
 use world::{Outcome, World};
 
 /// How many seeds `make test` runs.
@@ -39,7 +39,7 @@ fn seeds() -> u64 {
 /// Runs the seeds and tells which broke something; one is enough for a mutant.
 fn run(seeds: u64, plan: fn(u64) -> Plan, mutant: Mutant) -> Result<Vec<Outcome>, String> {
     let enough = |outcome: &Result<_, _>| outcome.is_err() && mutant != Mutant::None;
-    let all = cores::each(0..seeds, enough, |seed| World::new(plan(seed), mutant).run());
+    let all = parallel_seeds::each(0..seeds, enough, |seed| World::new(plan(seed), mutant).run());
     let failures: Vec<String> = all
         .iter()
         .filter_map(|(seed, outcome)| Some(format!("seed {seed}: {}", outcome.as_ref().err()?)))

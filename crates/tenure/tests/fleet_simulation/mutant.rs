@@ -10,7 +10,7 @@
 //! | `IgnoresLists` | a shard is planned only for members that list it | L6 LISTED_IS_OWNED |
 //! | `IgnoresUnseated` | whoever is no member gives up what it has | L6 |
 
-use super::plan::Plan;
+use super::config::Plan;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {

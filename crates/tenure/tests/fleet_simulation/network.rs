@@ -6,7 +6,7 @@ use tenure::store::Change;
 
 use super::clock::{MILLI, SECOND, Time};
 use super::host::Count;
-use super::judge::number;
+use super::invariants::number;
 use super::store::Call;
 use super::world::{Happening, World};
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure::election::{Event, Request};
-use tenure::fleet::{ListDigest, Number, Shard, member_of, nodes_prefix};
-use tenure::store::memory::Ledger;
+use tenure::fleet::{ListDigest, Shard, ShardNumber, member_of, nodes_prefix};
+use tenure::machine::{Input, RequestId};
+use tenure::store::memory::Leases;
 use tenure::store::{Change, Revoke, Scope};
 use tenure::{
     Answer, CandidateId, Claim, Error, Hold, Lease, Moment, Name, Release, Result, Token,
@@ -16,10 +16,10 @@ use super::clock::{Clock, Time};
 /// What travels to the store, as the driver batches it.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    Acquire(Vec<(Number, Request, Claim)>),
-    Renew(Vec<(Number, Request, Hold)>),
-    Release(Vec<(Number, Request, Release)>),
-    Observe(Vec<(Number, Request, Name)>),
+    Acquire(Vec<(ShardNumber, RequestId, Claim)>),
+    Renew(Vec<(ShardNumber, RequestId, Hold)>),
+    Release(Vec<(ShardNumber, RequestId, Release)>),
+    Observe(Vec<(ShardNumber, RequestId, Name)>),
     /// A member announces its list, in the checkpoint of its membership.
     Announce(Hold, u64, ListDigest),
     /// Who is there and what people have said; when it was sent, on the member's clock.
@@ -29,7 +29,7 @@ pub(crate) enum Call {
 /// What travels back.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    Answers(Vec<(Number, Event)>),
+    Answers(Vec<(ShardNumber, Input)>),
     Sight(Sight),
     Announced(ListDigest),
     /// An answer that no caller waits for.
@@ -52,7 +52,7 @@ pub(crate) struct Control {
 pub(crate) struct SimStore {
     pub(crate) fleet: Name,
     pub(crate) control: Control,
-    ledger: Ledger,
+    ledger: Leases,
     clock: Clock,
     ttl: Duration,
     /// Records nobody can get at for a while.
@@ -67,7 +67,7 @@ impl SimStore {
         SimStore {
             fleet,
             control: Control::default(),
-            ledger: Ledger::default(),
+            ledger: Leases::default(),
             clock,
             ttl,
             stuck: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl SimStore {
                         let Hold { name, candidate, token, .. } = grant.hold.clone();
                         self.hints.push(Change::Granted { name, token, holder: Some(candidate) });
                     }
-                    (*place, Event::Acquired(*request, answer))
+                    (*place, Input::Acquired(*request, answer))
                 })
                 .collect(),
             Call::Renew(items) => items
@@ -126,14 +126,14 @@ impl SimStore {
                     let answer = self
                         .reach(time, &hold.name)
                         .and_then(|()| self.ledger.renew(now, hold, self.ttl));
-                    (*place, Event::Renewed(*request, answer))
+                    (*place, Input::Renewed(*request, answer))
                 })
                 .collect(),
             Call::Release(items) => items
                 .iter()
                 .map(|(place, request, release)| {
                     let answer = self.release(time, release);
-                    (*place, Event::Released(*request, answer))
+                    (*place, Input::Released(*request, answer))
                 })
                 .collect(),
             Call::Observe(items) => items
@@ -142,7 +142,7 @@ impl SimStore {
                     let answer = self.reach(time, name).and_then(|()| {
                         self.ledger.observe(now, &Scope::name(name)).pop().transpose()
                     });
-                    (*place, Event::Observed(*request, answer))
+                    (*place, Input::Observed(*request, answer))
                 })
                 .collect(),
             Call::Announce(hold, number, list) => {

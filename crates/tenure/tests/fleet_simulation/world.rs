@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use tenure::fleet::{Number, Shard, fleet_name};
+use tenure::fleet::{Shard, ShardNumber, fleet_name};
 use tenure::store::Change;
 use tenure::{CandidateId, Name, Token};
 
 use super::clock::{MILLI, SECOND, Time};
+use super::config::{Plan, Script};
 use super::host::Host;
-use super::judge::{Fact, Judge, number};
+use super::invariants::{Fact, Judge, number};
+use super::member::{CoordinatorInput, DriverInput, MemberEffect, Process, index};
 use super::mutant::Mutant;
-use super::plan::{Plan, Script};
-use super::process::{Effect, Input, News, Process, index};
 use super::queue::Queue;
 use super::store::{Call, Reply, SimStore};
 
@@ -44,7 +44,7 @@ pub(crate) enum Happening {
         run: u32,
         by_hint: bool,
     },
-    WorkEnds(usize, u32, Number, Token),
+    WorkEnds(usize, u32, ShardNumber, Token),
     /// The source of a host says this now.
     List(usize, u64, Arc<Vec<Shard>>),
     Start(usize),
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    fn drive(&mut self, host: usize, input: Input) -> Result<(), String> {
+    fn drive(&mut self, host: usize, input: DriverInput) -> Result<(), String> {
         let this = &mut self.hosts[host];
         let Some(process) = &mut this.process else { return Ok(()) };
         let mut effects = Vec::new();
@@ -280,7 +280,7 @@ impl World {
         self.follow(host, effects)
     }
 
-    fn decide(&mut self, host: usize, news: News) -> Result<(), String> {
+    fn decide(&mut self, host: usize, news: CoordinatorInput) -> Result<(), String> {
         let this = &mut self.hosts[host];
         let Some(process) = &mut this.process else { return Ok(()) };
         let mut effects = Vec::new();
@@ -288,7 +288,7 @@ impl World {
         self.follow(host, effects)
     }
 
-    fn follow(&mut self, host: usize, effects: Vec<Effect>) -> Result<(), String> {
+    fn follow(&mut self, host: usize, effects: Vec<MemberEffect>) -> Result<(), String> {
         for effect in effects {
             self.effect(host, effect)?;
         }
@@ -296,27 +296,27 @@ impl World {
         Ok(())
     }
 
-    fn effect(&mut self, host: usize, effect: Effect) -> Result<(), String> {
+    fn effect(&mut self, host: usize, effect: MemberEffect) -> Result<(), String> {
         let clock = self.hosts[host].clock;
         match effect {
-            Effect::Call(call) => {
+            MemberEffect::Call(call) => {
                 self.count(host, &call);
                 self.send(host, call);
                 Ok(())
             }
-            Effect::Led { shard, token, deadline } => {
+            MemberEffect::Led { shard, token, deadline } => {
                 self.outcome.terms += 1;
                 self.late_terms += u64::from(self.counting);
                 let until = clock.when(deadline);
                 self.see(host, &Fact::Led { shard, token: Some(number(token)), until })?;
                 self.believes(host, shard, token, until)
             }
-            Effect::Extended { shard, token, deadline } => {
+            MemberEffect::Extended { shard, token, deadline } => {
                 let until = clock.when(deadline);
                 self.see(host, &Fact::Extended { shard, token: number(token), until })?;
                 self.believes(host, shard, token, until)
             }
-            Effect::Told { place, shard, token, deadline, lost } => {
+            MemberEffect::Told { place, shard, token, deadline, lost } => {
                 let until = clock.when(deadline);
                 self.outcome.handovers += u64::from(!lost);
                 self.see(host, &Fact::Told { shard, until, lost })?;
@@ -325,15 +325,15 @@ impl World {
                 self.at(self.now + takes, Happening::WorkEnds(host, run, place, token));
                 Ok(())
             }
-            Effect::Releases { shard, token } => {
+            MemberEffect::Releases { shard, token } => {
                 self.see(host, &Fact::SentRelease { shard, token: number(token) })
             }
-            Effect::Presumes { shard, deadline } => {
+            MemberEffect::Presumes { shard, deadline } => {
                 let until = clock.when(deadline);
                 self.see(host, &Fact::Led { shard, token: None, until })
             }
-            Effect::Seated(seated) => self.see(host, &Fact::Seated(seated)),
-            Effect::Over => self.kill(host),
+            MemberEffect::Seated(seated) => self.see(host, &Fact::Seated(seated)),
+            MemberEffect::Over => self.kill(host),
         }
     }
 
@@ -378,34 +378,36 @@ impl World {
         match happening {
             Happening::DriverWakes(host, timer) if self.hosts[host].driver_timer.1 == timer => {
                 self.hosts[host].driver_timer = (0, 0);
-                self.drive(host, Input::Woke)
+                self.drive(host, DriverInput::Woke)
             }
             Happening::OfficeWakes(host, timer) if self.hosts[host].office_timer.1 == timer => {
                 self.hosts[host].office_timer = (0, 0);
-                self.decide(host, News::Woke)
+                self.decide(host, CoordinatorInput::Woke)
             }
             Happening::Obey(host, run) if runs(host, run) => {
                 self.hosts[host].obeys = false;
-                self.drive(host, Input::Commands)
+                self.drive(host, DriverInput::Commands)
             }
             Happening::ReadNotes(host, run) if runs(host, run) => {
                 self.hosts[host].reads_notes = false;
-                self.decide(host, News::Notes)
+                self.decide(host, CoordinatorInput::Notes)
             }
             Happening::Arrive { host, run, call, mute } => self.arrive(host, run, &call, mute),
             Happening::Deliver(host, run, reply) if runs(host, run) => match reply {
-                Reply::Answers(answers) => self.drive(host, Input::Answers(answers)),
-                Reply::Sight(sight) => self.decide(host, News::Saw(Some(sight))),
-                Reply::Announced(list) => self.decide(host, News::Announced(list)),
+                Reply::Answers(answers) => self.drive(host, DriverInput::Answers(answers)),
+                Reply::Sight(sight) => self.decide(host, CoordinatorInput::Saw(Some(sight))),
+                Reply::Announced(list) => self.decide(host, CoordinatorInput::Announced(list)),
                 Reply::Nothing => Ok(()),
             },
             Happening::LookFails(host, run) if runs(host, run) => {
-                self.decide(host, News::Saw(None))
+                self.decide(host, CoordinatorInput::Saw(None))
             }
             Happening::Hints(host, run, hints) if runs(host, run) => {
-                self.drive(host, Input::Changed(hints))
+                self.drive(host, DriverInput::Changed(hints))
             }
-            Happening::Nudge(host, run) if runs(host, run) => self.decide(host, News::Nudge),
+            Happening::Nudge(host, run) if runs(host, run) => {
+                self.decide(host, CoordinatorInput::Nudge)
+            }
             Happening::Read { host, run, by_hint } if runs(host, run) => {
                 if !by_hint {
                     self.at(self.now + REREAD, Happening::Read { host, run, by_hint });
@@ -414,7 +416,7 @@ impl World {
                     return Ok(());
                 }
                 let list = self.hosts[host].list.clone();
-                self.decide(host, News::Read(list))
+                self.decide(host, CoordinatorInput::Read(list))
             }
             Happening::WorkEnds(host, run, place, token) if runs(host, run) => {
                 let Some(process) = &mut self.hosts[host].process else { return Ok(()) };

@@ -5,19 +5,19 @@
 //! More seeds: `TENURE_SEEDS=100000 cargo test -p tenure --test simulation`.
 
 mod clock;
-mod cores;
+mod config;
 mod fact;
+mod faults;
 mod invariants;
 mod mutant;
-mod nemesis;
 mod node;
-mod plan;
+mod parallel_seeds;
 mod queue;
 mod store;
 mod world;
 
+use config::Plan;
 use mutant::Mutant;
-use plan::Plan;
 use world::{Outcome, World};
 
 /// How many seeds `make test` runs; a simulated hour each.
@@ -30,7 +30,7 @@ fn number(variable: &str) -> Option<u64> {
 /// Runs the seeds and returns the first that broke something.
 fn run(seeds: std::ops::Range<u64>, mutant: Mutant) -> Result<Vec<Outcome>, String> {
     let run = |seed| World::new(Plan::from_seed(seed), mutant).run();
-    let all = cores::each(seeds, Result::is_err, run).into_iter();
+    let all = parallel_seeds::each(seeds, Result::is_err, run).into_iter();
     all.map(|(seed, outcome)| {
         outcome.map_err(|what| {
             format!(

@@ -1,11 +1,11 @@
 //! One candidate: its machine, its clock, its work, and what is wrong with it at the moment.
 
-use tenure::election::Machine;
+use tenure::machine::Machine;
 use tenure::observation::Observations;
 use tenure::{CandidateId, Hold, Moment, Name, Nonce, Token};
 
 use super::clock::Time;
-use super::plan::NodePlan;
+use super::config::NodePlan;
 
 pub(crate) struct Node {
     pub(crate) id: CandidateId,

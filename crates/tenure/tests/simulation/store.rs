@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenure::election::Event;
+use tenure::machine::Input;
 use tenure::observation::Observations;
-use tenure::store::memory::{Ledger, Spoil};
+use tenure::store::memory::{Corruption, Leases};
 use tenure::store::{Change, Revoke, Scope};
 use tenure::{
     Answer, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Lease, Moment, Name, Nonce,
@@ -12,9 +12,9 @@ use tenure::{
 };
 
 use super::clock::{Clock, Time};
+use super::config::Judge;
 use super::fact::Fact;
 use super::mutant::Mutant;
-use super::plan::Judge;
 
 /// What travels to the store.
 #[derive(Clone, Debug)]
@@ -30,13 +30,13 @@ pub(crate) enum Call {
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // It is boxed where it is queued.
 pub(crate) enum Reply {
-    Event(Event),
+    Event(Input),
     Saved(u64),
 }
 
 pub(crate) struct SimStore {
     pub(crate) name: Name,
-    ledger: Ledger,
+    ledger: Leases,
     judge: Judge,
     clock: Clock,
     /// By how much its clock was set forward.
@@ -55,7 +55,7 @@ impl SimStore {
     pub(crate) fn new(judge: Judge, clock: Clock, mutant: Mutant) -> Self {
         SimStore {
             name: Name::new("job").expect("a name"),
-            ledger: Ledger::default(),
+            ledger: Leases::default(),
             judge,
             clock,
             step: Duration::ZERO,
@@ -119,7 +119,7 @@ impl SimStore {
 
     pub(crate) fn spoil(&mut self, spoilt: bool) {
         if spoilt {
-            self.ledger.spoil(&self.name, Spoil::Garbage);
+            self.ledger.spoil(&self.name, Corruption::Garbage);
         } else if self.spoilt {
             self.ledger.forget(&self.name);
         }
@@ -152,7 +152,7 @@ impl SimStore {
         match call {
             Call::Acquire(request, claim) => {
                 let answer = self.acquire(time, claim, seen, local);
-                Reply::Event(Event::Acquired(*request, answer))
+                Reply::Event(Input::Acquired(*request, answer))
             }
             Call::Renew(request, hold, ttl) => {
                 let was = self.holder(time);
@@ -160,11 +160,11 @@ impl SimStore {
                 if matches!(answer, Ok(Answer::Held(()))) {
                     self.changed_by(hold, was);
                 }
-                Reply::Event(Event::Renewed(*request, answer))
+                Reply::Event(Input::Renewed(*request, answer))
             }
             Call::Release(request, release) => {
                 let answer = self.release(time, release);
-                Reply::Event(Event::Released(*request, answer))
+                Reply::Event(Input::Released(*request, answer))
             }
             Call::Observe(request) => {
                 let mut lease =
@@ -172,7 +172,7 @@ impl SimStore {
                 if let Ok(Some(lease)) = &mut lease {
                     self.judge_observed(lease, seen, local);
                 }
-                Reply::Event(Event::Observed(*request, lease))
+                Reply::Event(Input::Observed(*request, lease))
             }
             Call::Save(hold, number, value) => self.save(now, hold, *number, *value),
         }

@@ -3,17 +3,17 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
-use tenure::election::{Action, Event, HOLD_BACK, Lead, Phase, Why};
+use tenure::machine::{Effect, EndReason, HOLD_BACK, Input, Phase, TermStart};
 use tenure::store::Change;
 use tenure::{Answer, Claim, Lease, Moment, Token};
 
 use super::clock::{MILLI, SECOND, Time};
+use super::config::{Judge, Plan};
 use super::fact::{Fact, NodeIndex};
+use super::faults::nanos;
 use super::invariants::{self, Invariant};
 use super::mutant::Mutant;
-use super::nemesis::nanos;
 use super::node::{Node, Work};
-use super::plan::{Judge, Plan};
 use super::queue::Queue;
 use super::store::{Call, Reply, SimStore};
 
@@ -32,7 +32,7 @@ pub(crate) enum Happening {
     },
     /// Something reaches this run of the node.
     Deliver(NodeIndex, u32, Box<Reply>, Time),
-    Tell(NodeIndex, Box<Event>),
+    Tell(NodeIndex, Box<Input>),
     WorkEnds(NodeIndex, u32),
     Save(NodeIndex, u32),
     Restart(NodeIndex),
@@ -155,7 +155,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn tell(&mut self, node: NodeIndex, event: Event) {
+    pub(crate) fn tell(&mut self, node: NodeIndex, event: Input) {
         self.at(self.now, Happening::Tell(node, Box::new(event)));
     }
 
@@ -170,7 +170,7 @@ impl World {
         }
         match happening {
             Happening::Timer(node, timer) if self.nodes[node].timer == timer => {
-                self.step(node, Event::Woke)
+                self.step(node, Input::Woke)
             }
             Happening::Arrive { node, run, call, sent, mute } => {
                 self.arrive(node, run, *call, sent, mute)
@@ -276,7 +276,7 @@ impl World {
             }
             let at = self.now + self.delay(node);
             let run = self.nodes[node].run;
-            let reply = Reply::Event(Event::Changed(hint.clone()));
+            let reply = Reply::Event(Input::Changed(hint.clone()));
             self.at(at, Happening::Deliver(node, run, Box::new(reply), self.now));
         }
     }
@@ -294,25 +294,25 @@ impl World {
     }
 
     /// What two of the mutants do to an answer.
-    fn lie(&self, node: NodeIndex, event: Event) -> Event {
+    fn lie(&self, node: NodeIndex, event: Input) -> Input {
         let asked = self.nodes[node].asked.map(|(request, _)| request);
         match (self.mutant, event) {
-            (Mutant::LateAnswers, Event::Renewed(request, answer)) => {
-                Event::Renewed(asked.unwrap_or(request), answer)
+            (Mutant::LateAnswers, Input::Renewed(request, answer)) => {
+                Input::Renewed(asked.unwrap_or(request), answer)
             }
             // Nothing that would show that the store forgot, or that its clock ran ahead.
-            (Mutant::NoMemory, Event::Acquired(request, Ok(Answer::Taken(mut lease)))) => {
+            (Mutant::NoMemory, Input::Acquired(request, Ok(Answer::Taken(mut lease)))) => {
                 self.hide_origin(&mut lease);
-                Event::Acquired(request, Ok(Answer::Taken(lease)))
+                Input::Acquired(request, Ok(Answer::Taken(lease)))
             }
-            (Mutant::NoMemory, Event::Observed(request, Ok(Some(mut lease)))) => {
+            (Mutant::NoMemory, Input::Observed(request, Ok(Some(mut lease)))) => {
                 self.hide_origin(&mut lease);
-                Event::Observed(request, Ok(Some(lease)))
+                Input::Observed(request, Ok(Some(lease)))
             }
-            (Mutant::NoMemory, Event::Acquired(request, Ok(Answer::Held(mut grant)))) => {
+            (Mutant::NoMemory, Input::Acquired(request, Ok(Answer::Held(mut grant)))) => {
                 grant.store_time = None;
                 grant.lineage.origin = self.first;
-                Event::Acquired(request, Ok(Answer::Held(grant)))
+                Input::Acquired(request, Ok(Answer::Held(grant)))
             }
             (_, event) => event,
         }
@@ -326,13 +326,13 @@ impl World {
     }
 
     /// What the machine will remember: an answer that comes too late is not looked at, so it is not remembered either.
-    fn note_sight(&mut self, node: NodeIndex, event: &Event) {
+    fn note_sight(&mut self, node: NodeIndex, event: &Input) {
         let this = &mut self.nodes[node];
         let (request, seen) = match event {
-            Event::Acquired(request, Ok(Answer::Taken(lease)))
-            | Event::Renewed(request, Ok(Answer::Taken(lease))) => (*request, Some(&**lease)),
-            Event::Observed(request, Ok(Some(lease))) => (*request, Some(lease)),
-            Event::Acquired(request, Ok(Answer::Held(_))) => (*request, None),
+            Input::Acquired(request, Ok(Answer::Taken(lease)))
+            | Input::Renewed(request, Ok(Answer::Taken(lease))) => (*request, Some(&**lease)),
+            Input::Observed(request, Ok(Some(lease))) => (*request, Some(lease)),
+            Input::Acquired(request, Ok(Answer::Held(_))) => (*request, None),
             _ => return,
         };
         let in_time = this.asked.is_some_and(|(asked, sent)| {
@@ -353,11 +353,11 @@ impl World {
 
     // ---- a process ----
 
-    fn step(&mut self, node: NodeIndex, event: Event) -> Result<(), String> {
+    fn step(&mut self, node: NodeIndex, event: Input) -> Result<(), String> {
         self.step_lagging(node, event, 0)
     }
 
-    fn step_lagging(&mut self, node: NodeIndex, event: Event, lag: Time) -> Result<(), String> {
+    fn step_lagging(&mut self, node: NodeIndex, event: Input, lag: Time) -> Result<(), String> {
         let local = self.nodes[node].plan.clock.at(self.now);
         let Some(machine) = self.nodes[node].machine.as_mut() else {
             return Ok(());
@@ -383,8 +383,8 @@ impl World {
         }
     }
 
-    fn act(&mut self, node: NodeIndex, action: Action, lag: Time) -> Result<(), String> {
-        if let Action::Acquire(request, ..) | Action::Renew(request, _) | Action::Observe(request) =
+    fn act(&mut self, node: NodeIndex, action: Effect, lag: Time) -> Result<(), String> {
+        if let Effect::Acquire(request, ..) | Effect::Renew(request, _) | Effect::Observe(request) =
             action
         {
             let local = self.nodes[node].plan.clock.at(self.now);
@@ -392,13 +392,13 @@ impl World {
         }
         if matches!(
             action,
-            Action::Acquire(..) | Action::Renew(..) | Action::Release(..) | Action::Observe(_)
+            Effect::Acquire(..) | Effect::Renew(..) | Effect::Release(..) | Effect::Observe(_)
         ) {
             let ttl = nanos(self.nodes[node].plan.timing.ttl);
             self.see(Fact::Called { node, ttl })?;
         }
         match action {
-            Action::Acquire(request, nonce, wait) => {
+            Effect::Acquire(request, nonce, wait) => {
                 let this = &self.nodes[node];
                 let nonce =
                     if self.mutant == Mutant::NoncePerProcess { this.process_nonce } else { nonce };
@@ -408,40 +408,40 @@ impl World {
                 self.send(node, Call::Acquire(request, claim));
                 Ok(())
             }
-            Action::Renew(request, hold) => {
+            Effect::Renew(request, hold) => {
                 self.see(Fact::SentRenew { hold: hold.clone() })?;
                 let ttl = self.nodes[node].plan.timing.ttl;
                 self.send(node, Call::Renew(request, hold, ttl));
                 Ok(())
             }
-            Action::Release(request, release) => {
+            Effect::Release(request, release) => {
                 self.see(Fact::SentRelease { node, hold: release.hold.clone() })?;
                 let hold = release.hold.clone();
                 self.send(node, Call::Release(request, release));
                 if self.mutant == Mutant::RenewalAfterRelease {
-                    return self.act(node, Action::Renew(request + 1, hold), lag);
+                    return self.act(node, Effect::Renew(request + 1, hold), lag);
                 }
                 Ok(())
             }
-            Action::Observe(request) => {
+            Effect::Observe(request) => {
                 self.send(node, Call::Observe(request));
                 Ok(())
             }
-            Action::Lead(lead) => self.lead(node, *lead, lag),
-            Action::Extend(deadline) => self.extend(node, deadline, lag),
-            Action::End(ending) => {
+            Effect::Lead(lead) => self.lead(node, *lead, lag),
+            Effect::Extend(deadline) => self.extend(node, deadline, lag),
+            Effect::End(ending) => {
                 let until = self.believed(node, ending.deadline, 0);
-                let wanted = matches!(ending.why, Why::Asked | Why::Shutdown);
+                let wanted = matches!(ending.why, EndReason::Asked | EndReason::Shutdown);
                 self.see(Fact::Told { node, until, wanted })?;
                 self.stop_work(node)
             }
-            Action::Released(_)
-            | Action::Starting(..)
-            | Action::HolderChanged(..)
-            | Action::Unreachable(_)
-            | Action::Back
-            | Action::SameId
-            | Action::Warn(_) => Ok(()),
+            Effect::Released(_)
+            | Effect::Starting(..)
+            | Effect::HolderChanged(..)
+            | Effect::Unreachable(_)
+            | Effect::Back
+            | Effect::SameId
+            | Effect::Warn(_) => Ok(()),
         }
     }
 
@@ -458,7 +458,7 @@ impl World {
         }
     }
 
-    fn lead(&mut self, node: NodeIndex, lead: Lead, lag: Time) -> Result<(), String> {
+    fn lead(&mut self, node: NodeIndex, lead: TermStart, lag: Time) -> Result<(), String> {
         self.terms += 1;
         let until = self.believed(node, lead.deadline, lag);
         let found = lead.checkpoint.as_ref().map_or(0, |checkpoint| {
@@ -511,7 +511,7 @@ impl World {
         }
         self.at(self.now + takes, Happening::WorkEnds(node, run));
         if self.mutant == Mutant::ReleaseBeforeStop {
-            self.at(self.now, Happening::Tell(node, Box::new(Event::WorkEnded)));
+            self.at(self.now, Happening::Tell(node, Box::new(Input::WorkEnded)));
         }
         Ok(())
     }
@@ -521,7 +521,7 @@ impl World {
             return Ok(());
         }
         self.see(Fact::WorkEnded { node })?;
-        self.step(node, Event::WorkEnded)
+        self.step(node, Input::WorkEnded)
     }
 
     /// The leader counts, and saves the count; saves overtake each other on the way.

@@ -8,19 +8,19 @@ use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
-use super::Outcome;
-use super::judge::Finding;
-use super::script::{Scene, What};
+use super::FleetDemoOutcome;
+use super::checker::ShardFinding;
+use super::scenario::{FleetFault, FleetFaultResult};
 use crate::args::Args;
-use crate::demo::Setting;
-use crate::demo::ending::{self, ErrorAnswer};
-use crate::demo::script::Halt;
-use crate::demo::show::millis;
+use crate::demo::DemoConfig;
+use crate::demo::display::millis;
+use crate::demo::scenario::ScenarioStop;
+use crate::demo::summary::{self, ErrorAnswer};
 use crate::{doctor, duration};
 
 /// What somebody who sees it for the first time has to know.
-pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usize) -> String {
-    let Setting { store, origin, ttl, .. } = setting;
+pub(super) fn opening(setting: &DemoConfig, grade: Grade, nodes: usize, shards: usize) -> String {
+    let DemoConfig { store, origin, ttl, .. } = setting;
     format!(
         "tenure {}: a fleet of {nodes} members and {shards} shards, TTL {}s, grade {grade} ({})\n\
          Store: {} {origin}\n\
@@ -33,7 +33,7 @@ pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usi
 }
 
 /// What to type in another terminal while it runs.
-pub(super) fn by_hand(setting: &Setting, shards: &Path, member: &str) -> Vec<String> {
+pub(super) fn by_hand(setting: &DemoConfig, shards: &Path, member: &str) -> Vec<String> {
     let (url, name) = (quoted(&setting.store.url()), &setting.name);
     let (ttl, shards) = (duration::shown(setting.ttl), quoted(&shards.display().to_string()));
     let lines = [
@@ -49,10 +49,10 @@ pub(super) fn by_hand(setting: &Setting, shards: &Path, member: &str) -> Vec<Str
 }
 
 /// What came of an event, when everybody has the same again.
-pub(super) fn settled(scene: &Scene, finding: &Finding) -> String {
+pub(super) fn settled(scene: &FleetFaultResult, finding: &ShardFinding) -> String {
     let shares = scene.shares.as_ref().map(shares).unwrap_or_default();
     let took = millis(finding.took);
-    if scene.what == What::Start {
+    if scene.what == FleetFault::Start {
         return format!("   {shares}, every shard at work after {took:.0} ms.");
     }
     let (moved, besides) = (finding.moved - finding.besides, finding.besides);
@@ -76,13 +76,17 @@ fn quoted(text: &str) -> String {
 }
 
 /// Tells the result.
-pub(super) fn close(args: &Args, outcome: &Outcome, played: &Result<(), Halt>) -> Result<()> {
+pub(super) fn close(
+    args: &Args,
+    outcome: &FleetDemoOutcome,
+    played: &Result<(), ScenarioStop>,
+) -> Result<()> {
     let next = outcome.is_well().then_some(&NEXT[..]);
-    ending::tell(args, played, &Answer::new(outcome, played), table(outcome), next)
+    summary::tell(args, played, &FleetDemoJson::new(outcome, played), table(outcome), next)
 }
 
 /// The result for people: the table, and what it comes to.
-fn table(outcome: &Outcome) -> Vec<String> {
+fn table(outcome: &FleetDemoOutcome) -> Vec<String> {
     let mut lines = Vec::new();
     if !outcome.scenes.is_empty() {
         lines.push(
@@ -92,17 +96,17 @@ fn table(outcome: &Outcome) -> Vec<String> {
     }
     for (scene, finding) in outcome.rows() {
         let what = match scene.what {
-            What::Start => format!("{} members start", outcome.nodes),
-            What::Kill => format!("{} is killed", scene.member),
-            What::Join => format!("{} joins", scene.member),
-            What::Leave => format!("{} leaves", scene.member),
-            What::Hand => "by hand".to_owned(),
-            What::End => "the end".to_owned(),
+            FleetFault::Start => format!("{} members start", outcome.nodes),
+            FleetFault::Kill => format!("{} is killed", scene.member),
+            FleetFault::Join => format!("{} joins", scene.member),
+            FleetFault::Leave => format!("{} leaves", scene.member),
+            FleetFault::Hand => "by hand".to_owned(),
+            FleetFault::End => "the end".to_owned(),
         };
         let shares = scene.shares.as_ref().map_or_else(|| "-".to_owned(), shares);
         let took = shown(took(scene, finding));
         let unowned = shown(finding.longest());
-        let Finding { moved, besides, overlaps, .. } = finding;
+        let ShardFinding { moved, besides, overlaps, .. } = finding;
         lines.push(format!(
             "{what:<16}  {shares:<12}  {took:>16}   {moved:>5}   {besides:>7}   {unowned:>12}   {overlaps:>8}"
         ));
@@ -115,7 +119,7 @@ fn table(outcome: &Outcome) -> Vec<String> {
     ));
     lines.extend(outcome.complaints());
     if !outcome.setting.private {
-        let Setting { store, name, .. } = &outcome.setting;
+        let DemoConfig { store, name, .. } = &outcome.setting;
         lines.push(format!(
             "On {} stay the records of '{name}:lease:…' and '{name}:node:…', so that no token ever comes again.",
             store.url()
@@ -136,7 +140,7 @@ fn shares(shares: &BTreeMap<String, usize>) -> String {
 }
 
 /// How long it took until every shard was worked on again; of what people do nobody knows when it began.
-fn took(scene: &Scene, finding: &Finding) -> Option<Duration> {
+fn took(scene: &FleetFaultResult, finding: &ShardFinding) -> Option<Duration> {
     scene.shares.as_ref().map(|_| finding.took)
 }
 
@@ -153,7 +157,7 @@ const NEXT: [&str; 3] = [
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct FleetDemoJson<'a> {
     ok: bool,
     /// It ran to its end.
     complete: bool,
@@ -186,9 +190,9 @@ struct EventAnswer<'a> {
     trouble: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
-    fn new(outcome: &'a Outcome, played: &Result<(), Halt>) -> Answer<'a> {
-        let event = |(scene, finding): (&'a Scene, &'a Finding)| EventAnswer {
+impl<'a> FleetDemoJson<'a> {
+    fn new(outcome: &'a FleetDemoOutcome, played: &Result<(), ScenarioStop>) -> FleetDemoJson<'a> {
+        let event = |(scene, finding): (&'a FleetFaultResult, &'a ShardFinding)| EventAnswer {
             event: scene.what.as_str(),
             member: Some(scene.member.as_str()).filter(|member| !member.is_empty()),
             pid: scene.pid,
@@ -201,7 +205,7 @@ impl<'a> Answer<'a> {
             overlaps: finding.overlaps,
             trouble: scene.trouble.as_deref(),
         };
-        Answer {
+        FleetDemoJson {
             ok: outcome.is_well(),
             complete: played.is_ok(),
             store: outcome.setting.store.url(),

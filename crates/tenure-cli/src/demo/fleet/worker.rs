@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure::{Clock, Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::demo::journal::{Deed, Journal};
+use crate::demo::journal::{Journal, JournalAction};
 use crate::exit::Exit;
 use crate::output;
 
@@ -38,12 +38,12 @@ async fn work((journal, token): (Journal, u64)) -> Result<()> {
     let clock = Clock::boot();
     let mut told_to_end = signal(SignalKind::terminate()).map_err(|error| failure(&error))?;
     let write = |deed, count| journal.write(token, deed, count).map_err(|error| failure(&error));
-    write(Deed::Lead, 0)?;
+    write(JournalAction::Lead, 0)?;
     for count in 1.. {
         tokio::select! {
             biased;
-            _ = told_to_end.recv() => return write(Deed::End, count - 1),
-            () = clock.sleep(BEAT) => write(Deed::Count, count)?,
+            _ = told_to_end.recv() => return write(JournalAction::End, count - 1),
+            () = clock.sleep(BEAT) => write(JournalAction::Count, count)?,
         }
     }
     Ok(())

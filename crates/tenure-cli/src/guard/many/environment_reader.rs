@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure::Clock;
 
-use super::super::family::Process;
+use super::super::procfs::ProcessInfo;
 
 /// One walk waits this long for all its answers together: less than the time between SIGKILL and any deadline.
 const WAIT_PER_WALK: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ const MOST_PENDING: usize = 8;
 /// The number of a process and when it was started.
 type Key = (i32, u64);
 type Environment = Option<Vec<u8>>;
-type Read = fn(i32) -> Environment;
+type ReadEnvironmentFn = fn(i32) -> Environment;
 
 /// A thread that reads one environment after the other, and ends when this is dropped and its read has returned.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Reader {
 
 impl Reader {
     /// `None` where no thread can be started.
-    fn start(read: Read) -> Option<Reader> {
+    fn start(read: ReadEnvironmentFn) -> Option<Reader> {
         let (requests, queue) = mpsc::channel::<(i32, Sender<Environment>)>();
         let work = move || {
             for (pid, reply) in queue {
@@ -53,7 +53,7 @@ impl Reader {
 /// Reads environments within a bounded time.
 #[derive(Debug)]
 pub(super) struct EnvironmentReader {
-    read: Read,
+    read: ReadEnvironmentFn,
     /// The thread that has nothing to do. It is started before it is needed: later there may be no room for a thread.
     idle: Option<Reader>,
     /// Reads that did not return in time.
@@ -65,7 +65,7 @@ pub(super) struct EnvironmentReader {
 }
 
 impl EnvironmentReader {
-    pub(super) fn new(read: Read) -> EnvironmentReader {
+    pub(super) fn new(read: ReadEnvironmentFn) -> EnvironmentReader {
         EnvironmentReader {
             read,
             idle: Reader::start(read),
@@ -91,7 +91,7 @@ impl EnvironmentReader {
     }
 
     /// The environment which this process was started with; `None` if it cannot be read, or not in time.
-    pub(super) fn read(&mut self, process: &Process) -> Environment {
+    pub(super) fn read(&mut self, process: &ProcessInfo) -> Environment {
         let key = (process.pid, process.started);
         if let Some(environment) = self.late.remove(&key) {
             return environment;
@@ -143,8 +143,8 @@ mod tests {
         Some(pid.to_string().into_bytes())
     }
 
-    fn process(pid: i32) -> Process {
-        Process { pid, parent: 1, group: 1, session: 1, started: 5, ended: false }
+    fn process(pid: i32) -> ProcessInfo {
+        ProcessInfo { pid, parent: 1, group: 1, session: 1, started: 5, ended: false }
     }
 
     /// Walks again until this process is known.

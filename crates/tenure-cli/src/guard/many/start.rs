@@ -10,12 +10,12 @@ use std::time::Duration;
 use rustix::process::Pid;
 use tenure::Moment;
 
-use super::super::fuse::Fuse;
-use super::super::tree::{Spared, Tree};
-use super::super::wire::Report;
+use super::super::kill_schedule::KillSchedule;
+use super::super::process_tree::{ProcessTree, SparedProcess};
+use super::super::protocol::GuardReport;
 use super::super::{prepare, proc_mount, spawn};
-use super::{Held, Many, Post, Running, Ward};
-use crate::environment;
+use super::{GuardConfig, GuardState, GuardedCommand, HeldLease, Running};
+use crate::child_env;
 
 /// Starting takes a millisecond each; nothing else may wait for more of it in one go.
 const STARTING: Duration = Duration::from_millis(5);
@@ -25,15 +25,15 @@ pub(super) const START_POLL: Duration = Duration::from_millis(10);
 
 /// A command whose start is not complete. From here on it may run, so its hold is not free.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct CommandStarts {
     pub(super) id: u32,
-    pub(super) fuse: Fuse,
+    pub(super) fuse: KillSchedule,
     shard: String,
     token: String,
     started: Receiver<io::Result<Pid>>,
 }
 
-impl Many {
+impl GuardState {
     /// Starts what is to be started, for a short time.
     pub(super) fn begin_some(&mut self) {
         let until = self.clock.now() + STARTING;
@@ -43,7 +43,7 @@ impl Many {
             && let Some((id, argv)) = self.starting.pop_front()
         {
             if let Err(why) = self.begin(id, &argv) {
-                self.reports.push((id, Report::Failed(why)));
+                self.reports.push((id, GuardReport::Failed(why)));
             }
             self.complete_start(until.since(self.clock.now()));
             if self.clock.now() >= until {
@@ -56,7 +56,7 @@ impl Many {
         if self.over {
             return Err("the member is ending".to_owned());
         }
-        let Some(Held { hold, shard: Some(shard), deadline }) = self.holds.get(&id) else {
+        let Some(HeldLease { hold, shard: Some(shard), deadline }) = self.holds.get(&id) else {
             return Err("no shard is held under this number".to_owned());
         };
         if self.wards.get(&id).is_some_and(|ward| ward.running.is_some()) {
@@ -71,14 +71,14 @@ impl Many {
             );
         }
         proc_mount::check().map_err(|error| error.to_string())?;
-        let mut fuse = Fuse::new(*deadline, self.post.stop_within);
+        let mut fuse = KillSchedule::new(*deadline, self.post.stop_within);
         if fuse.due(self.clock.now()).is_some() {
             // We or the member did not run for a while.
             return Err("the term is over already".to_owned());
         }
-        let Post { fleet, member, .. } = &self.post;
+        let GuardConfig { fleet, member, .. } = &self.post;
         let mut prepared = prepare(argv, None, |command| {
-            environment::of_shard(command, fleet, member, hold.token, shard);
+            child_env::of_shard(command, fleet, member, hold.token, shard);
         });
         let inherited = self.live.as_ref().map(OwnedFd::try_clone).transpose();
         let inherited = inherited.map_err(|error| error.to_string())?;
@@ -89,7 +89,7 @@ impl Many {
             Some(starter) => starter.start(prepared, inherited, reply),
             None => reply(spawn(&mut prepared, inherited)),
         }
-        self.start = Some(Start { id, fuse, shard, token, started });
+        self.start = Some(CommandStarts { id, fuse, shard, token, started });
         Ok(())
     }
 
@@ -103,24 +103,27 @@ impl Many {
                 Err(io::Error::other("the thread that starts commands has ended"))
             }
         };
-        let Some(Start { id, fuse, shard, token, .. }) = self.start.take() else { return };
+        let Some(CommandStarts { id, fuse, shard, token, .. }) = self.start.take() else { return };
         match started {
             Ok(main) => {
-                let spared = Spared::new(main);
+                let spared = SparedProcess::new(main);
                 self.kin.add(id, main.as_raw_nonzero().get(), &shard, &token);
-                let tree = Tree::among_others(main);
+                let tree = ProcessTree::among_others(main);
                 let running = Running { tree, told: None, kills: 0, _spared: spared };
-                self.wards.insert(id, Ward { fuse, running: Some(running), has_run_out: false });
+                self.wards.insert(
+                    id,
+                    GuardedCommand { fuse, running: Some(running), has_run_out: false },
+                );
             }
             Err(error) => {
                 self.kin.remove(&BTreeSet::from([id]));
-                self.reports.push((id, Report::Failed(error.to_string())));
+                self.reports.push((id, GuardReport::Failed(error.to_string())));
             }
         }
     }
 
     /// The start of this hold's command, if it is under way.
-    pub(super) fn start_of(&mut self, id: u32) -> Option<&mut Start> {
+    pub(super) fn start_of(&mut self, id: u32) -> Option<&mut CommandStarts> {
         self.start.as_mut().filter(|start| start.id == id)
     }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenure::CandidateId;
-use tenure::fleet::control;
+use tenure::fleet::overrides;
 
-use super::crew::{Crew, Setup};
 use super::events::{Listener, has};
-use super::reading::parsed;
+use super::member_fixture::{Crew, Setup};
+use super::status::parsed;
 use super::support::{Reply, SECRET, read_all};
-use crate::http::Limits;
+use crate::http::HttpLimits;
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -143,12 +143,12 @@ fn a_store_that_is_gone_is_seen_in_the_status() {
 fn the_whole_fleet_is_shown_by_each_of_its_members() {
     let crew = Crew::new(Setup::default());
     crew.settled(3);
-    let pause = |control: &mut control::Control| {
-        control.paused.insert(tenure::fleet::Shard::new("b").unwrap());
-        control.drained.insert(CandidateId::new("gone").unwrap());
+    let pause = |overrides: &mut overrides::Overrides| {
+        overrides.paused.insert(tenure::fleet::Shard::new("b").unwrap());
+        overrides.drained.insert(CandidateId::new("gone").unwrap());
     };
     let (me, wait) = (CandidateId::new("somebody").unwrap(), Duration::from_secs(5));
-    let said = control::change(&*crew.store, crew.fleet.name(), &me, wait, pause);
+    let said = overrides::change(&*crew.store, crew.fleet.name(), &me, wait, pause);
     crew.runtime.block_on(said).unwrap();
     crew.until(|| crew.get("/fleet").json()["shards"][1]["owner"].is_null());
     let reply = crew.get("/fleet");
@@ -175,7 +175,7 @@ fn the_whole_fleet_is_shown_by_each_of_its_members() {
 
 #[test]
 fn the_fleet_is_read_seldom_and_nobody_else_waits_for_it() {
-    let limits = Limits { fleet_time: Duration::from_millis(300), ..Limits::default() };
+    let limits = HttpLimits { fleet_time: Duration::from_millis(300), ..HttpLimits::default() };
     let crew = Crew::new(Setup { limits, ..Setup::default() });
     crew.settled(3);
     let before = crew.switches.surveys.load(Ordering::Relaxed);
@@ -200,7 +200,7 @@ fn many_shards_are_sent_whole_and_not_to_too_many_at_a_time() {
     // More than the system keeps for a client that does not read.
     let name = |number: usize| format!("tenant-{number:06}-{}", "x".repeat(400));
     let shards: Vec<String> = (0..20_000).map(name).collect();
-    let limits = Limits { large: 1, ..Limits::default() };
+    let limits = HttpLimits { large: 1, ..HttpLimits::default() };
     let crew = Crew::new(Setup { limits, shards: shards.clone(), ..Setup::default() });
     crew.until(|| crew.fleet.shards().shards.len() == shards.len());
     let reply = crew.get("/fleet");
@@ -300,7 +300,7 @@ fn a_member_is_drained_for_all_to_see_by_whoever_knows_the_secret() {
     let crew = Crew::new(Setup::default());
     crew.settled(3);
     let drained = || -> Vec<String> {
-        let read = control::read(&*crew.store, crew.fleet.name());
+        let read = overrides::read(&*crew.store, crew.fleet.name());
         crew.runtime.block_on(read).unwrap().drained.iter().map(ToString::to_string).collect()
     };
     let none: Vec<String> = Vec::new();

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tenure::{Clock, Election, Nonce, Store};
 use tokio::runtime::Runtime;
 
-use super::store::{Switched, Switches};
-use crate::http::{Door, HttpArgs, Instance, Limits, Server, Work};
+use super::counting_store::{Switched, Switches};
+use crate::http::{HttpArgs, HttpCandidate, HttpLimits, HttpServer, Listener, RunStats};
 
 /// What opens the door for control.
 pub(super) const SECRET: &str = "open-sesame";
@@ -48,7 +48,7 @@ pub(super) struct Setup {
     pub(super) http: &'static str,
     pub(super) secret: bool,
     pub(super) allow: Vec<String>,
-    pub(super) limits: Limits,
+    pub(super) limits: HttpLimits,
     pub(super) ttl: Duration,
     pub(super) answer_for: Option<Duration>,
     /// Somebody else leads first.
@@ -61,7 +61,7 @@ impl Default for Setup {
             http: "0",
             secret: true,
             allow: Vec::new(),
-            limits: Limits::default(),
+            limits: HttpLimits::default(),
             ttl: TTL,
             answer_for: None,
             follower: false,
@@ -75,12 +75,12 @@ pub(super) struct Rig {
     pub(super) election: Arc<Election>,
     /// Leads as long as it is here.
     _other: Option<Election>,
-    pub(super) instance: Arc<Instance>,
-    pub(super) work: Arc<Work>,
+    pub(super) instance: Arc<HttpCandidate>,
+    pub(super) work: Arc<RunStats>,
     pub(super) switches: Arc<Switches>,
     pub(super) clock: Clock,
     client: Client,
-    server: Option<Server>,
+    server: Option<HttpServer>,
     _folder: Folder,
 }
 
@@ -104,16 +104,17 @@ impl Rig {
         let election = Arc::new(start("node-1"));
         let leader = if setup.follower { "other" } else { "node-1" };
         runtime.block_on(until(&clock, || election.current_leader().as_deref() == Some(leader)));
-        let work = Arc::<Work>::default();
-        let instance = Instance::new(Arc::clone(&election), Arc::clone(&work), setup.answer_for);
-        let server = Server::start(door, Arc::clone(&instance), &store, setup.limits).unwrap();
+        let work = Arc::<RunStats>::default();
+        let instance =
+            HttpCandidate::new(Arc::clone(&election), Arc::clone(&work), setup.answer_for);
+        let server = HttpServer::start(door, Arc::clone(&instance), &store, setup.limits).unwrap();
         let client = Client(server.address());
         let server = Some(server);
         let _folder = folder;
         Rig { runtime, election, _other, instance, work, switches, clock, client, server, _folder }
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &HttpServer {
         self.server.as_ref().unwrap()
     }
 
@@ -153,7 +154,7 @@ impl Drop for Rig {
 }
 
 /// The port of an instance; with a secret, control is on.
-pub(super) fn door(folder: &Folder, http: &str, secret: bool, allow_host: Vec<String>) -> Door {
+pub(super) fn door(folder: &Folder, http: &str, secret: bool, allow_host: Vec<String>) -> Listener {
     let path = folder.path().join("secret");
     fs::write(&path, format!("{SECRET}\n")).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -162,7 +163,7 @@ pub(super) fn door(folder: &Folder, http: &str, secret: bool, allow_host: Vec<St
         control_secret_file: secret.then_some(path),
         allow_host,
     };
-    Door::open(&args, None, None).unwrap().unwrap()
+    Listener::open(&args, None, None).unwrap().unwrap()
 }
 
 /// One that asks at this address.

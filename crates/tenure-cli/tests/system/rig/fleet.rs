@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::fleet::control::{self, Control};
+use tenure::fleet::overrides::{self, Overrides};
 use tenure::fleet::{Shard, fleet_name};
 use tenure::store::{Scope, Store};
 use tenure::{CandidateId, Name};
@@ -276,12 +276,12 @@ impl FleetStage {
     // ---- what befalls them ----
 
     /// Says something about the fleet, as `tenure fleet pause` and `drain` do.
-    pub(crate) fn tell(&self, change: impl Fn(&mut Control) + Sync) {
+    pub(crate) fn tell(&self, change: impl Fn(&mut Overrides) + Sync) {
         let asker = CandidateId::new("judge").unwrap();
         let wait = Duration::from_secs(10);
         // To say the same again does no harm, where a server was restarted.
         let told = look(PATIENCE, || {
-            let changed = control::change(&*self.store, &self.name, &asker, wait, &change);
+            let changed = overrides::change(&*self.store, &self.name, &asker, wait, &change);
             self.runtime.block_on(changed).ok()
         });
         told.unwrap_or_else(|| self.fail("nothing can be said about the fleet"));

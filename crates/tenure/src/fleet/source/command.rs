@@ -15,12 +15,12 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 
-use super::gather::aside;
-use super::lines::Lines;
+use super::line_parser::LineParser;
+use super::shard_set::aside;
 use super::{Shards, Source};
 use crate::blocking;
 use crate::error::{Error, Result};
-use crate::process::Group;
+use crate::process::ProcessGroup;
 
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -33,34 +33,35 @@ const PIPE: usize = 1 << 20;
 const OURS: &str = "TENURE_";
 
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct CommandSource {
     line: String,
     limit: Duration,
 }
 
-impl Command {
+impl CommandSource {
     pub(super) fn new(line: &str) -> Result<Self> {
         if line.trim().is_empty() || line.contains('\0') {
             return Err(Error::invalid(
                 "a command that prints shards is a line for the shell, without NUL and not empty",
             ));
         }
-        Ok(Command { line: line.to_owned(), limit: LIMIT })
+        Ok(CommandSource { line: line.to_owned(), limit: LIMIT })
     }
 
-    fn failed(&self, how: &str, tail: &Tail) -> Error {
+    fn failed(&self, how: &str, tail: &StderrTail) -> Error {
         let last = tail.last_line();
         let says = if last.is_empty() { String::new() } else { format!(": {last}") };
         Error::unavailable(format!("{} {how}{says}", self.shown()))
     }
 
-    async fn run(&self, tail: &mut Tail) -> Result<Shards> {
-        let io =
-            |tail: &Tail, error: &io::Error| self.failed(&format!("cannot be run ({error})"), tail);
+    async fn run(&self, tail: &mut StderrTail) -> Result<Shards> {
+        let io = |tail: &StderrTail, error: &io::Error| {
+            self.failed(&format!("cannot be run ({error})"), tail)
+        };
         let line = self.line.clone();
         let mut group = blocking::run(move || spawn(&line)).await?.map_err(|e| io(tail, &e))?;
         let (out, err) = pipes(&mut group).map_err(|e| io(tail, &e))?;
-        let mut lines = Lines::default();
+        let mut lines = LineParser::default();
         let wrong = |error: Error| Error::new(error.kind(), format!("{}: {error}", self.shown()));
         let (mut out_open, mut err_open) = (true, true);
         {
@@ -98,9 +99,9 @@ impl Command {
 }
 
 #[async_trait]
-impl Source for Command {
+impl Source for CommandSource {
     async fn read(&self) -> Result<Shards> {
-        let mut tail = Tail::default();
+        let mut tail = StderrTail::default();
         match tokio::time::timeout(self.limit, Box::pin(self.run(&mut tail))).await {
             Ok(read) => read,
             Err(_) => {
@@ -136,9 +137,9 @@ fn shortened(text: &str) -> String {
 
 /// The end of what it complained about.
 #[derive(Default)]
-struct Tail(Vec<u8>);
+struct StderrTail(Vec<u8>);
 
-impl Tail {
+impl StderrTail {
     fn push(&mut self, piece: &[u8]) {
         self.0.extend_from_slice(piece);
         let over = self.0.len().saturating_sub(TAIL);
@@ -181,7 +182,7 @@ fn rest(pipe: &Receiver) -> Vec<u8> {
 }
 
 /// Starts the shell.
-fn spawn(line: &str) -> io::Result<Group> {
+fn spawn(line: &str) -> io::Result<ProcessGroup> {
     let mut command = std::process::Command::new("/bin/sh");
     command.arg("-c").arg(line);
     // What we are told is ours alone: a store's URL may hold a password.
@@ -190,11 +191,11 @@ fn spawn(line: &str) -> io::Result<Group> {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Group::spawn(&mut command)
+    ProcessGroup::spawn(&mut command)
 }
 
 /// Its output and its error output.
-fn pipes(group: &mut Group) -> io::Result<(Receiver, Receiver)> {
+fn pipes(group: &mut ProcessGroup) -> io::Result<(Receiver, Receiver)> {
     let missing = || io::Error::other("it has no output");
     let (out, err) = group.take_output();
     let out = Receiver::from_owned_fd(out.ok_or_else(missing)?.into())?;
@@ -272,7 +273,7 @@ mod tests {
     async fn one_that_hangs_is_killed_with_all_it_has_started() {
         let limit = Duration::from_millis(300);
         let line = "sleep 1000 & echo $! >&2; sleep 1000";
-        let command = Command { line: line.to_owned(), limit };
+        let command = CommandSource { line: line.to_owned(), limit };
         let error = command.read().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
         let (says, pid) =

@@ -15,7 +15,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::sync::Semaphore;
 
-use super::lines::Lines;
+use super::line_parser::LineParser;
 use super::{Shards, Source};
 use crate::blocking;
 use crate::clock::Clock;
@@ -30,16 +30,16 @@ const BETWEEN: Duration = Duration::from_millis(50);
 const DEAF: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct FileSource {
     path: PathBuf,
     clock: Clock,
     /// One reader at a time, so that a disk that hangs costs one thread.
     reading: Arc<Semaphore>,
 }
 
-impl File {
+impl FileSource {
     pub(super) fn new(path: PathBuf) -> Self {
-        File { path, clock: Clock::boot(), reading: Arc::new(Semaphore::new(1)) }
+        FileSource { path, clock: Clock::boot(), reading: Arc::new(Semaphore::new(1)) }
     }
 
     async fn settled(&self) -> Result<Shards> {
@@ -64,7 +64,7 @@ impl File {
 }
 
 #[async_trait]
-impl Source for File {
+impl Source for FileSource {
     async fn read(&self) -> Result<Shards> {
         match tokio::time::timeout(LIMIT, self.settled()).await {
             Ok(read) => read,
@@ -76,7 +76,7 @@ impl Source for File {
     }
 
     fn hints(&self) -> BoxStream<'static, ()> {
-        let watch = Watch { path: self.path.clone(), clock: self.clock.clone(), kernel: None };
+        let watch = FileWatch { path: self.path.clone(), clock: self.clock.clone(), kernel: None };
         stream::unfold(watch, async |mut watch| {
             watch.next().await;
             Some(((), watch))
@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<Option<Shards>> {
         }
         Err(error) => return cannot(error),
     };
-    let mut lines = Lines::default();
+    let mut lines = LineParser::default();
     let mut piece = vec![0; 1 << 16];
     loop {
         match file.read(&mut piece) {
@@ -143,13 +143,13 @@ fn at(path: &Path, error: &Error) -> Error {
     Error::new(error.kind(), format!("in '{}' {error}", path.display()))
 }
 
-struct Watch {
+struct FileWatch {
     path: PathBuf,
     clock: Clock,
     kernel: Option<Inotify>,
 }
 
-impl Watch {
+impl FileWatch {
     async fn next(&mut self) {
         loop {
             let Some(kernel) = &self.kernel else {
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
-    use crate::fleet::source::{Keeper, Word};
+    use crate::fleet::source::{LastGood, SourceMessage};
 
     /// A directory that goes with the test.
     struct Scratch(PathBuf);
@@ -261,25 +261,29 @@ mod tests {
     async fn a_file_that_vanishes_and_comes_back_drops_nothing() {
         let scratch = Scratch::new();
         let source = super::super::file(scratch.at("shards"));
-        let mut keeper = Keeper::default();
+        let mut keeper = LastGood::default();
         let change = keeper.take(source.read().await);
-        assert!(matches!(&change.words[..], [Word::Fails { kept: None, .. }]), "{change:?}");
+        assert!(
+            matches!(&change.words[..], [SourceMessage::Fails { kept: None, .. }]),
+            "{change:?}"
+        );
         assert_eq!(keeper.shards(), None);
         scratch.put("shards", "a\nb\n");
         let change = keeper.take(source.read().await);
-        assert!(change.changed && change.words == [Word::Back]);
+        assert!(change.changed && change.words == [SourceMessage::Back]);
         fs::remove_file(scratch.at("shards")).unwrap();
         let error = source.read().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(error.to_string().contains("No such file"), "{error}");
         let change = keeper.take(Err(error));
         assert!(
-            !change.changed && matches!(&change.words[..], [Word::Fails { kept: Some(2), .. }])
+            !change.changed
+                && matches!(&change.words[..], [SourceMessage::Fails { kept: Some(2), .. }])
         );
         assert_eq!(names(keeper.shards().unwrap()), ["a", "b"]);
         scratch.put("shards", "# all gone\n");
         let change = keeper.take(source.read().await);
-        assert!(change.changed && change.words == [Word::Back, Word::Emptied(2)]);
+        assert!(change.changed && change.words == [SourceMessage::Back, SourceMessage::Emptied(2)]);
     }
 
     #[tokio::test]

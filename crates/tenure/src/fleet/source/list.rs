@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use super::gather::Gather;
+use super::shard_set::ShardSet;
 use super::{Shards, Source};
 use crate::error::Result;
 
@@ -12,7 +12,7 @@ pub(super) struct List(Result<Shards>);
 
 impl List {
     pub(super) fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let mut gather = Gather::default();
+        let mut gather = ShardSet::default();
         for (number, name) in names.into_iter().enumerate() {
             let place = || format!("number {} of the list", number + 1);
             if let Err(error) = gather.take_text(name.as_ref(), place) {

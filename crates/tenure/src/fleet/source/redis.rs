@@ -17,12 +17,12 @@ use ::redis::{Cmd, Value, cmd};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use super::gather::{Gather, aside};
+use super::shard_set::{ShardSet, aside};
 use super::{Shards, Source};
 use crate::error::{Error, Result};
 use crate::fleet::Shard;
 use crate::lease::Name;
-use crate::store::redis::Server;
+use crate::store::redis::RedisServer;
 
 /// How long the server may take for one page of a scan. The whole list has no limit: it is as long as it is, and a slow machine
 /// reads it too.
@@ -53,7 +53,7 @@ pub async fn unpause(url: &str, fleet: &Name, shards: &[Shard]) -> Result<usize>
 }
 
 async fn change(url: &str, verb: &str, fleet: &Name, shards: &[Shard]) -> Result<usize> {
-    let (server, key) = (Server::at(url)?, paused_key(fleet));
+    let (server, key) = (RedisServer::at(url)?, paused_key(fleet));
     let mut changed = 0;
     for shards in shards.chunks(BATCH) {
         let mut command = cmd(verb);
@@ -68,18 +68,18 @@ async fn change(url: &str, verb: &str, fleet: &Name, shards: &[Shard]) -> Result
 
 /// One set of shards, and perhaps one of those paused.
 #[derive(Debug)]
-pub(super) struct Sets {
-    server: Server,
+pub(super) struct RedisSets {
+    server: RedisServer,
     shards: String,
     paused: Option<String>,
 }
 
-impl Sets {
+impl RedisSets {
     pub(super) fn new(url: &str, shards: &str, paused: Option<String>) -> Result<Self> {
         if shards.is_empty() {
             return Err(Error::invalid("the key of a Redis set of shards must not be empty"));
         }
-        Ok(Sets { server: Server::at(url)?, shards: shards.to_owned(), paused })
+        Ok(RedisSets { server: RedisServer::at(url)?, shards: shards.to_owned(), paused })
     }
 
     async fn both(&self) -> Result<Shards> {
@@ -94,7 +94,7 @@ impl Sets {
     /// All members of a set. A scan finds what was there all the time, also if another set was renamed over this one
     /// meanwhile: it goes by the members' hashes, which are the same in both.
     async fn members(&self, key: &str) -> Result<Shards> {
-        let mut gather = Gather::default();
+        let mut gather = ShardSet::default();
         let mut cursor = b"0".to_vec();
         loop {
             let mut command = cmd("SSCAN");
@@ -112,7 +112,7 @@ impl Sets {
 }
 
 #[async_trait]
-impl Source for Sets {
+impl Source for RedisSets {
     async fn read(&self) -> Result<Shards> {
         self.both().await.map_err(|error| cannot_read(&self.shown(), &error))
     }
@@ -134,7 +134,7 @@ pub(super) fn cannot_read(source: &str, error: &Error) -> Error {
 
 /// One step of a scan: the next cursor, and what was found.
 pub(super) async fn page(
-    server: &Server,
+    server: &RedisServer,
     command: &Cmd,
     key: &str,
     kind: &str,

@@ -7,17 +7,17 @@
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use super::gather::{Gather, aside};
 use super::redis::{COUNT, cannot_read, page};
+use super::shard_set::{ShardSet, aside};
 use super::{Shards, Source};
 use crate::error::{Error, Result};
 use crate::fleet::{leases_prefix, nodes_prefix};
 use crate::lease::{Name, OWN_PREFIX};
-use crate::store::redis::Server;
+use crate::store::redis::RedisServer;
 
 #[derive(Debug)]
 pub(super) struct Keys {
-    server: Server,
+    server: RedisServer,
     pattern: String,
     before: String,
     after: String,
@@ -44,7 +44,7 @@ impl Keys {
         }
         let own = [leases_prefix(fleet), nodes_prefix(fleet), OWN_PREFIX.to_owned()];
         Ok(Keys {
-            server: Server::at(url)?,
+            server: RedisServer::at(url)?,
             pattern: pattern.to_owned(),
             before: before.to_owned(),
             after: after.to_owned(),
@@ -53,7 +53,7 @@ impl Keys {
     }
 
     async fn scanned(&self) -> Result<Shards> {
-        let mut gather = Gather::default();
+        let mut gather = ShardSet::default();
         let mut cursor = b"0".to_vec();
         loop {
             let mut command = ::redis::cmd("SCAN");

@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-use super::scene::{LONG, Scene, Verdict, anew, claim};
+use super::harness::{Harness, LONG, PropertyResult, anew, claim};
 use crate::error::{Kind, Result};
 use crate::lease::{Answer, Claim, Hold, Name, Nonce};
 use crate::store::Scope;
 
-pub(super) async fn batch_of_1_keeps_order(scene: Scene<'_>) -> Verdict {
+pub(super) async fn batch_of_1_keeps_order(scene: Harness<'_>) -> PropertyResult {
     keeps_order(&scene, 1).await;
     Ok(())
 }
 
-pub(super) async fn batch_of_1_000_keeps_order(scene: Scene<'_>) -> Verdict {
+pub(super) async fn batch_of_1_000_keeps_order(scene: Harness<'_>) -> PropertyResult {
     keeps_order(&scene, 1_000).await;
     Ok(())
 }
 
-pub(super) async fn batch_of_10_000_keeps_order(scene: Scene<'_>) -> Verdict {
+pub(super) async fn batch_of_10_000_keeps_order(scene: Harness<'_>) -> PropertyResult {
     keeps_order(&scene, 10_000).await;
     Ok(())
 }
 
 /// So many names, in an order that is not theirs.
-fn shuffled(scene: &Scene<'_>, count: usize) -> Vec<Name> {
+fn shuffled(scene: &Harness<'_>, count: usize) -> Vec<Name> {
     // A prime that divides none of the counts, so that each number comes once.
     let numbers = (0..count).map(|index| index * 7919 % count);
     numbers.map(|number| scene.name(&number.to_string())).collect()
 }
 
 /// Every third name is somebody else's, so that an answer in the wrong place is another answer.
-async fn keeps_order(scene: &Scene<'_>, count: usize) {
+async fn keeps_order(scene: &Harness<'_>, count: usize) {
     let (a, b) = (scene.open().await, scene.open().await);
     let names = shuffled(scene, count);
     let theirs = |index: usize| index % 3 == 2;
@@ -72,7 +72,7 @@ async fn keeps_order(scene: &Scene<'_>, count: usize) {
     assert!(seen == expected, "observed {} of {}, or not as released", seen.len(), count);
 }
 
-pub(super) async fn empty_batches_get_empty_answers(scene: Scene<'_>) -> Verdict {
+pub(super) async fn empty_batches_get_empty_answers(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     assert_eq!(store.acquire_all(&[]).await.len(), 0);
     assert_eq!(store.renew_all(&[], LONG).await.len(), 0);
@@ -81,7 +81,7 @@ pub(super) async fn empty_batches_get_empty_answers(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn same_name_twice_in_a_batch_is_held_once(scene: Scene<'_>) -> Verdict {
+pub(super) async fn same_name_twice_in_a_batch_is_held_once(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let first = scene.claim("job", "a");
     let second = anew(&first);
@@ -100,7 +100,7 @@ pub(super) async fn same_name_twice_in_a_batch_is_held_once(scene: Scene<'_>) ->
     Ok(())
 }
 
-pub(super) async fn renew_of_many_loses_only_what_was_lost(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_of_many_loses_only_what_was_lost(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claims: Vec<Claim> = (0..100).map(|number| scene.claim(&number.to_string(), "a")).collect();
     let holds = store.hold_all(&claims).await;
@@ -121,7 +121,9 @@ pub(super) async fn renew_of_many_loses_only_what_was_lost(scene: Scene<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn one_corrupt_name_among_1_000_spoils_no_other(scene: Scene<'_>) -> Verdict {
+pub(super) async fn one_corrupt_name_among_1_000_spoils_no_other(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let names = shuffled(&scene, 1_000);
     scene.garbage(&names[137]).await?;
     spoil_no_other(&scene, &names, &[(137, Kind::Corrupt)]).await;
@@ -129,8 +131,8 @@ pub(super) async fn one_corrupt_name_among_1_000_spoils_no_other(scene: Scene<'_
 }
 
 pub(super) async fn one_corrupt_and_one_locked_name_leave_998_held_in_time(
-    scene: Scene<'_>,
-) -> Verdict {
+    scene: Harness<'_>,
+) -> PropertyResult {
     let names = shuffled(&scene, 1_000);
     scene.garbage(&names[137]).await?;
     scene.lock(&names[512]).await?;
@@ -139,7 +141,7 @@ pub(super) async fn one_corrupt_and_one_locked_name_leave_998_held_in_time(
     Ok(())
 }
 
-async fn spoil_no_other(scene: &Scene<'_>, names: &[Name], spoilt: &[(usize, Kind)]) {
+async fn spoil_no_other(scene: &Harness<'_>, names: &[Name], spoilt: &[(usize, Kind)]) {
     let store = scene.open().await;
     // A fleet's. If waiting for the locked one used it up, the renewals below are refused.
     let ttl = Duration::from_secs(30);
@@ -189,7 +191,9 @@ fn others_are_held<'a, T: std::fmt::Debug>(
     sound.expect("there are others")
 }
 
-pub(super) async fn overlapping_batches_do_not_block_each_other(scene: Scene<'_>) -> Verdict {
+pub(super) async fn overlapping_batches_do_not_block_each_other(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let names = shuffled(&scene, 200);
     let mut tasks = Vec::new();
     for number in 0..4 {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::scene::{Handle, Scene, Verdict, anew, checkpoint, expect_kind};
+use super::harness::{Harness, HarnessStore, PropertyResult, anew, checkpoint, expect_kind};
 use crate::error::Kind;
 use crate::lease::{Answer, Checkpoint, Hold};
 
-async fn seen(store: &Handle, hold: &Hold) -> Option<Checkpoint> {
+async fn seen(store: &HarnessStore, hold: &Hold) -> Option<Checkpoint> {
     store.look(&hold.name).await.checkpoint
 }
 
-pub(super) async fn checkpoint_comes_with_the_grant(scene: Scene<'_>) -> Verdict {
+pub(super) async fn checkpoint_comes_with_the_grant(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let left = Some(checkpoint(b"row 4711"));
     let claim = scene.short("job", "a");
@@ -30,7 +30,9 @@ pub(super) async fn checkpoint_comes_with_the_grant(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn repeat_of_a_claim_brings_the_checkpoint_again(scene: Scene<'_>) -> Verdict {
+pub(super) async fn repeat_of_a_claim_brings_the_checkpoint_again(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let store = scene.open().await;
     let first = store.hold(&scene.claim("job", "a")).await;
     store.saved(&first, 1, b"left").await;
@@ -42,7 +44,7 @@ pub(super) async fn repeat_of_a_claim_brings_the_checkpoint_again(scene: Scene<'
     Ok(())
 }
 
-pub(super) async fn save_refused_under_an_old_token(scene: Scene<'_>) -> Verdict {
+pub(super) async fn save_refused_under_an_old_token(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     let old = store.hold(&claim).await;
@@ -60,7 +62,7 @@ pub(super) async fn save_refused_under_an_old_token(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn save_refused_under_an_older_number(scene: Scene<'_>) -> Verdict {
+pub(super) async fn save_refused_under_an_older_number(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     // Numbers as text would have 10 before 9.
@@ -80,7 +82,9 @@ pub(super) async fn save_refused_under_an_older_number(scene: Scene<'_>) -> Verd
     Ok(())
 }
 
-pub(super) async fn same_number_again_is_held_and_changes_nothing(scene: Scene<'_>) -> Verdict {
+pub(super) async fn same_number_again_is_held_and_changes_nothing(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     for number in [0, 1, 7] {
@@ -92,7 +96,7 @@ pub(super) async fn same_number_again_is_held_and_changes_nothing(scene: Scene<'
     Ok(())
 }
 
-pub(super) async fn save_numbers_begin_anew_in_a_new_term(scene: Scene<'_>) -> Verdict {
+pub(super) async fn save_numbers_begin_anew_in_a_new_term(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     let first = store.hold(&claim).await;
@@ -107,7 +111,7 @@ pub(super) async fn save_numbers_begin_anew_in_a_new_term(scene: Scene<'_>) -> V
     Ok(())
 }
 
-pub(super) async fn checkpoints_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
+pub(super) async fn checkpoints_at_the_limits_come_back(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let every_byte: Vec<u8> = (0..=255).cycle().take(4096).collect();
     let cases: [&[u8]; 7] =
@@ -126,7 +130,7 @@ pub(super) async fn checkpoints_at_the_limits_come_back(scene: Scene<'_>) -> Ver
     Ok(())
 }
 
-pub(super) async fn save_does_not_extend(scene: Scene<'_>) -> Verdict {
+pub(super) async fn save_does_not_extend(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let ttl = scene.fixture.short_ttl();
     let hold = store.hold(&scene.short("job", "a")).await;

@@ -2,10 +2,10 @@
 
 use futures_util::FutureExt;
 
-use super::scene::{LONG, Scene, Verdict, anew, id};
+use super::harness::{Harness, LONG, PropertyResult, anew, id};
 use crate::lease::{Claim, Hold, Nonce};
 
-pub(super) async fn second_claim_is_refused(scene: Scene<'_>) -> Verdict {
+pub(super) async fn second_claim_is_refused(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let claim = scene.claim("job", "a");
     let hold = a.hold(&claim).await;
@@ -22,7 +22,9 @@ pub(super) async fn second_claim_is_refused(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn repeat_of_an_unanswered_claim_keeps_its_token(scene: Scene<'_>) -> Verdict {
+pub(super) async fn repeat_of_an_unanswered_claim_keeps_its_token(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let claim = scene.claim("job", "a");
     let first = scene.open().await.granted(&claim).await;
     // Over another connection, as after a broken one.
@@ -33,7 +35,7 @@ pub(super) async fn repeat_of_an_unanswered_claim_keeps_its_token(scene: Scene<'
     Ok(())
 }
 
-pub(super) async fn cancelled_claim_can_be_repeated(scene: Scene<'_>) -> Verdict {
+pub(super) async fn cancelled_claim_can_be_repeated(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     for round in 0..20 {
         let claim = scene.claim(&format!("job-{round}"), "a");
@@ -47,7 +49,7 @@ pub(super) async fn cancelled_claim_can_be_repeated(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn new_campaign_never_gets_an_old_token(scene: Scene<'_>) -> Verdict {
+pub(super) async fn new_campaign_never_gets_an_old_token(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     let hold = store.hold(&claim).await;
@@ -60,7 +62,9 @@ pub(super) async fn new_campaign_never_gets_an_old_token(scene: Scene<'_>) -> Ve
     Ok(())
 }
 
-pub(super) async fn delayed_release_frees_nothing_of_the_next_term(scene: Scene<'_>) -> Verdict {
+pub(super) async fn delayed_release_frees_nothing_of_the_next_term(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     let old = store.hold(&claim).await;
@@ -76,7 +80,7 @@ pub(super) async fn delayed_release_frees_nothing_of_the_next_term(scene: Scene<
     Ok(())
 }
 
-pub(super) async fn token_grows_over_release(scene: Scene<'_>) -> Verdict {
+pub(super) async fn token_grows_over_release(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let mut last = None;
     for round in 0..20 {
@@ -89,7 +93,7 @@ pub(super) async fn token_grows_over_release(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn renew_keeps_the_token(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_keeps_the_token(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     let hold = store.hold(&claim).await;
@@ -102,7 +106,7 @@ pub(super) async fn renew_keeps_the_token(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn renew_refused_with_an_old_token(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_refused_with_an_old_token(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     // The same nonce in both terms, so that nothing but the token tells them apart.
     let claim = scene.claim("job", "a");
@@ -118,7 +122,7 @@ pub(super) async fn renew_refused_with_an_old_token(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn renew_refused_with_another_nonce(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_refused_with_another_nonce(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     let other = Hold { nonce: Nonce::random(), ..hold.clone() };
@@ -128,7 +132,7 @@ pub(super) async fn renew_refused_with_another_nonce(scene: Scene<'_>) -> Verdic
     Ok(())
 }
 
-pub(super) async fn renew_refused_to_another_candidate(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_refused_to_another_candidate(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     let hold = store.hold(&claim).await;
@@ -142,7 +146,7 @@ pub(super) async fn renew_refused_to_another_candidate(scene: Scene<'_>) -> Verd
     Ok(())
 }
 
-pub(super) async fn release_by_another_does_nothing(scene: Scene<'_>) -> Verdict {
+pub(super) async fn release_by_another_does_nothing(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     let (candidate, nonce) = (id("b"), Nonce::random());
@@ -158,7 +162,7 @@ pub(super) async fn release_by_another_does_nothing(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn release_frees_at_once(scene: Scene<'_>) -> Verdict {
+pub(super) async fn release_frees_at_once(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let hold = a.hold(&scene.claim("job", "a")).await;
     b.refused(&scene.claim("job", "b")).await;
@@ -172,7 +176,7 @@ pub(super) async fn release_frees_at_once(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn release_twice_is_no_error(scene: Scene<'_>) -> Verdict {
+pub(super) async fn release_twice_is_no_error(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     store.release(&hold).await;
@@ -182,9 +186,9 @@ pub(super) async fn release_twice_is_no_error(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn detached_handle_sees_the_same_leases(scene: Scene<'_>) -> Verdict {
+pub(super) async fn detached_handle_sees_the_same_leases(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
-    let detached = super::scene::Handle(store.0.detached());
+    let detached = super::harness::HarnessStore(store.0.detached());
     assert_eq!(detached.0.url(), store.0.url());
     let hold = store.hold(&scene.claim("job", "a")).await;
     detached.refused(&scene.claim("job", "b")).await;

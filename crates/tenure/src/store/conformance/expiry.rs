@@ -1,10 +1,10 @@
 //! What happens when time runs out. Nothing here asserts that a short lease is alive after more
 //! than one call: a busy machine may pause.
 
-use super::scene::{LONG, Scene, Verdict, anew};
+use super::harness::{Harness, LONG, PropertyResult, anew};
 use crate::lease::{Claim, Ended};
 
-pub(super) async fn expiry_frees_within_the_limit(scene: Scene<'_>) -> Verdict {
+pub(super) async fn expiry_frees_within_the_limit(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let hold = a.hold(&scene.short("job", "a")).await;
     // A store that judges by watching has to have seen it.
@@ -20,7 +20,7 @@ pub(super) async fn expiry_frees_within_the_limit(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn token_grows_over_expiry(scene: Scene<'_>) -> Verdict {
+pub(super) async fn token_grows_over_expiry(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let first = a.hold(&scene.short("job", "a")).await;
     b.look(&first.name).await;
@@ -34,7 +34,7 @@ pub(super) async fn token_grows_over_expiry(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn renew_refused_after_expiry(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_refused_after_expiry(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.short("job", "a")).await;
     scene.wait_out().await;
@@ -47,7 +47,7 @@ pub(super) async fn renew_refused_after_expiry(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn save_refused_after_expiry(scene: Scene<'_>) -> Verdict {
+pub(super) async fn save_refused_after_expiry(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.short("job", "a")).await;
     scene.wait_out().await;
@@ -56,7 +56,7 @@ pub(super) async fn save_refused_after_expiry(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn release_after_expiry_does_nothing(scene: Scene<'_>) -> Verdict {
+pub(super) async fn release_after_expiry_does_nothing(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let old = store.hold(&scene.short("job", "a")).await;
     scene.wait_out().await;
@@ -69,7 +69,7 @@ pub(super) async fn release_after_expiry_does_nothing(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn repeat_after_expiry_is_a_new_term(scene: Scene<'_>) -> Verdict {
+pub(super) async fn repeat_after_expiry_is_a_new_term(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.short("job", "a");
     let old = store.hold(&claim).await;
@@ -84,7 +84,7 @@ pub(super) async fn repeat_after_expiry_is_a_new_term(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn renew_extends(scene: Scene<'_>) -> Verdict {
+pub(super) async fn renew_extends(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.short("job", "a")).await;
     store.kept(&hold).await;
@@ -101,7 +101,7 @@ pub(super) async fn renew_extends(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn repeat_of_a_claim_extends(scene: Scene<'_>) -> Verdict {
+pub(super) async fn repeat_of_a_claim_extends(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.short("job", "a");
     let hold = store.hold(&claim).await;

@@ -1,6 +1,6 @@
 //! As long, as many and as odd as the contract allows.
 
-use super::scene::{Scene, Verdict, claim, expect_kind, id, name};
+use super::harness::{Harness, PropertyResult, claim, expect_kind, id, name};
 use crate::error::Kind;
 use crate::lease::{Claim, Hold, Name, Note, Token};
 use crate::store::{Revoke, Scope};
@@ -79,7 +79,7 @@ fn odd_names() -> Vec<Name> {
     names
 }
 
-pub(super) async fn names_at_the_limits_are_different_leases(scene: Scene<'_>) -> Verdict {
+pub(super) async fn names_at_the_limits_are_different_leases(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let names = odd_names();
     let mut holds: Vec<Hold> = Vec::new();
@@ -112,7 +112,7 @@ pub(super) async fn names_at_the_limits_are_different_leases(scene: Scene<'_>) -
     Ok(())
 }
 
-pub(super) async fn odd_names_are_found_by_prefix(scene: Scene<'_>) -> Verdict {
+pub(super) async fn odd_names_are_found_by_prefix(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let parts = ["a/../b", "..", "a.lease", "a:b", "a/", "A"];
     for part in parts {
@@ -127,7 +127,7 @@ pub(super) async fn odd_names_are_found_by_prefix(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn ids_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
+pub(super) async fn ids_at_the_limits_come_back(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let ids = ["x".repeat(100), "/".repeat(100), "-".into(), ":".into(), "..".into(), "a:b".into()];
     for (number, who) in ids.iter().enumerate() {
@@ -141,7 +141,7 @@ pub(super) async fn ids_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn notes_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
+pub(super) async fn notes_at_the_limits_come_back(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let notes = [
         String::new(),
@@ -168,7 +168,7 @@ pub(super) async fn notes_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_repeated_claim_replaces_the_note(scene: Scene<'_>) -> Verdict {
+pub(super) async fn a_repeated_claim_replaces_the_note(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let note = |text: &str| Note::new(text).expect("a valid note");
     let claim = Claim { note: note("waiting"), ..scene.claim("job", "a") };
@@ -184,7 +184,7 @@ pub(super) async fn a_repeated_claim_replaces_the_note(scene: Scene<'_>) -> Verd
     Ok(())
 }
 
-pub(super) async fn longest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
+pub(super) async fn longest_ttl_is_taken(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let ttl = store.0.limits().max_ttl;
     let hold = store.hold(&Claim { ttl, ..scene.claim("job", "a") }).await;
@@ -196,7 +196,7 @@ pub(super) async fn longest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn shortest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
+pub(super) async fn shortest_ttl_is_taken(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let ttl = store.0.limits().min_ttl;
     let old = store.hold(&Claim { ttl, ..scene.claim("job", "a") }).await;
@@ -206,7 +206,7 @@ pub(super) async fn shortest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn token_is_refused_at_two_to_the_53(scene: Scene<'_>) -> Verdict {
+pub(super) async fn token_is_refused_at_two_to_the_53(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     scene.set_token(&claim.name, END - 1).await?;
@@ -231,7 +231,7 @@ pub(super) async fn token_is_refused_at_two_to_the_53(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn last_tokens_are_exact(scene: Scene<'_>) -> Verdict {
+pub(super) async fn last_tokens_are_exact(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     scene.set_token(&claim.name, END - 4).await?;

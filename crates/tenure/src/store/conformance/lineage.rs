@@ -1,9 +1,9 @@
 //! What a record remembers: where it comes from, how the last term ended, whom it asked for next.
 
-use super::scene::{LONG, Scene, Verdict, id};
+use super::harness::{Harness, LONG, PropertyResult, id};
 use crate::lease::{Ended, Lineage};
 
-pub(super) async fn first_term_follows_nothing(scene: Scene<'_>) -> Verdict {
+pub(super) async fn first_term_follows_nothing(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let grant = store.granted(&scene.claim("job", "a")).await;
     let first = Lineage { origin: grant.hold.token, before: Ended::Nothing };
@@ -14,7 +14,9 @@ pub(super) async fn first_term_follows_nothing(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn origin_stays_over_renewal_release_and_expiry(scene: Scene<'_>) -> Verdict {
+pub(super) async fn origin_stays_over_renewal_release_and_expiry(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let store = scene.open().await;
     let first = store.hold(&scene.claim("job", "a")).await;
     store.kept(&first).await;
@@ -29,7 +31,7 @@ pub(super) async fn origin_stays_over_renewal_release_and_expiry(scene: Scene<'_
     Ok(())
 }
 
-pub(super) async fn before_says_how_the_last_term_ended(scene: Scene<'_>) -> Verdict {
+pub(super) async fn before_says_how_the_last_term_ended(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let name = scene.name("job");
     let before = async || {
@@ -52,7 +54,7 @@ pub(super) async fn before_says_how_the_last_term_ended(scene: Scene<'_>) -> Ver
     Ok(())
 }
 
-pub(super) async fn next_is_shown_until_somebody_comes(scene: Scene<'_>) -> Verdict {
+pub(super) async fn next_is_shown_until_somebody_comes(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let first = store.hold(&scene.claim("job", "a")).await;
     assert_eq!(store.look(&first.name).await.next, None);
@@ -66,7 +68,7 @@ pub(super) async fn next_is_shown_until_somebody_comes(scene: Scene<'_>) -> Verd
     Ok(())
 }
 
-pub(super) async fn term_keeps_its_beginning_over_renewals(scene: Scene<'_>) -> Verdict {
+pub(super) async fn term_keeps_its_beginning_over_renewals(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     let since = store.look(&hold.name).await.since;
@@ -78,7 +80,7 @@ pub(super) async fn term_keeps_its_beginning_over_renewals(scene: Scene<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn store_time_does_not_go_back(scene: Scene<'_>) -> Verdict {
+pub(super) async fn store_time_does_not_go_back(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let mut times = Vec::new();
     for round in 0..10 {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::scene::{Handle, Scene, Verdict, anew, checkpoint, claim, soon};
+use super::harness::{Harness, HarnessStore, PropertyResult, anew, checkpoint, claim, soon};
 use crate::clock::Clock;
 use crate::error::Kind;
 use crate::lease::{Answer, Claim, Grant, Hold};
 
 /// Claims at the same time, each over its handle.
-async fn race(racers: Vec<(Handle, Claim)>) -> Vec<Answer<Grant>> {
+async fn race(racers: Vec<(HarnessStore, Claim)>) -> Vec<Answer<Grant>> {
     let start = Arc::new(tokio::sync::Barrier::new(racers.len()));
     let racers: Vec<_> = racers
         .into_iter()
@@ -47,7 +47,9 @@ fn only_winner(answers: Vec<Answer<Grant>>) -> Hold {
     held[0].clone()
 }
 
-pub(super) async fn a_hundred_concurrent_claims_give_one_held(scene: Scene<'_>) -> Verdict {
+pub(super) async fn a_hundred_concurrent_claims_give_one_held(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let mut stores = Vec::new();
     for _ in 0..10 {
         stores.push(scene.open().await);
@@ -67,7 +69,7 @@ pub(super) async fn a_hundred_concurrent_claims_give_one_held(scene: Scene<'_>) 
     Ok(())
 }
 
-pub(super) async fn same_id_twice_never_both_hold(scene: Scene<'_>) -> Verdict {
+pub(super) async fn same_id_twice_never_both_hold(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let mut last = None;
     for _ in 0..25 {
@@ -82,7 +84,9 @@ pub(super) async fn same_id_twice_never_both_hold(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn concurrent_repeats_of_a_claim_are_one_term(scene: Scene<'_>) -> Verdict {
+pub(super) async fn concurrent_repeats_of_a_claim_are_one_term(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let claim = scene.claim("job", "a");
     let mut racers = Vec::new();
     for _ in 0..10 {
@@ -99,7 +103,9 @@ pub(super) async fn concurrent_repeats_of_a_claim_are_one_term(scene: Scene<'_>)
     Ok(())
 }
 
-pub(super) async fn concurrent_saves_end_on_the_highest_number(scene: Scene<'_>) -> Verdict {
+pub(super) async fn concurrent_saves_end_on_the_highest_number(
+    scene: Harness<'_>,
+) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     let mut saves = Vec::new();
@@ -129,7 +135,7 @@ async fn increment(counter: &AtomicU64, inside: &AtomicU64) {
     inside.fetch_sub(1, Ordering::SeqCst);
 }
 
-pub(super) async fn contended_counter_loses_no_update(scene: Scene<'_>) -> Verdict {
+pub(super) async fn contended_counter_loses_no_update(scene: Harness<'_>) -> PropertyResult {
     const WORKERS: u64 = 8;
     const ROUNDS: u64 = 25;
     let counter = Arc::new(AtomicU64::new(0));
@@ -155,7 +161,7 @@ pub(super) async fn contended_counter_loses_no_update(scene: Scene<'_>) -> Verdi
 }
 
 /// Claims until it is granted.
-async fn campaign(store: &Handle, claim: &Claim) -> Hold {
+async fn campaign(store: &HarnessStore, claim: &Claim) -> Hold {
     loop {
         match store.acquire(claim).await.expect("a contended claim is answered") {
             Answer::Held(grant) => return grant.hold,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::scene::{PATIENCE, Scene, Verdict, checkpoint, claim};
+use super::harness::{Harness, PATIENCE, PropertyResult, checkpoint, claim};
 use crate::clock::Clock;
 use crate::error::Kind;
 use crate::lease::{Answer, Ended};
 
-pub(super) async fn token_grows_over_restart(scene: Scene<'_>) -> Verdict {
+pub(super) async fn token_grows_over_restart(scene: Harness<'_>) -> PropertyResult {
     let before = scene.open().await;
     let released = before.hold(&scene.claim("released", "a")).await;
     before.release(&released).await;
@@ -28,7 +28,7 @@ pub(super) async fn token_grows_over_restart(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn restart_keeps_the_holder(scene: Scene<'_>) -> Verdict {
+pub(super) async fn restart_keeps_the_holder(scene: Harness<'_>) -> PropertyResult {
     let hold = scene.open().await.hold(&scene.claim("job", "a")).await;
     scene.restart().await?;
     let after = scene.open().await;
@@ -40,7 +40,7 @@ pub(super) async fn restart_keeps_the_holder(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn restart_keeps_lineage_and_checkpoint(scene: Scene<'_>) -> Verdict {
+pub(super) async fn restart_keeps_lineage_and_checkpoint(scene: Harness<'_>) -> PropertyResult {
     let before = scene.open().await;
     let hold = before.hold(&scene.claim("job", "a")).await;
     before.saved(&hold, 1, b"kept").await;
@@ -53,7 +53,7 @@ pub(super) async fn restart_keeps_lineage_and_checkpoint(scene: Scene<'_>) -> Ve
     Ok(())
 }
 
-pub(super) async fn handle_outlives_a_restart(scene: Scene<'_>) -> Verdict {
+pub(super) async fn handle_outlives_a_restart(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     scene.restart().await?;
@@ -61,7 +61,7 @@ pub(super) async fn handle_outlives_a_restart(scene: Scene<'_>) -> Verdict {
     let clock = Clock::boot();
     let end = clock.now() + PATIENCE;
     loop {
-        match store.renew(&hold, super::scene::LONG).await {
+        match store.renew(&hold, super::harness::LONG).await {
             Ok(Answer::Held(())) => return Ok(()),
             Err(error) if error.kind() == Kind::Unavailable && clock.now() < end => {}
             other => panic!("renew after the restart: expected Held at last, got {other:?}"),

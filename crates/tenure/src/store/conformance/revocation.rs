@@ -1,11 +1,11 @@
 //! Break-glass: the holder is refused at once, and the lease is free in time, or now.
 
-use super::scene::{LONG, Scene, Verdict, anew, checkpoint, claim, expect_kind};
+use super::harness::{Harness, LONG, PropertyResult, anew, checkpoint, claim, expect_kind};
 use crate::error::Kind;
 use crate::lease::Ended;
 use crate::store::{Revoke, Scope};
 
-pub(super) async fn revoke_refuses_the_holder_at_once(scene: Scene<'_>) -> Verdict {
+pub(super) async fn revoke_refuses_the_holder_at_once(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let ours = scene.claim("job", "a");
     let hold = a.hold(&ours).await;
@@ -26,7 +26,7 @@ pub(super) async fn revoke_refuses_the_holder_at_once(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn revoke_waits_out_the_holders_time(scene: Scene<'_>) -> Verdict {
+pub(super) async fn revoke_waits_out_the_holders_time(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let hold = a.hold(&scene.short("job", "a")).await;
     a.saved(&hold, 1, b"left").await;
@@ -43,7 +43,7 @@ pub(super) async fn revoke_waits_out_the_holders_time(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn revoke_now_frees_at_once(scene: Scene<'_>) -> Verdict {
+pub(super) async fn revoke_now_frees_at_once(scene: Harness<'_>) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let ours = scene.claim("job", "a");
     let hold = a.hold(&ours).await;
@@ -62,7 +62,7 @@ pub(super) async fn revoke_now_frees_at_once(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn revoke_twice_raises_the_token_twice(scene: Scene<'_>) -> Verdict {
+pub(super) async fn revoke_twice_raises_the_token_twice(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let hold = store.hold(&scene.claim("job", "a")).await;
     let first = store.revoked(&hold.name, Revoke::InTime).await;
@@ -77,7 +77,7 @@ pub(super) async fn revoke_twice_raises_the_token_twice(scene: Scene<'_>) -> Ver
     Ok(())
 }
 
-pub(super) async fn revoke_of_a_free_lease_leaves_it_free(scene: Scene<'_>) -> Verdict {
+pub(super) async fn revoke_of_a_free_lease_leaves_it_free(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     for when in [Revoke::InTime, Revoke::Now] {
         let name = scene.name(&format!("{when:?}"));
@@ -92,7 +92,7 @@ pub(super) async fn revoke_of_a_free_lease_leaves_it_free(scene: Scene<'_>) -> V
     Ok(())
 }
 
-pub(super) async fn revoke_of_an_unknown_name_is_invalid(scene: Scene<'_>) -> Verdict {
+pub(super) async fn revoke_of_an_unknown_name_is_invalid(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let name = scene.name("unused");
     for when in [Revoke::InTime, Revoke::Now] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{Scene, Verdict};
+use super::harness::{Harness, PropertyResult};
 use crate::lease::{Claim, ClaimedWait, StartupWait, WaitReason};
 use crate::store::Revoke;
 
@@ -22,8 +22,8 @@ fn is_long(wait: Option<StartupWait>) {
 }
 
 pub(super) async fn wait_of_a_holder_is_recorded_by_its_repeated_claim(
-    scene: Scene<'_>,
-) -> Verdict {
+    scene: Harness<'_>,
+) -> PropertyResult {
     let (a, b) = (scene.open().await, scene.open().await);
     let claim = scene.claim("job", "a");
     let first = a.granted(&claim).await;
@@ -41,7 +41,7 @@ pub(super) async fn wait_of_a_holder_is_recorded_by_its_repeated_claim(
     Ok(())
 }
 
-pub(super) async fn wait_survives_release_and_expiry(scene: Scene<'_>) -> Verdict {
+pub(super) async fn wait_survives_release_and_expiry(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let first = store.granted(&waiting(&scene.claim("job", "a"), LONG_WAIT)).await;
     is_long(first.wait);
@@ -53,7 +53,7 @@ pub(super) async fn wait_survives_release_and_expiry(scene: Scene<'_>) -> Verdic
     Ok(())
 }
 
-pub(super) async fn wait_never_becomes_shorter_by_a_claim(scene: Scene<'_>) -> Verdict {
+pub(super) async fn wait_never_becomes_shorter_by_a_claim(scene: Harness<'_>) -> PropertyResult {
     let store = scene.open().await;
     let claim = scene.claim("job", "a");
     store.granted(&waiting(&claim, LONG_WAIT)).await;
@@ -64,8 +64,8 @@ pub(super) async fn wait_never_becomes_shorter_by_a_claim(scene: Scene<'_>) -> V
 }
 
 pub(super) async fn wait_ends_with_a_revocation_now_and_for_a_lease_without_right(
-    scene: Scene<'_>,
-) -> Verdict {
+    scene: Harness<'_>,
+) -> PropertyResult {
     let store = scene.open().await;
     let first = store.granted(&waiting(&scene.claim("job", "a"), LONG_WAIT)).await;
     store.0.revoke(&first.hold.name, Revoke::Now).await.expect("a lease to revoke");

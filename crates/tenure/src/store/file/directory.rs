@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::Options;
-use super::failure::{failed, refused};
+use super::FileOptions;
+use super::error::{failed, refused};
 use super::filesystem::FileSystem;
-use super::live::entries;
+use super::liveness::entries;
 use crate::error::{Error, Result};
 
 pub(super) const DIRECTORY: OFlags =
@@ -38,17 +38,17 @@ const STICKY: u32 = 0o1000;
 pub(super) struct Directory {
     /// Absolute, and without a link in it when it was opened.
     path: PathBuf,
-    top: Handle,
-    pub(super) leases: Handle,
-    pub(super) locks: Handle,
-    pub(super) live: Handle,
-    pub(super) tmp: Handle,
+    top: DirectoryHandle,
+    pub(super) leases: DirectoryHandle,
+    pub(super) locks: DirectoryHandle,
+    pub(super) live: DirectoryHandle,
+    pub(super) tmp: DirectoryHandle,
     pub(super) file_system: FileSystem,
 }
 
 /// An open directory and which one it is.
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct DirectoryHandle {
     fd: OwnedFd,
     id: FileId,
     /// For messages.
@@ -68,7 +68,7 @@ impl From<&Stat> for FileId {
     }
 }
 
-impl AsFd for Handle {
+impl AsFd for DirectoryHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -83,24 +83,24 @@ impl Directory {
             Err(errno) => return Err(failed("cannot look at", &shown(&path), errno)),
             Ok(_) => {}
         }
-        let top = Handle::open(CWD, &path, &shown(&path))?;
+        let top = DirectoryHandle::open(CWD, &path, &shown(&path))?;
         Ok(entries(&top)?.iter().any(|entry| entry != LOST_AND_FOUND))
     }
 
     /// Opens it, and makes what is missing of it unless only what exists is wanted.
-    pub(super) fn open(path: &Path, options: Options) -> Result<Self> {
+    pub(super) fn open(path: &Path, options: FileOptions) -> Result<Self> {
         let path = entered(path)?;
         let top = match options.existing {
-            true => Handle::open(CWD, &path, &shown(&path))?,
-            false => Handle::enter(CWD, &path, &shown(&path))?,
+            true => DirectoryHandle::open(CWD, &path, &shown(&path))?,
+            false => DirectoryHandle::enter(CWD, &path, &shown(&path))?,
         };
         let file_system = FileSystem::of(&top, &top.path, options.force)?;
         check_contents(&top)?;
         let below = |name: &str| {
             let path = format!("{}/{name}", top.path);
             let handle = match options.existing {
-                true => Handle::open(&top, Path::new(name), &path)?,
-                false => Handle::enter(&top, Path::new(name), &path)?,
+                true => DirectoryHandle::open(&top, Path::new(name), &path)?,
+                false => DirectoryHandle::enter(&top, Path::new(name), &path)?,
             };
             if handle.id.dev == top.id.dev {
                 return Ok(handle);
@@ -151,7 +151,7 @@ impl Directory {
     }
 }
 
-impl Handle {
+impl DirectoryHandle {
     /// Opens the directory `name`, making it if it is not there; it must be ours alone.
     fn enter(at: impl AsFd, name: &Path, path: &str) -> Result<Self> {
         let made = rustix::fs::mkdirat(&at, name, PRIVATE_DIRECTORY);
@@ -183,11 +183,11 @@ impl Handle {
         };
         let stat = rustix::fs::fstat(&fd).map_err(|e| failed("cannot look at", path, e))?;
         check_directory(&stat, path)?;
-        Ok(Handle { id: FileId::from(&stat), fd, path: path.to_owned() })
+        Ok(DirectoryHandle { id: FileId::from(&stat), fd, path: path.to_owned() })
     }
 
     /// The directory of long names `sub` in this one; `None` if it is not there and is not to be made.
-    pub(super) fn sub(&self, sub: &str, make: bool) -> Result<Option<Handle>> {
+    pub(super) fn sub(&self, sub: &str, make: bool) -> Result<Option<DirectoryHandle>> {
         let path = format!("{}/{sub}", self.path);
         if make {
             return Self::enter(self, Path::new(sub), &path).map(Some);
@@ -204,10 +204,10 @@ impl Handle {
 
     /// The same directory, opened once more: the kernel tells of a failed write once for each time a file is open,
     /// so whoever waits for a sync must not share.
-    pub(super) fn again(&self) -> Result<Handle> {
+    pub(super) fn again(&self) -> Result<DirectoryHandle> {
         let fd = rustix::fs::openat(self, ".", DIRECTORY, Mode::empty())
             .map_err(|errno| failed("cannot open the directory", &self.path, errno))?;
-        Ok(Handle { fd, id: self.id, path: self.path.clone() })
+        Ok(DirectoryHandle { fd, id: self.id, path: self.path.clone() })
     }
 
     /// Returns when what was done in this directory will survive a power cut.
@@ -218,7 +218,7 @@ impl Handle {
 }
 
 /// A directory with files in it that is not a store is a mistake: `/etc`, a home, a working directory.
-fn check_contents(top: &Handle) -> Result<()> {
+fn check_contents(top: &DirectoryHandle) -> Result<()> {
     let entries = entries(top)?;
     if entries.iter().any(|entry| entry == PARTS[0]) {
         return Ok(());

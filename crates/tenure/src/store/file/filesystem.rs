@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::failure::failed;
+use super::error::failed;
 use crate::error::{Error, Result};
 use crate::store::Grade;
 

@@ -8,18 +8,18 @@ use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::directory::{
-    CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file, make_usable,
+    CAREFULLY, Directory, DirectoryHandle, FileId, PRIVATE_FILE, check_file, make_usable,
 };
-use super::failure::failed;
-use super::names::Spot;
+use super::error::failed;
+use super::paths::RecordPath;
 use crate::error::{Error, Result};
 
 /// A name that nobody else changes while this lives.
 #[derive(Debug)]
 pub(super) struct NameLock<'a> {
-    locks: &'a Handle,
+    locks: &'a DirectoryHandle,
     /// Where its file is, if that is not `locks` itself: the directory of a long name.
-    sub: Option<(String, Handle)>,
+    sub: Option<(String, DirectoryHandle)>,
     file_name: String,
     path: String,
     file: OwnedFd,
@@ -27,7 +27,7 @@ pub(super) struct NameLock<'a> {
 }
 
 /// How a try came out.
-pub(super) enum Tried<'a> {
+pub(super) enum LockAttempt<'a> {
     Locked(NameLock<'a>),
     Busy,
     /// There is no such file, and it was not to be made: nobody ever locked this name.
@@ -36,13 +36,17 @@ pub(super) enum Tried<'a> {
 
 impl<'a> NameLock<'a> {
     /// Tries to lock, without waiting.
-    pub(super) fn attempt(directory: &'a Directory, spot: &Spot, make: bool) -> Result<Tried<'a>> {
+    pub(super) fn attempt(
+        directory: &'a Directory,
+        spot: &RecordPath,
+        make: bool,
+    ) -> Result<LockAttempt<'a>> {
         let locks = &directory.locks;
         let sub = match &spot.sub {
             None => None,
             Some(name) => match locks.sub(name, make)? {
                 Some(handle) => Some((name.clone(), handle)),
-                None => return Ok(Tried::Missing),
+                None => return Ok(LockAttempt::Missing),
             },
         };
         let place = sub.as_ref().map_or(locks, |(_, handle)| handle);
@@ -54,7 +58,7 @@ impl<'a> NameLock<'a> {
         for _ in 0..10 {
             let file = match rustix::fs::openat(place, &*file_name, flags, PRIVATE_FILE) {
                 Ok(file) => file,
-                Err(Errno::NOENT) if !make => return Ok(Tried::Missing),
+                Err(Errno::NOENT) if !make => return Ok(LockAttempt::Missing),
                 Err(errno) => return Err(failed("cannot open the lock", &path, errno)),
             };
             let stat = rustix::fs::fstat(&file).map_err(|e| failed("cannot look at", &path, e))?;
@@ -65,17 +69,17 @@ impl<'a> NameLock<'a> {
             make_usable(&file, &stat, &path)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(Tried::Busy),
+                Err(Errno::WOULDBLOCK) => return Ok(LockAttempt::Busy),
                 Err(errno) => return Err(failed("cannot lock", &path, errno)),
             }
             let id = FileId::from(&stat);
             let lock = NameLock { locks, sub, file_name, path, file, id };
             if lock.is_at_its_path()? {
-                return Ok(Tried::Locked(lock));
+                return Ok(LockAttempt::Locked(lock));
             }
-            return Ok(Tried::Busy);
+            return Ok(LockAttempt::Busy);
         }
-        Ok(Tried::Busy)
+        Ok(LockAttempt::Busy)
     }
 
     /// That the lock was the one at its path all the time until now.
@@ -100,7 +104,7 @@ impl<'a> NameLock<'a> {
         Ok(self.is_at(sub, &self.file_name, self.id)? && self.is_at(self.locks, name, sub.id())?)
     }
 
-    fn is_at(&self, place: &Handle, name: &str, id: FileId) -> Result<bool> {
+    fn is_at(&self, place: &DirectoryHandle, name: &str, id: FileId) -> Result<bool> {
         match rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(FileId::from(&stat) == id),
             Err(Errno::NOENT) => Ok(false),
@@ -117,7 +121,7 @@ impl Drop for NameLock<'_> {
 }
 
 /// What is said when the lock was busy for too long.
-pub(super) fn busy(directory: &Directory, spot: &Spot, waited: Duration) -> Error {
+pub(super) fn busy(directory: &Directory, spot: &RecordPath, waited: Duration) -> Error {
     let path = format!("{}/{}", directory.locks.path, spot.shown(&spot.lock()));
     let by = holder(&path);
     let whom = by.map_or("another process".to_owned(), |pid| format!("process {pid}"));
@@ -125,18 +129,18 @@ pub(super) fn busy(directory: &Directory, spot: &Spot, waited: Duration) -> Erro
         "waited {} ms for the lock {path}, which {whom} holds: is it stopped or hanging?",
         waited.as_millis(),
     );
-    Error::unavailable(message).caused_by(Locked { by })
+    Error::unavailable(message).caused_by(LockHolder { by })
 }
 
 /// The cause of an error about a name that another process has locked, and for longer than it should: it is stopped in
 /// the middle of a change, or hangs in the file system. Nobody can change the name before it goes on or is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Locked {
+pub struct LockHolder {
     /// Which process, where that can be seen.
     pub by: Option<u32>,
 }
 
-impl fmt::Display for Locked {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.by {
             Some(pid) => write!(f, "locked by process {pid}"),
@@ -145,7 +149,7 @@ impl fmt::Display for Locked {
     }
 }
 
-impl std::error::Error for Locked {}
+impl std::error::Error for LockHolder {}
 
 /// The process that has locked the file at `path`, as the kernel lists it.
 fn holder(path: &str) -> Option<u32> {

@@ -33,7 +33,7 @@ pub(super) struct Record {
     pub(super) token: Token,
     /// How the term before `term` ended, or the last one if there is none now.
     pub(super) before: Ended,
-    pub(super) term: Option<Term>,
+    pub(super) term: Option<TermRecord>,
     pub(super) next: Option<CandidateId>,
     pub(super) checkpoint: Option<Checkpoint>,
     /// On the wall clock: the boot clock means nothing to another machine.
@@ -43,7 +43,7 @@ pub(super) struct Record {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Term {
+pub(super) struct TermRecord {
     pub(super) candidate: CandidateId,
     /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
     pub(super) nonce: Option<Nonce>,
@@ -53,9 +53,9 @@ pub(super) struct Term {
     /// The number of the last save.
     pub(super) saved: Option<u64>,
     /// Whose boot clock `until` is read on.
-    pub(super) era: Era,
+    pub(super) era: BootId,
     /// Set if the term ends with its process.
-    pub(super) live: Option<LiveMark>,
+    pub(super) live: Option<LivenessId>,
     /// In the tail. `None`: it could not be read.
     pub(super) until: Option<Moment>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Term {
 /// Where a reading of the boot clock means the same: one boot, one time namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Era {
+pub(super) struct BootId {
     pub(super) boot: String,
     pub(super) timens: String,
 }
@@ -71,7 +71,7 @@ pub(super) struct Era {
 /// The file whose lock goes with a process, and which file exactly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LiveMark {
+pub(super) struct LivenessId {
     pub(super) id: String,
     pub(super) dev: u64,
     pub(super) ino: u64,
@@ -80,12 +80,12 @@ pub(super) struct LiveMark {
 /// The head as it is written: plain values, checked one by one on the way in.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+struct RecordHead {
     format: u32,
     name: String,
     origin: u64,
     token: u64,
-    before: Option<Before>,
+    before: Option<PreviousTerm>,
     term: Option<HeadTerm>,
     next: Option<String>,
     checkpoint: Option<String>,
@@ -107,14 +107,14 @@ struct HeadLeadsFrom {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Before {
-    how: How,
+struct PreviousTerm {
+    how: PreviousEnd,
     token: u64,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum How {
+enum PreviousEnd {
     Released,
     Expired,
     Died,
@@ -129,8 +129,8 @@ struct HeadTerm {
     since_us: u64,
     note: String,
     saved: Option<u64>,
-    era: Era,
-    live: Option<LiveMark>,
+    era: BootId,
+    live: Option<LivenessId>,
 }
 
 /// Read before anything else, so that a newer format is named as such.
@@ -166,7 +166,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     if version.format != FORMAT {
         return Err(format!("its format is {}, and this Tenure reads {FORMAT}", version.format));
     }
-    let head: Head = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let head: RecordHead = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let mut record = head.checked().map_err(|error| error.to_string())?;
     let tail = &bytes[head_len..];
     if tail.len() > TAIL_LEN {
@@ -208,7 +208,8 @@ fn encode_tail_with(until: Moment, beat: u64, head_crc: u32) -> Vec<u8> {
 impl Record {
     /// The head with its crc line.
     pub(super) fn encode_head(&self) -> Result<Vec<u8>, String> {
-        let json = serde_json::to_vec(&Head::from(self)).map_err(|error| error.to_string())?;
+        let json =
+            serde_json::to_vec(&RecordHead::from(self)).map_err(|error| error.to_string())?;
         let crc = crc32fast::hash(&json);
         let mut bytes = json;
         bytes.extend_from_slice(format!("\ncrc={crc:08x}\n").as_bytes());
@@ -226,19 +227,19 @@ impl Record {
     }
 }
 
-impl From<&Record> for Head {
+impl From<&Record> for RecordHead {
     fn from(record: &Record) -> Self {
-        let before = |how, token: Token| Some(Before { how, token: token.get() });
-        Head {
+        let before = |how, token: Token| Some(PreviousTerm { how, token: token.get() });
+        RecordHead {
             format: FORMAT,
             name: record.name.to_string(),
             origin: record.origin.get(),
             token: record.token.get(),
             before: match record.before {
                 Ended::Nothing => None,
-                Ended::Released(token) => before(How::Released, token),
-                Ended::Expired(token) => before(How::Expired, token),
-                Ended::Died(token) => before(How::Died, token),
+                Ended::Released(token) => before(PreviousEnd::Released, token),
+                Ended::Expired(token) => before(PreviousEnd::Expired, token),
+                Ended::Died(token) => before(PreviousEnd::Died, token),
             },
             term: record.term.as_ref().map(HeadTerm::from),
             next: record.next.as_ref().map(ToString::to_string),
@@ -253,8 +254,8 @@ impl From<&Record> for Head {
     }
 }
 
-impl From<&Term> for HeadTerm {
-    fn from(term: &Term) -> Self {
+impl From<&TermRecord> for HeadTerm {
+    fn from(term: &TermRecord) -> Self {
         HeadTerm {
             candidate: term.candidate.to_string(),
             nonce: term.nonce.map(|nonce| nonce.to_string()),
@@ -268,14 +269,18 @@ impl From<&Term> for HeadTerm {
     }
 }
 
-impl Head {
+impl RecordHead {
     /// Every value through the constructor that checks it.
     fn checked(self) -> crate::Result<Record> {
         let before = match self.before {
             None => Ended::Nothing,
-            Some(Before { how: How::Released, token }) => Ended::Released(Token::new(token)?),
-            Some(Before { how: How::Expired, token }) => Ended::Expired(Token::new(token)?),
-            Some(Before { how: How::Died, token }) => Ended::Died(Token::new(token)?),
+            Some(PreviousTerm { how: PreviousEnd::Released, token }) => {
+                Ended::Released(Token::new(token)?)
+            }
+            Some(PreviousTerm { how: PreviousEnd::Expired, token }) => {
+                Ended::Expired(Token::new(token)?)
+            }
+            Some(PreviousTerm { how: PreviousEnd::Died, token }) => Ended::Died(Token::new(token)?),
         };
         let checkpoint = match self.checkpoint {
             None => None,
@@ -303,7 +308,7 @@ impl HeadLeadsFrom {
 }
 
 impl HeadTerm {
-    fn checked(self) -> crate::Result<Term> {
+    fn checked(self) -> crate::Result<TermRecord> {
         let nonce = match self.nonce {
             None => None,
             Some(text) => Some(Nonce::parse(&text).ok_or_else(|| wrong("nonce"))?),
@@ -312,7 +317,7 @@ impl HeadTerm {
         if self.live.as_ref().is_some_and(|live| Nonce::parse(&live.id).is_none()) {
             return Err(wrong("live file"));
         }
-        Ok(Term {
+        Ok(TermRecord {
             candidate: CandidateId::new(&self.candidate)?,
             nonce,
             ttl: Duration::from_micros(self.ttl_us),

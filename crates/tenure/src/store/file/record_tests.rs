@@ -9,15 +9,15 @@ fn example(term: bool) -> Record {
         origin: token,
         token,
         before: Ended::Died(token),
-        term: term.then(|| Term {
+        term: term.then(|| TermRecord {
             candidate: CandidateId::new("a").unwrap(),
             nonce: Some(Nonce::from_bits(9)),
             ttl: Duration::from_secs(4),
             since_micros: 12,
             note: Note::new("http://[::1]:80 \"ä\"").unwrap(),
             saved: Some(3),
-            era: Era { boot: "b".to_owned(), timens: "time:[1]".to_owned() },
-            live: Some(LiveMark { id: "0".repeat(32), dev: 1, ino: u64::MAX }),
+            era: BootId { boot: "b".to_owned(), timens: "time:[1]".to_owned() },
+            live: Some(LivenessId { id: "0".repeat(32), dev: 1, ino: u64::MAX }),
             until: Some(Moment::from_nanos(77)),
         }),
         next: Some(CandidateId::new("b").unwrap()),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::record::{Era, LiveMark, Record, Term};
+use super::record::{BootId, LivenessId, Record, TermRecord};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::lease::{
@@ -32,21 +32,21 @@ pub(super) enum Standing {
 
 /// A record and what was judged of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judged<'a> {
+pub(super) struct FoundRecord<'a> {
     pub(super) record: &'a Record,
     pub(super) standing: Standing,
 }
 
 /// The circumstances of a verb.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<'a> {
+pub(super) struct RuleContext<'a> {
     pub(super) now: Moment,
     /// The clock under the tokens.
     pub(super) minting_micros: u64,
     /// Our own boot and time namespace, on whose clock `now` is.
-    pub(super) era: &'a Era,
+    pub(super) era: &'a BootId,
     /// The file that goes with our process.
-    pub(super) live: Option<&'a LiveMark>,
+    pub(super) live: Option<&'a LivenessId>,
     /// The greatest token remembered of this name.
     pub(super) floor: Option<Token>,
 }
@@ -63,7 +63,7 @@ pub(super) enum Step<T> {
 }
 
 /// One of the store's verbs on one name.
-pub(super) trait Verb {
+pub(super) trait Operation {
     type Answer;
 
     /// It changes nothing but the holder's time, which needs no fsync.
@@ -79,10 +79,14 @@ pub(super) trait Verb {
         PATIENCE
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>>;
+    fn step(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        at: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>>;
 }
 
-impl Verb for Claim {
+impl Operation for Claim {
     type Answer = Answer<Grant>;
 
     const CLAIMS: bool = true;
@@ -95,15 +99,19 @@ impl Verb for Claim {
         (self.ttl / 10).max(PATIENCE_MIN)
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>> {
+    fn step(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        at: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>> {
         let mut record = match found {
             None => {
                 let token = Token::mint(at.floor, at.minting_micros)?;
                 Record::new(self.name.clone(), token)
             }
-            Some(Judged { record, standing: Standing::Live(_) }) => {
+            Some(FoundRecord { record, standing: Standing::Live(_) }) => {
                 let mut record = record.clone();
-                let ours = |term: &&mut Term| {
+                let ours = |term: &&mut TermRecord| {
                     term.nonce == Some(self.nonce) && term.candidate == self.candidate
                 };
                 return Ok(match record.term.as_mut().filter(ours) {
@@ -119,7 +127,7 @@ impl Verb for Claim {
                     }
                 });
             }
-            Some(Judged { record, standing }) => {
+            Some(FoundRecord { record, standing }) => {
                 let mut record = record.clone();
                 record.end(standing);
                 record.token = Token::mint(Some(record.token), at.minting_micros)?;
@@ -128,7 +136,7 @@ impl Verb for Claim {
         };
         record.next = None;
         record.ephemeral = is_ephemeral(self);
-        let mut term = Term {
+        let mut term = TermRecord {
             candidate: self.candidate.clone(),
             nonce: Some(self.nonce),
             ttl: self.ttl,
@@ -154,7 +162,7 @@ pub(super) struct Renewal {
     pub(super) ttl: Duration,
 }
 
-impl Verb for Renewal {
+impl Operation for Renewal {
     type Answer = Answer;
 
     const RENEWS: bool = true;
@@ -167,7 +175,11 @@ impl Verb for Renewal {
         (self.ttl / 10).max(PATIENCE_MIN)
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>> {
+    fn step(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        at: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>> {
         let Some((mut record, mut term)) = held(found, &self.hold) else {
             return Ok(taken(found, &self.hold.name, at));
         };
@@ -177,14 +189,14 @@ impl Verb for Renewal {
     }
 }
 
-impl Verb for Release {
+impl Operation for Release {
     type Answer = ();
 
     fn name(&self) -> &Name {
         &self.hold.name
     }
 
-    fn step(&self, found: Option<Judged<'_>>, _at: At<'_>) -> Result<Step<()>> {
+    fn step(&self, found: Option<FoundRecord<'_>>, _at: RuleContext<'_>) -> Result<Step<()>> {
         let Some((mut record, _term)) = held(found, &self.hold) else {
             return Ok(Step::Answer(()));
         };
@@ -208,14 +220,18 @@ pub(super) struct Save {
     pub(super) checkpoint: Checkpoint,
 }
 
-impl Verb for Save {
+impl Operation for Save {
     type Answer = Answer;
 
     fn name(&self) -> &Name {
         &self.hold.name
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>> {
+    fn step(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        at: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>> {
         let Some((mut record, mut term)) = held(found, &self.hold) else {
             return Ok(taken(found, &self.hold.name, at));
         };
@@ -239,15 +255,15 @@ pub(super) struct Revocation {
     pub(super) when: Revoke,
 }
 
-impl Verb for Revocation {
+impl Operation for Revocation {
     type Answer = Lease;
 
     fn name(&self) -> &Name {
         &self.name
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Lease>> {
-        let Some(Judged { record, standing }) = found else {
+    fn step(&self, found: Option<FoundRecord<'_>>, at: RuleContext<'_>) -> Result<Step<Lease>> {
+        let Some(FoundRecord { record, standing }) = found else {
             let name = &self.name;
             return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
         };
@@ -275,14 +291,14 @@ impl Verb for Revocation {
             // The operator vouches for it that no earlier holder is at work.
             record.leads_from = None;
         }
-        let lease = lease(Some(Judged { record: &record, standing }), &self.name, at);
+        let lease = lease(Some(FoundRecord { record: &record, standing }), &self.name, at);
         Ok(Step::Write(Box::new(record), lease))
     }
 }
 
 /// The record and its term, taken out, if `hold` is the live term of it.
-fn held(found: Option<Judged<'_>>, hold: &Hold) -> Option<(Record, Term)> {
-    let Judged { record, standing: Standing::Live(_) } = found? else {
+fn held(found: Option<FoundRecord<'_>>, hold: &Hold) -> Option<(Record, TermRecord)> {
+    let FoundRecord { record, standing: Standing::Live(_) } = found? else {
         return None;
     };
     let mut record = record.clone();
@@ -291,13 +307,13 @@ fn held(found: Option<Judged<'_>>, hold: &Hold) -> Option<(Record, Term)> {
     (same_candidate && record.token == hold.token).then_some((record, term))
 }
 
-fn taken(found: Option<Judged<'_>>, name: &Name, at: At<'_>) -> Step<Answer> {
+fn taken(found: Option<FoundRecord<'_>>, name: &Name, at: RuleContext<'_>) -> Step<Answer> {
     Step::Answer(Answer::Taken(Box::new(lease(found, name, at))))
 }
 
 /// The lease as it is shown.
-pub(super) fn lease(found: Option<Judged<'_>>, name: &Name, at: At<'_>) -> Lease {
-    let Some(Judged { record, standing }) = found else {
+pub(super) fn lease(found: Option<FoundRecord<'_>>, name: &Name, at: RuleContext<'_>) -> Lease {
+    let Some(FoundRecord { record, standing }) = found else {
         return never_seen(name);
     };
     let (term, left) = match standing {
@@ -345,11 +361,11 @@ impl Record {
         }
     }
 
-    fn claim_wait(&mut self, claim: &Claim, at: At<'_>) {
+    fn claim_wait(&mut self, claim: &Claim, at: RuleContext<'_>) {
         self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, at.minting_micros);
     }
 
-    fn wait(&self, at: At<'_>) -> Option<StartupWait> {
+    fn wait(&self, at: RuleContext<'_>) -> Option<StartupWait> {
         LeadsFrom::wait(self.leads_from, at.minting_micros)
     }
 
@@ -361,7 +377,7 @@ impl Record {
         }
     }
 
-    fn grant(&self, claim: &Claim, at: At<'_>) -> Grant {
+    fn grant(&self, claim: &Claim, at: RuleContext<'_>) -> Grant {
         Grant {
             hold: claim.held_in(self.token),
             lineage: Lineage { origin: self.origin, before: self.before },
@@ -372,9 +388,9 @@ impl Record {
     }
 }
 
-impl Term {
+impl TermRecord {
     /// From now on for `ttl`, on our own clock.
-    fn extend(&mut self, ttl: Duration, at: At<'_>) {
+    fn extend(&mut self, ttl: Duration, at: RuleContext<'_>) {
         // The head keeps whole microseconds; rounded up, so that the record never says less than was granted.
         let micros = u64::try_from(ttl.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
         self.ttl = Duration::from_micros(micros);

@@ -8,7 +8,7 @@ use super::super::record::parse;
 use super::*;
 use crate::lease::{CandidateId, Note};
 use crate::store::Scope;
-use crate::store::memory::Ledger;
+use crate::store::memory::Leases;
 
 #[derive(Clone, Debug)]
 enum Ask {
@@ -50,15 +50,15 @@ impl Shelf {
         Some((record, standing))
     }
 
-    fn lease(&self, at: At<'_>) -> Option<Lease> {
+    fn lease(&self, at: RuleContext<'_>) -> Option<Lease> {
         let (record, standing) = self.found(at.now)?;
-        Some(lease(Some(Judged { record: &record, standing }), &record.name, at))
+        Some(lease(Some(FoundRecord { record: &record, standing }), &record.name, at))
     }
 
-    fn ask<V: Verb>(&self, verb: &V, at: At<'_>) -> Result<V::Answer> {
+    fn ask<V: Operation>(&self, verb: &V, at: RuleContext<'_>) -> Result<V::Answer> {
         let found = self.found(at.now);
         let judged =
-            found.as_ref().map(|(record, standing)| Judged { record, standing: *standing });
+            found.as_ref().map(|(record, standing)| FoundRecord { record, standing: *standing });
         match verb.step(judged, at)? {
             Step::Answer(answer) => Ok(answer),
             Step::Write(record, answer) => {
@@ -86,15 +86,15 @@ fn same<T: PartialEq + std::fmt::Debug>(ours: Result<T>, reference: Result<T>) {
 }
 
 fn run(asks: Vec<Ask>) {
-    let (shelf, mut ledger) = (Shelf::default(), Ledger::default());
+    let (shelf, mut ledger) = (Shelf::default(), Leases::default());
     let name = Name::new("n").unwrap();
-    let era = Era { boot: "b".to_owned(), timens: "t".to_owned() };
+    let era = BootId { boot: "b".to_owned(), timens: "t".to_owned() };
     let mut now = Moment::from_nanos(1_000_000_000);
     let token = Token::new(1).unwrap();
     let mut holds: Vec<Hold> = Vec::new();
     for ask in asks {
         let minting_micros = now.as_nanos() / 1_000;
-        let at = At { now, minting_micros, era: &era, live: None, floor: None };
+        let at = RuleContext { now, minting_micros, era: &era, live: None, floor: None };
         let candidate = |who: u8| CandidateId::new(&format!("c{}", who % 3)).unwrap();
         let made_up = || Hold {
             name: name.clone(),
@@ -137,7 +137,7 @@ fn run(asks: Vec<Ask>) {
             }
             Ask::Wait(time) => now = now + ms(time),
         }
-        let at = At { now, ..at };
+        let at = RuleContext { now, ..at };
         let reference = ledger.observe(now, &Scope::name(&name)).pop().map(Result::unwrap);
         assert_eq!(shelf.lease(at), reference);
     }

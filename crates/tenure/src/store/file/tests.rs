@@ -3,11 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::directory::Directory;
-use super::draft::Sync;
-use super::lock::{NameLock, Tried};
-use super::names::Spot;
-use super::planted;
-use super::sight::{Right, look};
+use super::lock::{LockAttempt, NameLock};
+use super::paths::RecordPath;
+use super::read::{ExpiryProof, look};
+use super::temp_record::Sync;
+use super::test_records;
 use super::*;
 use crate::error::Kind;
 use crate::lease::{CandidateId, Ended, Nonce, Token};
@@ -25,11 +25,11 @@ impl Scratch {
     }
 
     async fn open(&self) -> FileStore {
-        FileStore::open(&self.0, Options::default()).await.unwrap()
+        FileStore::open(&self.0, FileOptions::default()).await.unwrap()
     }
 
     fn record(&self) -> PathBuf {
-        planted::record_path(&self.0, &name())
+        test_records::record_path(&self.0, &name())
     }
 }
 
@@ -69,13 +69,13 @@ async fn a_record_of_another_boot_is_waited_for_its_own_ttl_and_a_change_begins_
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let token = Token::new(5).unwrap();
-    planted::of_another_boot(&scratch.0, &name(), token, TTL, 1).unwrap();
+    test_records::of_another_boot(&scratch.0, &name(), token, TTL, 1).unwrap();
     let claim = claim("b", LONG);
     let Answer::Taken(lease) = acquire(&store, &claim).await else { panic!("granted at once") };
     assert!(lease.left > TTL, "{:?}", lease.left);
     store.0.clock.sleep(TTL / 2).await;
     assert!(left(&store).await <= TTL / 2 + Duration::from_millis(10));
-    planted::of_another_boot(&scratch.0, &name(), token, TTL, 2).unwrap();
+    test_records::of_another_boot(&scratch.0, &name(), token, TTL, 2).unwrap();
     let changed = store.0.clock.now();
     loop {
         match acquire(&store, &claim).await {
@@ -93,7 +93,7 @@ async fn a_record_of_another_boot_is_waited_for_its_own_ttl_and_a_change_begins_
 async fn another_handle_does_not_know_what_this_one_has_seen() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
-    planted::of_another_boot(&scratch.0, &name(), Token::new(5).unwrap(), TTL, 1).unwrap();
+    test_records::of_another_boot(&scratch.0, &name(), Token::new(5).unwrap(), TTL, 1).unwrap();
     assert!(!acquire(&store, &claim("b", LONG)).await.is_held());
     store.0.clock.sleep(TTL * 2).await;
     let newcomer = scratch.open().await;
@@ -134,10 +134,10 @@ async fn a_clock_that_went_back_in_the_same_boot_is_not_believed() {
     let store = scratch.open().await;
     hold(&store, &claim("a", TTL)).await;
     // As if the boot clock had been an hour ahead when it was written.
-    let sight = look(&store.0.directory, &name(), Right::Locked).unwrap().unwrap();
+    let sight = look(&store.0.directory, &name(), ExpiryProof::Locked).unwrap().unwrap();
     let mut record = sight.record;
     record.term.as_mut().unwrap().until = Some(store.0.clock.now() + Duration::from_secs(3600));
-    super::draft::put_tail(&sight.file, &record, &sight.head, 9, "x").unwrap();
+    super::temp_record::put_tail(&sight.file, &record, &sight.head, 9, "x").unwrap();
     let left = left(&store).await;
     assert!(left > TTL && left < TTL * 2, "{left:?}");
 }
@@ -180,14 +180,14 @@ async fn a_late_repeat_of_a_claim_does_not_shorten_a_newer_renewal() {
     let store = scratch.open().await;
     let claim = claim("a", LONG);
     let ours = hold(&store, &claim).await;
-    let Shared { directory, judge, memory, clock, .. } = &*store.0;
-    let mut late = Pass::new(directory, judge, memory, clock, None);
+    let FileStoreInner { directory, judge, memory, clock, .. } = &*store.0;
+    let mut late = BatchRun::new(directory, judge, memory, clock, None);
     let mut slots = vec![late.prepare(&claim, Sync::Now)];
     clock.sleep(TTL).await;
     let before = clock.now();
     assert!(store.renew(&[ours], LONG).await.unwrap().remove(0).unwrap().is_held());
     late.commit_all(&[claim], &mut slots);
-    let record = look(directory, &name(), Right::Glance).unwrap().unwrap().record;
+    let record = look(directory, &name(), ExpiryProof::Glance).unwrap().unwrap().record;
     assert!(record.term.unwrap().until.unwrap() >= before + LONG);
 }
 
@@ -196,8 +196,8 @@ async fn a_draft_that_was_overtaken_is_written_anew() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let (early, late) = (claim("a", LONG), claim("b", LONG));
-    let Shared { directory, judge, memory, clock, .. } = &*store.0;
-    let mut pass = Pass::new(directory, judge, memory, clock, None);
+    let FileStoreInner { directory, judge, memory, clock, .. } = &*store.0;
+    let mut pass = BatchRun::new(directory, judge, memory, clock, None);
     let mut slots = vec![pass.prepare(&early, Sync::Now)];
     let theirs = hold(&store, &late).await;
     pass.commit_all(&[early], &mut slots);
@@ -208,9 +208,9 @@ async fn a_draft_that_was_overtaken_is_written_anew() {
 }
 
 fn lock(directory: &Directory) -> Option<NameLock<'_>> {
-    match NameLock::attempt(directory, &Spot::of(&name()), true).unwrap() {
-        Tried::Locked(lock) => Some(lock),
-        Tried::Busy | Tried::Missing => None,
+    match NameLock::attempt(directory, &RecordPath::of(&name()), true).unwrap() {
+        LockAttempt::Locked(lock) => Some(lock),
+        LockAttempt::Busy | LockAttempt::Missing => None,
     }
 }
 
@@ -218,7 +218,7 @@ fn lock(directory: &Directory) -> Option<NameLock<'_>> {
 async fn a_lock_file_replaced_while_it_is_held_spoils_what_was_done_under_it() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.open().await, scratch.open().await);
-    let path = planted::lock_path(&scratch.0, &name());
+    let path = test_records::lock_path(&scratch.0, &name());
     let first = lock(&a.0.directory).expect("free");
     assert!(lock(&b.0.directory).is_none());
     first.check().unwrap();
@@ -239,8 +239,8 @@ async fn whoever_is_in_the_way_is_named() {
     let _stuck = lock(&b.0.directory).expect("free");
     let answer = a.release(&[Release::from(ours)]).await.unwrap().remove(0).unwrap_err();
     assert_eq!(answer.kind(), Kind::Unavailable);
-    let locked = answer.source().and_then(|source| source.downcast_ref::<Locked>());
-    assert_eq!(locked, Some(&Locked { by: Some(std::process::id()) }), "{answer}");
+    let locked = answer.source().and_then(|source| source.downcast_ref::<LockHolder>());
+    assert_eq!(locked, Some(&LockHolder { by: Some(std::process::id()) }), "{answer}");
     assert!(answer.to_string().contains(&format!("process {}", std::process::id())), "{answer}");
 }
 

@@ -13,11 +13,11 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::fs::inotify::{Event, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::Shared;
-use super::directory::Handle;
-use super::live::{entries, is_free};
-use super::names::{Entry, Spot, is_sub, read_back};
-use super::sight::{Right, look};
+use super::FileStoreInner;
+use super::directory::DirectoryHandle;
+use super::liveness::{entries, is_free};
+use super::paths::{FileKind, RecordPath, is_sub, read_back};
+use super::read::{ExpiryProof, look};
 use crate::blocking;
 use crate::inotify::Inotify;
 use crate::lease::{Ended, Name};
@@ -31,14 +31,14 @@ const STEP: Duration = Duration::from_millis(1);
 const BLIND: Duration = Duration::from_millis(200);
 
 /// See [`Store::watch`](crate::store::Store::watch).
-pub(super) fn watch(shared: Arc<Shared>, scope: Scope) -> BoxStream<'static, Change> {
-    stream::unfold(Watching::Begin(shared, scope), |state| async {
+pub(super) fn watch(shared: Arc<FileStoreInner>, scope: Scope) -> BoxStream<'static, Change> {
+    stream::unfold(WatchState::Begin(shared, scope), |state| async {
         match state {
-            Watching::Begin(shared, scope) => {
-                let next = match Ears::new(&shared, &scope).await {
+            WatchState::Begin(shared, scope) => {
+                let next = match Watches::new(&shared, &scope).await {
                     Ok(ears) => {
                         let queue = VecDeque::new();
-                        Watching::Listening(Watch { shared, scope, ears, queue })
+                        WatchState::Listening(DirectoryWatch { shared, scope, ears, queue })
                     }
                     Err(error) => {
                         let path = &shared.directory.leases.path;
@@ -47,32 +47,32 @@ pub(super) fn watch(shared: Arc<Shared>, scope: Scope) -> BoxStream<'static, Cha
                              every {} ms; raise fs.inotify.max_user_instances",
                             BLIND.as_millis()
                         );
-                        Watching::Blind(shared)
+                        WatchState::Blind(shared)
                     }
                 };
                 Some((Change::Look, next))
             }
-            Watching::Listening(mut watch) => {
+            WatchState::Listening(mut watch) => {
                 let change = watch.next().await;
-                Some((change, Watching::Listening(watch)))
+                Some((change, WatchState::Listening(watch)))
             }
-            Watching::Blind(shared) => {
+            WatchState::Blind(shared) => {
                 shared.clock.sleep(BLIND).await;
-                Some((Change::Look, Watching::Blind(shared)))
+                Some((Change::Look, WatchState::Blind(shared)))
             }
         }
     })
     .boxed()
 }
 
-enum Watching {
-    Begin(Arc<Shared>, Scope),
-    Listening(Watch),
-    Blind(Arc<Shared>),
+enum WatchState {
+    Begin(Arc<FileStoreInner>, Scope),
+    Listening(DirectoryWatch),
+    Blind(Arc<FileStoreInner>),
 }
 
 /// What the kernel watches for us.
-struct Ears {
+struct Watches {
     kernel: Inotify,
     leases: i32,
     live: i32,
@@ -82,7 +82,7 @@ struct Ears {
 
 /// What was heard in one reading.
 #[derive(Default)]
-struct Heard {
+struct Notifications {
     records: BTreeSet<Name>,
     deaths: BTreeSet<String>,
     /// A directory of long names was made.
@@ -91,8 +91,8 @@ struct Heard {
     look: bool,
 }
 
-impl Ears {
-    async fn new(shared: &Arc<Shared>, scope: &Scope) -> std::io::Result<Self> {
+impl Watches {
+    async fn new(shared: &Arc<FileStoreInner>, scope: &Scope) -> std::io::Result<Self> {
         let kernel = Inotify::new()?;
         let listen = {
             let (kernel, shared) = (kernel.clone(), Arc::clone(shared));
@@ -107,16 +107,16 @@ impl Ears {
         };
         let (leases, live) = blocking::run(listen).await.map_err(std::io::Error::other)??;
         let subs = match scope {
-            Scope::Names(names) => names.iter().any(|name| Spot::of(name).sub.is_some()),
+            Scope::Names(names) => names.iter().any(|name| RecordPath::of(name).sub.is_some()),
             Scope::Prefix(_) => true,
         };
-        let ears = Ears { kernel, leases, live, subs };
+        let ears = Watches { kernel, leases, live, subs };
         ears.add_subs(shared).await;
         Ok(ears)
     }
 
     /// Directories of long names are few: all of them are watched, and any of them is a reason to look.
-    async fn add_subs(&self, shared: &Arc<Shared>) {
+    async fn add_subs(&self, shared: &Arc<FileStoreInner>) {
         if !self.subs {
             return;
         }
@@ -134,13 +134,13 @@ impl Ears {
     }
 
     /// Waits until there is something to hear, and hears all of it.
-    async fn hear(&self, scope: &Scope) -> std::io::Result<Heard> {
-        let mut heard = Heard::default();
+    async fn hear(&self, scope: &Scope) -> std::io::Result<Notifications> {
+        let mut heard = Notifications::default();
         self.kernel.hear(|event| self.sort(event, scope, &mut heard)).await?;
         Ok(heard)
     }
 
-    fn sort(&self, event: &Event<'_>, scope: &Scope, heard: &mut Heard) {
+    fn sort(&self, event: &Event<'_>, scope: &Scope, heard: &mut Notifications) {
         let name = event.file_name().and_then(|name| name.to_str().ok()).unwrap_or_default();
         let what = event.events();
         if event.wd() == self.live {
@@ -149,11 +149,11 @@ impl Ears {
             heard.subs |= self.subs && is_sub(name);
         } else if event.wd() == self.leases && what.contains(ReadFlags::MOVED_TO) {
             match read_back(None, name) {
-                Entry::Of(name) if scope.contains(&name) => {
+                FileKind::Of(name) if scope.contains(&name) => {
                     heard.records.insert(name);
                 }
-                Entry::Of(_) | Entry::Other => {}
-                Entry::Stranger(_) => heard.look = true,
+                FileKind::Of(_) | FileKind::Other => {}
+                FileKind::Stranger(_) => heard.look = true,
             }
         } else {
             // Removed, moved, overflown, or in a directory of long names.
@@ -163,18 +163,18 @@ impl Ears {
 }
 
 /// Through the open handle, so that it is the directory we opened and no other at its path.
-fn add(kernel: &Inotify, handle: &Handle, flags: WatchFlags) -> rustix::io::Result<i32> {
+fn add(kernel: &Inotify, handle: &DirectoryHandle, flags: WatchFlags) -> rustix::io::Result<i32> {
     kernel.add(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()), flags)
 }
 
-struct Watch {
-    shared: Arc<Shared>,
+struct DirectoryWatch {
+    shared: Arc<FileStoreInner>,
     scope: Scope,
-    ears: Ears,
+    ears: Watches,
     queue: VecDeque<Change>,
 }
 
-impl Watch {
+impl DirectoryWatch {
     async fn next(&mut self) -> Change {
         loop {
             if let Some(change) = self.queue.pop_front() {
@@ -191,7 +191,7 @@ impl Watch {
         }
     }
 
-    async fn digest(&mut self, heard: Heard) {
+    async fn digest(&mut self, heard: Notifications) {
         if heard.subs {
             // What was put there before we listened is seen by looking.
             self.ears.add_subs(&self.shared).await;
@@ -224,8 +224,8 @@ impl Watch {
 }
 
 /// What happened to a record, as far as it shows.
-fn change(shared: &Shared, name: &Name) -> Change {
-    let Ok(Some(sight)) = look(&shared.directory, name, Right::Glance) else {
+fn change(shared: &FileStoreInner, name: &Name) -> Change {
+    let Ok(Some(sight)) = look(&shared.directory, name, ExpiryProof::Glance) else {
         return Change::Look;
     };
     let record = sight.record;

@@ -11,26 +11,26 @@ use redis::aio::PubSub;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::dial::{Dialer, Io, off_the_runtime};
-use super::link::{Link, LinkState};
+use super::connect::{Dialer, Io, off_the_runtime};
 use super::login::log_in;
 use super::server_info::ServerInfo;
-use super::settings::Settings;
+use super::session::{LinkState, Session};
+use super::settings::RedisSettings;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 
 /// Where connections come from. The handle on a store has one, and so one connection.
 #[derive(Debug)]
 pub(super) struct Connector {
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<RedisSettings>,
     dialer: Dialer,
-    slot: Arc<Mutex<Slot>>,
+    slot: Arc<Mutex<ConnectionSlot>>,
 }
 
 /// The connection, or the attempt to make one.
 #[derive(Debug, Default)]
-struct Slot {
-    link: Option<Arc<Link>>,
+struct ConnectionSlot {
+    link: Option<Arc<Session>>,
     attempt: Option<Attempt>,
     /// Why the last attempt failed, if no caller has waited for it and an operator must act.
     unreported: Option<Error>,
@@ -38,18 +38,18 @@ struct Slot {
 
 #[derive(Debug)]
 struct Attempt {
-    outcome: watch::Receiver<Option<Result<Arc<Link>>>>,
+    outcome: watch::Receiver<Option<Result<Arc<Session>>>>,
     task: AbortHandle,
 }
 
 impl Connector {
-    pub(super) fn new(settings: Arc<Settings>) -> Self {
+    pub(super) fn new(settings: Arc<RedisSettings>) -> Self {
         let dialer = Dialer::new(Arc::clone(&settings));
         Connector { settings, dialer, slot: Arc::default() }
     }
 
     /// The connection, a new one if there is none that can be trusted.
-    pub(super) async fn link(&self) -> Result<Arc<Link>> {
+    pub(super) async fn link(&self) -> Result<Arc<Session>> {
         let (suspect, mut outcome) = {
             let mut slot = locked(&self.slot);
             let suspect = match slot.link.as_ref().map(|link| (link, link.state())) {
@@ -88,7 +88,7 @@ impl Connector {
         }
     }
 
-    fn start(&self, slot: &mut Slot) -> watch::Receiver<Option<Result<Arc<Link>>>> {
+    fn start(&self, slot: &mut ConnectionSlot) -> watch::Receiver<Option<Result<Arc<Session>>>> {
         let (sender, outcome) = watch::channel(None);
         let (dialer, shared) = (self.dialer.clone(), Arc::clone(&self.slot));
         let attempt = async move {
@@ -151,11 +151,11 @@ impl Dialer {
         Ok(LoggedIn { stream, password, info, round_trip: clock.now().since(sent) })
     }
 
-    async fn link(&self) -> Result<Link> {
+    async fn link(&self) -> Result<Session> {
         let connecting = async {
             let LoggedIn { stream, password, info, round_trip } = self.logged_in(true).await?;
             let settings = Arc::clone(&self.settings);
-            let link = Link::new(settings, stream, password, round_trip).await?;
+            let link = Session::new(settings, stream, password, round_trip).await?;
             link.learn(&info)?;
             Ok(link)
         };

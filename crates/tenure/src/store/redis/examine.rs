@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::link::Link;
 use super::server_info::ServerInfo;
+use super::session::Session;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::store::{Check, Grade, Report, Verdict};
@@ -18,7 +18,7 @@ const ALLOW_CONFIG: &str = "we may not ask: allow it with ACL SETUSER NAME +conf
 const START_UP_WAIT: &str =
     "After a restart candidates hold leases for up to one TTL before they lead";
 
-pub(super) async fn examine(link: &Link, clock: &Clock) -> Result<Report> {
+pub(super) async fn examine(link: &Session, clock: &Clock) -> Result<Report> {
     let round_trip = round_trip(link, clock).await?;
     let drift = drift(link, clock).await?;
     let info = ServerInfo::read(link).await;
@@ -157,7 +157,7 @@ fn youth(info: &ServerInfo) -> Check {
 }
 
 /// For people: nothing depends on the two clocks agreeing.
-async fn drift(link: &Link, clock: &Clock) -> Result<Check> {
+async fn drift(link: &Session, clock: &Clock) -> Result<Check> {
     let value = link.send(redis::cmd("TIME")).await.map_err(|trouble| trouble.error)?;
     let ours = clock.minting_micros();
     let parts: Vec<u64> = redis::from_redis_value(value).unwrap_or_default();
@@ -170,7 +170,7 @@ async fn drift(link: &Link, clock: &Clock) -> Result<Check> {
     Ok(check("clock", Verdict::Good, found))
 }
 
-async fn round_trip(link: &Link, clock: &Clock) -> Result<Duration> {
+async fn round_trip(link: &Session, clock: &Clock) -> Result<Duration> {
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
         let sent = clock.now();

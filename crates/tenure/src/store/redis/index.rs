@@ -1,7 +1,7 @@
 //! The names that begin with a prefix: ephemeral leases from the set of presences, all others from the index.
 
-use super::link::Link;
 use super::script::{BATCH, Call, INDEX, INDEX_KEY, PRESENCE_KEY};
+use super::session::Session;
 use crate::error::{Error, Result};
 use crate::lease::Name;
 use crate::store::ephemeral::{has_only_ephemeral, only_ephemeral_below};
@@ -51,7 +51,7 @@ fn ranges_after(ranges: Vec<Range>, last: &str) -> Vec<Range> {
 }
 
 /// All names that begin with `prefix`, a page at a time: of the ephemeral leases those that are alive.
-pub(super) async fn names_below(link: &Link, prefix: &str) -> Result<Vec<Name>> {
+pub(super) async fn names_below(link: &Session, prefix: &str) -> Result<Vec<Name>> {
     let mut names: Vec<Name> = Vec::new();
     let mut ranges = ranges(prefix);
     let mut presences = format!("={prefix}");

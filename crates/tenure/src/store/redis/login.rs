@@ -8,9 +8,9 @@ use std::io;
 use redis::{Cmd, ErrorKind, Parser, RedisError, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::dial::Io;
+use super::connect::Io;
 use super::server_info::{self, ServerInfo};
-use super::settings::Settings;
+use super::settings::RedisSettings;
 use crate::error::{Error, Kind, Result};
 
 /// More than this is not an answer to a log-in.
@@ -20,7 +20,7 @@ const LONGEST_REPLIES: usize = 1 << 20;
 /// itself if `examine` is set.
 pub(super) async fn log_in(
     stream: &mut dyn Io,
-    settings: &Settings,
+    settings: &RedisSettings,
     password: Option<&str>,
     examine: bool,
 ) -> Result<ServerInfo> {
@@ -57,7 +57,7 @@ pub(super) async fn log_in(
 }
 
 fn lost_before_any_answer(
-    settings: &Settings,
+    settings: &RedisSettings,
     writing: Option<io::Error>,
     reading: io::Error,
 ) -> Error {
@@ -71,7 +71,7 @@ fn lost_before_any_answer(
     }
 }
 
-fn credentials(settings: &Settings, password: Option<&str>) -> Vec<Cmd> {
+fn credentials(settings: &RedisSettings, password: Option<&str>) -> Vec<Cmd> {
     let Some(password) = password else { return Vec::new() };
     let mut auth = redis::cmd("AUTH");
     if let Some(user) = &settings.user {

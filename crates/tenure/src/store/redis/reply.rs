@@ -16,17 +16,17 @@ use crate::store::memory::{never_seen, older_save};
 const STRANGER_MAX: usize = 256;
 
 /// The answer to one call: the server's clock, then one item for each question.
-pub(super) struct Reply {
+pub(super) struct ScriptReply {
     head: String,
     clock: Option<StoreTime>,
     items: std::vec::IntoIter<Value>,
 }
 
-impl Reply {
+impl ScriptReply {
     pub(super) fn new(items: Vec<Value>) -> Self {
         let mut items = items.into_iter();
         let head = items.next().and_then(|value| text(value).ok()).unwrap_or_default();
-        Reply { clock: head.parse().ok().map(StoreTime), head, items }
+        ScriptReply { clock: head.parse().ok().map(StoreTime), head, items }
     }
 
     /// A page of the index, and how it ended.
@@ -35,7 +35,7 @@ impl Reply {
     }
 
     /// The next item, or why there is none to use. `None` is the short answer, yes.
-    fn item(&mut self, name: &Name) -> Result<Option<Item>> {
+    fn item(&mut self, name: &Name) -> Result<Option<ReplyItem>> {
         let mut fields = match self.items.next() {
             Some(Value::Int(1)) => return Ok(None),
             Some(Value::Array(fields)) => fields.into_iter(),
@@ -45,7 +45,7 @@ impl Reply {
             }
         };
         let lines = bytes(fields.next().unwrap_or_default())?;
-        let mut item = Item::new(lines, fields.next().unwrap_or_default());
+        let mut item = ReplyItem::new(lines, fields.next().unwrap_or_default());
         if item.is("corrupt") {
             return Err(corrupt(name, &String::from_utf8_lossy(item.rest())));
         }
@@ -53,7 +53,7 @@ impl Reply {
     }
 
     /// The same where yes is no answer.
-    fn told(&mut self, name: &Name) -> Result<Item> {
+    fn told(&mut self, name: &Name) -> Result<ReplyItem> {
         self.item(name)?.ok_or_else(|| corrupt(name, &unreadable().to_string()))
     }
 
@@ -63,7 +63,7 @@ impl Reply {
         if !item.is("held") {
             return Ok(Answer::Taken(Box::new(item.lease(&claim.name, clock)?)));
         }
-        let read = |item: &mut Item| {
+        let read = |item: &mut ReplyItem| {
             Ok(Grant {
                 hold: claim.held_in(item.token()?),
                 lineage: Lineage { origin: item.token()?, before: item.ended()? },
@@ -132,7 +132,7 @@ fn corrupt(name: &Name, why: &str) -> Error {
 }
 
 /// One item, line by line: the first is what it is.
-struct Item {
+struct ReplyItem {
     lines: Vec<u8>,
     /// How long the first is.
     tag: usize,
@@ -141,9 +141,9 @@ struct Item {
     checkpoint: Value,
 }
 
-impl Item {
+impl ReplyItem {
     fn new(lines: Vec<u8>, checkpoint: Value) -> Self {
-        let mut item = Item { lines, tag: 0, read: 0, checkpoint };
+        let mut item = ReplyItem { lines, tag: 0, read: 0, checkpoint };
         item.tag = item.line().len();
         item
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::{Cmd, Value};
 
-use super::link::Link;
-use super::reply::Reply;
+use super::reply::ScriptReply;
+use super::session::Session;
 use crate::error::{Error, Result};
 use crate::lease::Name;
 
@@ -65,18 +65,18 @@ pub(super) fn companion(name: &Name) -> String {
 /// A script with its keys and arguments.
 pub(super) struct Call {
     script: &'static Script,
-    keys: Words,
-    arguments: Words,
+    keys: ScriptArgs,
+    arguments: ScriptArgs,
 }
 
 /// Words one after the other in one piece: a call has thousands.
 #[derive(Default)]
-struct Words {
+struct ScriptArgs {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Words {
+impl ScriptArgs {
     fn push(&mut self, parts: &[&[u8]]) {
         for part in parts {
             self.bytes.extend_from_slice(part);
@@ -98,7 +98,7 @@ impl Words {
 
 impl Call {
     pub(super) fn new(script: &'static Script) -> Self {
-        Call { script, keys: Words::default(), arguments: Words::default() }
+        Call { script, keys: ScriptArgs::default(), arguments: ScriptArgs::default() }
     }
 
     pub(super) fn key(&mut self, key: &str) -> &mut Self {
@@ -127,7 +127,7 @@ impl Call {
 
     /// One round trip: the first time on a connection with the script in full, later with its hash. A second one only where
     /// the server has lost its scripts since.
-    pub(super) async fn send(&self, link: &Link) -> Result<Reply> {
+    pub(super) async fn send(&self, link: &Session) -> Result<ScriptReply> {
         let in_full = || self.command("EVAL", self.script.code);
         let answer = if link.knows_script(&self.script.hash) {
             match link.send(self.command("EVALSHA", &self.script.hash)).await {
@@ -141,7 +141,7 @@ impl Call {
             link.send(in_full()).await
         };
         match answer.map_err(|trouble| trouble.error)? {
-            Value::Array(items) => Ok(Reply::new(items)),
+            Value::Array(items) => Ok(ScriptReply::new(items)),
             _ => Err(Error::unavailable(
                 "Redis answered a script of ours with something else than a list",
             )),
@@ -162,10 +162,10 @@ impl Call {
 ///
 /// What a call that failed was about is unknown item by item, unless all of them failed.
 pub(super) async fn in_batches<I: Sync, T: Send>(
-    link: &Link,
+    link: &Session,
     items: &[I],
     call: impl Fn(&[I]) -> Call + Sync,
-    read: impl Fn(&mut Reply, &I) -> Result<T> + Sync,
+    read: impl Fn(&mut ScriptReply, &I) -> Result<T> + Sync,
 ) -> Result<Vec<Result<T>>> {
     let mut chunks = items.chunks(BATCH);
     let mut under_way = FuturesOrdered::new();
@@ -197,10 +197,10 @@ pub(super) async fn in_batches<I: Sync, T: Send>(
 
 /// One call, from its making to the reading of its answers; and how many it was about.
 async fn batch<I, T>(
-    link: &Link,
+    link: &Session,
     items: &[I],
     call: &impl Fn(&[I]) -> Call,
-    read: &impl Fn(&mut Reply, &I) -> Result<T>,
+    read: &impl Fn(&mut ScriptReply, &I) -> Result<T>,
 ) -> (usize, Result<Vec<Result<T>>>) {
     let answers = match call(items).send(link).await {
         Ok(mut reply) => Ok(items.iter().map(|item| read(&mut reply, item)).collect()),

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 
 use redis::{Cmd, Value};
 
-use super::link::Link;
+use super::session::Session;
 
-type Facts = HashMap<String, String>;
+type InfoFields = HashMap<String, String>;
 
 /// INFO, and the part of the configuration that INFO does not show.
 #[derive(Debug, Default)]
 pub(super) struct ServerInfo {
-    info: Facts,
-    config: Facts,
+    info: InfoFields,
+    config: InfoFields,
 }
 
 impl ServerInfo {
@@ -28,7 +28,7 @@ impl ServerInfo {
     }
 
     /// Asks the server.
-    pub(super) async fn read(link: &Link) -> ServerInfo {
+    pub(super) async fn read(link: &Session) -> ServerInfo {
         let [info, config] = commands();
         let (info, config) = tokio::join!(link.send(info), link.send(config));
         ServerInfo::new([info, config].map(|answer| answer.unwrap_or(Value::Nil)))
@@ -76,7 +76,7 @@ pub(super) fn commands() -> [Cmd; 2] {
     [redis::cmd("INFO"), config]
 }
 
-fn facts(info: Value) -> Facts {
+fn facts(info: Value) -> InfoFields {
     let text = match info {
         Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Value::VerbatimString { text, .. } => text,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::super::{shown, url::StoreUrl};
+use super::super::{open::StoreUrl, shown};
 use crate::error::{Error, Result};
 
 /// `quarantine` is the earlier name of `startup_wait`, and still accepted.
@@ -18,8 +18,8 @@ const PORT: u16 = 6379;
 const ENCODE: &str = "Write redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], and in user and password \
                       / ? # @ : % as %2F %3F %23 %40 %3A %25";
 
-pub(super) struct Settings {
-    pub(super) place: Place,
+pub(super) struct RedisSettings {
+    pub(super) place: RedisAddress,
     pub(super) tls: Option<Tls>,
     pub(super) user: Option<String>,
     password: Option<Password>,
@@ -35,7 +35,7 @@ pub(super) struct Settings {
     pub(super) found_primary: AtomicBool,
 }
 
-pub(super) enum Place {
+pub(super) enum RedisAddress {
     Tcp { host: String, port: u16 },
     Socket(PathBuf),
 }
@@ -52,27 +52,27 @@ enum Password {
     File(PathBuf),
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
     }
 }
 
 /// Where, for messages: without user, database and options.
-impl fmt::Display for Settings {
+impl fmt::Display for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
         match &self.place {
-            Place::Tcp { host, port } if host.contains(':') => {
+            RedisAddress::Tcp { host, port } if host.contains(':') => {
                 write!(f, "{scheme}://[{host}]:{port}")
             }
-            Place::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
-            Place::Socket(path) => write!(f, "{scheme}://?socket={}", path.display()),
+            RedisAddress::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            RedisAddress::Socket(path) => write!(f, "{scheme}://?socket={}", path.display()),
         }
     }
 }
 
-impl Settings {
+impl RedisSettings {
     pub(super) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
         let options = url.options(OPTIONS).map_err(|error| {
             // A '?' in a password makes the rest of it look like an option.
@@ -107,7 +107,7 @@ impl Settings {
                 return Err(Error::invalid("the options cert and key come together or not at all"));
             }
         };
-        Ok(Settings {
+        Ok(RedisSettings {
             place: place(address, path("socket")?, secure)?,
             tls: secure.then_some(Tls { ca, identity }),
             user,
@@ -194,7 +194,7 @@ fn credentials(
     Ok((user, password))
 }
 
-fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> {
+fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<RedisAddress> {
     if let Some(path) = socket {
         if secure {
             return Err(Error::invalid(
@@ -204,7 +204,7 @@ fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> 
         if !address.is_empty() {
             return Err(Error::invalid("a host and the option socket: give one of them"));
         }
-        return Ok(Place::Socket(path));
+        return Ok(RedisAddress::Socket(path));
     }
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
@@ -232,7 +232,7 @@ fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> 
             .filter(|port| *port != 0)
             .ok_or_else(|| malformed("the port is not a number from 1 to 65535"))?,
     };
-    Ok(Place::Tcp { host: host.to_owned(), port })
+    Ok(RedisAddress::Tcp { host: host.to_owned(), port })
 }
 
 fn number(database: &str) -> Result<u32> {

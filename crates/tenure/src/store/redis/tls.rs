@@ -10,11 +10,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::settings::{Settings, Tls, read_small};
+use super::settings::{RedisSettings, Tls, read_small};
 use crate::error::{Error, Result};
 
 /// Reads the files anew: certificates are replaced on disk while we run.
-pub(super) fn connector(settings: &Settings) -> Result<TlsConnector> {
+pub(super) fn connector(settings: &RedisSettings) -> Result<TlsConnector> {
     let Some(tls) = &settings.tls else {
         return Err(Error::invalid("not a rediss:// URL"));
     };

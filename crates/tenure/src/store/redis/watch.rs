@@ -9,52 +9,52 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use redis::Msg;
 
-use super::ear::{Channels, Ear, Heard};
-use super::settings::Settings;
+use super::pubsub::{Channels, PubsubEvent, Subscription};
+use super::settings::RedisSettings;
 use crate::clock::Clock;
 use crate::lease::{CandidateId, Name, Token};
 use crate::store::{Change, Scope};
 
 /// Before the name in a channel's name. Channels are not in a database, so one that is not the
 /// first is named.
-pub(super) fn channel_prefix(settings: &Settings) -> String {
+pub(super) fn channel_prefix(settings: &RedisSettings) -> String {
     match settings.database {
         0 => "tenure:wake:".to_owned(),
         other => format!("tenure:wake@{other}:"),
     }
 }
 
-struct Watch {
-    ear: Ear,
+struct RedisWatch {
+    ear: Subscription,
     scope: Scope,
     prefix: String,
 }
 
 pub(super) fn watch(
-    settings: Arc<Settings>,
+    settings: Arc<RedisSettings>,
     clock: Clock,
     scope: Scope,
 ) -> BoxStream<'static, Change> {
     let prefix = channel_prefix(&settings);
-    let ear = Ear::new(settings, clock, channels(&prefix, &scope));
-    stream::unfold(Watch { ear, scope, prefix }, async |mut watch| {
+    let ear = Subscription::new(settings, clock, channels(&prefix, &scope));
+    stream::unfold(RedisWatch { ear, scope, prefix }, async |mut watch| {
         let change = watch.next().await;
         Some((change, watch))
     })
     .boxed()
 }
 
-impl Watch {
+impl RedisWatch {
     async fn next(&mut self) -> Change {
         loop {
             match self.ear.next().await {
-                Heard::Listening => return Change::Look,
-                Heard::Message(message) => {
+                PubsubEvent::Listening => return Change::Look,
+                PubsubEvent::Message(message) => {
                     if let Some(change) = change(&self.prefix, &self.scope, &message) {
                         return change;
                     }
                 }
-                Heard::Nothing(error) => tracing::debug!(%error, "cannot listen"),
+                PubsubEvent::Nothing(error) => tracing::debug!(%error, "cannot listen"),
             }
         }
     }

@@ -1,0 +1,313 @@
+//! What leader and guard say to each other, over a pair of sockets.
+//!
+//! One packet is one message. Nothing is ever waited for when sending: whoever does not read is as good as dead.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tenure::{CandidateId, Hold, Moment, Name, Nonce, Result, Token};
+use tokio::io::unix::AsyncFd;
+
+use super::log::Log;
+use super::process_tree::ProcessExit;
+
+/// No message is longer; a packet that is has been cut off and is no message.
+pub(super) const MOST: usize = 64 * 1024;
+/// The command's stdin, and the file that says that the leader lives.
+const MOST_FILES: usize = 2;
+
+/// The first message to the guard. Credentials come this way only: arguments and environment can be read by others.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct GuardSetup {
+    /// With its password, if it has one.
+    pub(crate) store: String,
+    #[serde(flatten)]
+    hold: HoldProof,
+    deadline: u64,
+    pub(crate) stop_within_ms: u64,
+    pub(crate) on_lose: Option<String>,
+    /// The process that leads.
+    pub(crate) leader: i32,
+    pub(crate) log: Log,
+}
+
+/// A hold, as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HoldProof {
+    name: String,
+    candidate: String,
+    nonce: String,
+    token: u64,
+}
+
+impl From<&Hold> for HoldProof {
+    fn from(hold: &Hold) -> HoldProof {
+        HoldProof {
+            name: hold.name.to_string(),
+            candidate: hold.candidate.to_string(),
+            nonce: hold.nonce.to_string(),
+            token: hold.token.get(),
+        }
+    }
+}
+
+impl TryFrom<&HoldProof> for Hold {
+    type Error = tenure::Error;
+
+    fn try_from(proof: &HoldProof) -> Result<Hold> {
+        let nonce = Nonce::parse(&proof.nonce)
+            .ok_or_else(|| tenure::Error::invalid("a nonce is 32 hexadecimal digits"))?;
+        Ok(Hold {
+            name: Name::stored(&proof.name)?,
+            candidate: CandidateId::new(&proof.candidate)?,
+            nonce,
+            token: Token::new(proof.token)?,
+        })
+    }
+}
+
+impl GuardSetup {
+    pub(crate) fn new(
+        store: &str,
+        hold: &Hold,
+        deadline: Moment,
+        stop_within_ms: u64,
+    ) -> GuardSetup {
+        GuardSetup {
+            store: store.to_owned(),
+            hold: HoldProof::from(hold),
+            deadline: deadline.as_nanos(),
+            stop_within_ms,
+            on_lose: None,
+            leader: rustix::process::getpid().as_raw_nonzero().get(),
+            log: Log::TEXT,
+        }
+    }
+
+    /// What the guard gives back when the leader cannot.
+    pub(crate) fn hold(&self) -> Result<Hold> {
+        Hold::try_from(&self.hold)
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_nanos(self.deadline)
+    }
+}
+
+/// Every later message to the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum GuardOrder {
+    /// The lease was renewed: nanoseconds on the boot clock; 0 when it was refused. The guard acknowledges the number.
+    Deadline { nanos: u64, number: u64 },
+    /// Stop the command; kill it at this moment.
+    Stop(u64),
+    /// Pass on a signal.
+    Signal(i32),
+    /// The leader has heard that nothing is left, and gives the lease back itself.
+    Dismissed,
+}
+
+/// What the guard says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum GuardReport {
+    /// The command could not be started; why.
+    Failed(String),
+    /// Nothing of the command is left.
+    Gone {
+        ended: ProcessExit,
+        /// It was told to stop, and has not ended by itself.
+        told: bool,
+    },
+    /// A process of the command could not be killed, and runs on; which and why.
+    CannotKill(String),
+    /// The guard has received the deadline with this number, and every one before it.
+    Acknowledged(u64),
+}
+
+/// One end of the line.
+#[derive(Debug)]
+pub(crate) struct GuardSocket(AsyncFd<OwnedFd>);
+
+/// Two ends: ours, and the one for the guard's stdin.
+pub(crate) fn line() -> io::Result<(GuardSocket, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((GuardSocket::over(ours)?, theirs))
+}
+
+impl GuardSocket {
+    pub(crate) fn over(socket: OwnedFd) -> io::Result<GuardSocket> {
+        Ok(GuardSocket(watched(socket)?))
+    }
+
+    /// Sends at once or not at all.
+    pub(crate) fn send(
+        &self,
+        message: &impl Serialize,
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        send(self.0.get_ref().as_fd(), &serde_json::to_vec(message)?, files)
+    }
+
+    /// Sends when there is room for it.
+    ///
+    /// # Cancellation
+    /// Dropping this has sent the whole message or nothing of it.
+    pub(crate) async fn pass(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        loop {
+            let mut ready = self.0.writable().await?;
+            if let Ok(sent) = ready.try_io(|socket| send(socket.as_fd(), message, files)) {
+                return sent;
+            }
+        }
+    }
+
+    /// The next message; `None` when the other end is closed, or what comes is none.
+    pub(crate) async fn receive<M: DeserializeOwned>(&self) -> Option<M> {
+        self.receive_with_files().await.map(|(message, _)| message)
+    }
+
+    /// What has come already, if anything has: as [`Line::receive_with_files`] says it.
+    pub(crate) fn take<M: DeserializeOwned>(&self) -> Option<Option<(M, Vec<OwnedFd>)>> {
+        match receive(self.0.get_ref().as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            received => Some(received.ok().and_then(read)),
+        }
+    }
+
+    /// The next message and the files that came with it.
+    pub(crate) async fn receive_with_files<M: DeserializeOwned>(
+        &self,
+    ) -> Option<(M, Vec<OwnedFd>)> {
+        loop {
+            let mut ready = self.0.readable().await.ok()?;
+            match ready.try_io(|socket| receive(socket.as_fd())) {
+                Ok(received) => return received.ok().and_then(read),
+                Err(_not_yet) => {}
+            }
+        }
+    }
+}
+
+fn read<M: DeserializeOwned>((bytes, files): (Vec<u8>, Vec<OwnedFd>)) -> Option<(M, Vec<OwnedFd>)> {
+    Some((serde_json::from_slice(&bytes).ok()?, files))
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if bytes.len() > MOST {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
+    Ok(())
+}
+
+fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; MOST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    let files = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.collect(),
+        _ => Vec::new(),
+    });
+    let files = files.collect();
+    // An empty packet is the end of the line: nobody sends one.
+    if received.bytes == 0 {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    bytes.truncate(received.bytes);
+    Ok((bytes, files))
+}
+
+/// Registers a descriptor with the runtime.
+///
+/// Deprecated because a type could give out another descriptor than it owns. An `OwnedFd` cannot, and the replacement is
+/// an `unsafe fn`.
+#[allow(deprecated)]
+pub(crate) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_runtime(test: impl Future<Output = ()>) {
+        crate::runtime().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn messages_and_files_arrive_and_the_end_is_seen() {
+        in_runtime(async {
+            let (ours, theirs) = line().unwrap();
+            let theirs = GuardSocket::over(theirs).unwrap();
+            let deadline = GuardOrder::Deadline { nanos: 7, number: 1 };
+            ours.send(&deadline, &[]).unwrap();
+            ours.send(&GuardOrder::Signal(15), &[io::stdin().as_fd()]).unwrap();
+            assert_eq!(theirs.receive().await, Some(deadline));
+            let (order, files) = theirs.receive_with_files::<GuardOrder>().await.unwrap();
+            assert_eq!((order, files.len()), (GuardOrder::Signal(15), 1));
+            assert!(theirs.take::<GuardOrder>().is_none(), "nothing has come");
+            ours.send(&GuardOrder::Dismissed, &[]).unwrap();
+            assert_eq!(theirs.take::<GuardOrder>().unwrap().unwrap().0, GuardOrder::Dismissed);
+            drop(ours);
+            assert!(theirs.take::<GuardOrder>().unwrap().is_none());
+            assert_eq!(theirs.receive::<GuardOrder>().await, None);
+        });
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_is_noticed_and_not_waited_for() {
+        in_runtime(async {
+            let (ours, _theirs) = line().unwrap();
+            let send = |number| ours.send(&GuardOrder::Deadline { nanos: 7, number }, &[]).err();
+            let full = (0..1_000_000).find_map(send);
+            assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+        });
+    }
+
+    #[test]
+    fn what_is_no_message_is_the_end() {
+        in_runtime(async {
+            let (ours, theirs) = line().unwrap();
+            let theirs = GuardSocket::over(theirs).unwrap();
+            ours.send(&"hello", &[]).unwrap();
+            assert_eq!(theirs.receive::<GuardOrder>().await, None);
+        });
+    }
+
+    #[test]
+    fn a_hold_survives_the_line() {
+        let hold = Hold {
+            name: Name::new("a").unwrap(),
+            candidate: CandidateId::new("b").unwrap(),
+            nonce: Nonce::random(),
+            token: Token::new(7).unwrap(),
+        };
+        let setup = GuardSetup::new("file:/x", &hold, Moment::from_nanos(9), 800);
+        let text = serde_json::to_string(&setup).unwrap();
+        let read: GuardSetup = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.hold().unwrap(), hold);
+        assert_eq!(read.deadline(), Moment::from_nanos(9));
+    }
+}

@@ -1,0 +1,168 @@
+//! `--get URL`: polling over HTTP, without a command.
+
+use std::time::Duration;
+
+use reqwest::{Client, Url};
+use tenure::{Error, Result};
+
+use crate::output;
+use crate::permit::{TermDeadline, while_valid};
+use crate::schedule::RunOutcome;
+
+/// The detail of a poll that was not sent, or whose answer was not awaited any more.
+const GIVEN_UP: &str = "given up at the deadline of the lease";
+
+/// What is polled, and how long an answer may take.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpPoll {
+    client: Client,
+    url: Url,
+    timeout: Duration,
+}
+
+impl HttpPoll {
+    /// Reads the URL, or says what is wrong with it.
+    pub(super) fn read(url: &str) -> Result<Url> {
+        let wrong = |why: &str| {
+            let shown = output::printable(&tenure::store::shown(url));
+            Error::invalid(format!(
+                "--get {shown}: {why}: give a URL like http://127.0.0.1:8080/poll"
+            ))
+        };
+        let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
+        if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
+            return Err(wrong("only http and https can be polled"));
+        }
+        Ok(parsed)
+    }
+
+    pub(crate) fn new(url: &str, timeout: Duration) -> Result<HttpPoll> {
+        Ok(HttpPoll { client: client(usize::MAX)?, url: HttpPoll::read(url)?, timeout })
+    }
+
+    /// The same, with a new connection for each poll.
+    pub(crate) fn without_idle(self) -> Result<HttpPoll> {
+        Ok(HttpPoll { client: client(0)?, ..self })
+    }
+
+    /// The same for another URL, over the same connections.
+    pub(crate) fn at(&self, url: &str) -> Result<HttpPoll> {
+        Ok(HttpPoll { url: HttpPoll::read(url)?, ..self.clone() })
+    }
+
+    /// Asks once. An answer of 2xx is success; its body is read to the end and thrown away.
+    ///
+    /// The request is handed to its connection only while `term` is valid: the clock is read after every wait for a name
+    /// server, a connection or a TLS handshake. The connection's own task then writes it without another wait.
+    ///
+    /// # Cancellation
+    /// Dropping this closes the connection; what has been sent may still have its effect.
+    pub(crate) async fn poll(&self, term: &impl TermDeadline) -> (RunOutcome, Option<String>) {
+        let asked = self.client.get(self.url.clone()).timeout(self.timeout);
+        // Whoever is polled can refuse what comes from an older term.
+        let asked = asked.header("Tenure-Token", term.hold().token.get());
+        let mut answer = match while_valid(term, asked.send()).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => return (RunOutcome::Failed, Some(why(&error))),
+            None => return (RunOutcome::Stopped, Some(GIVEN_UP.to_owned())),
+        };
+        loop {
+            match answer.chunk().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => return (RunOutcome::Failed, Some(why(&error))),
+            }
+        }
+        let status = answer.status();
+        let outcome = if status.is_success() { RunOutcome::Ok } else { RunOutcome::Failed };
+        (outcome, Some(format!("HTTP {}", status.as_u16())))
+    }
+}
+
+/// A client that keeps at most `idle` unused connections to each host.
+fn client(idle: usize) -> Result<Client> {
+    // One provider for everything here; a second call finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
+        .pool_max_idle_per_host(idle)
+        // Where a redirect leads was not asked for, and may be somebody else's.
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .map_err(|error| Error::denied(format!("cannot poll over HTTP: {error}")))
+}
+
+/// In a few words; the URL is known, and may hold a password.
+fn why(error: &reqwest::Error) -> String {
+    let what = match error {
+        error if error.is_timeout() => "no answer in time",
+        error if error.is_connect() => "cannot connect",
+        error if error.is_body() => "the answer broke off",
+        _ => "no answer",
+    };
+    // The innermost cause is the one that says something.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    format!("{what}: {cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permit::tests::{LENGTH, TestTerm};
+    use std::net::{Ipv4Addr, TcpListener};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener as AsyncListener, TcpStream};
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn get(port: u16) -> HttpPoll {
+        HttpPoll::new(&format!("http://127.0.0.1:{port}/"), TIMEOUT).unwrap()
+    }
+
+    fn port(listener: &TcpListener) -> u16 {
+        listener.local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn a_term_that_is_over_sends_nothing_and_does_not_even_connect() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let term = TestTerm::new();
+        term.clock.advance(LENGTH);
+        let (outcome, detail) = get(port(&listener)).poll(&term).await;
+        assert_eq!((outcome, detail.as_deref()), (RunOutcome::Stopped, Some(GIVEN_UP)));
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "there was a connection");
+    }
+
+    /// A server whose queue is full makes the client wait for its connection. The term ends during that wait, and then the
+    /// server accepts.
+    #[tokio::test]
+    async fn a_term_that_ends_while_the_connection_is_made_sends_nothing() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // Linux: a second call sets another length of the queue, which takes one connection more than that.
+        rustix::net::listen(&listener, 0).unwrap();
+        let (term, get) = (TestTerm::new(), get(port(&listener)));
+        let first = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let clock = term.clock.clone();
+        // A task of its own, so that nothing but the connection wakes the client.
+        let server = tokio::spawn(async move {
+            // The client waits by now: the kernel repeats its request for a connection after a second.
+            tenure::Clock::boot().sleep(Duration::from_millis(300)).await;
+            clock.advance(LENGTH);
+            listener.set_nonblocking(true).unwrap();
+            let listener = AsyncListener::from_std(listener).unwrap();
+            let _first = listener.accept().await.unwrap();
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            received
+        });
+        let (outcome, detail) = get.poll(&term).await;
+        assert_eq!((outcome, detail.as_deref()), (RunOutcome::Stopped, Some(GIVEN_UP)));
+        assert_eq!(String::from_utf8_lossy(&server.await.unwrap()), "", "a request was sent");
+        drop(first);
+    }
+}

@@ -1,0 +1,103 @@
+//! The places a setting can come from besides the command line, one below the other.
+
+use std::ffi::OsString;
+
+use tenure::{Error, Result};
+
+use super::env_file::EnvFile;
+use super::file::{SettingsFile, Value};
+use super::origin::Origin;
+use super::registry::Setting;
+
+/// One of those places.
+pub(crate) enum Layer<'a> {
+    Variables(&'a dyn Fn(&str) -> Option<OsString>),
+    EnvFile(&'a EnvFile),
+    File(&'a SettingsFile),
+}
+
+/// A value and where it came from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct GivenValue {
+    /// One, but for a setting that is a list.
+    pub(crate) values: Vec<OsString>,
+    pub(crate) origin: Origin,
+}
+
+impl Layer<'_> {
+    /// What this place says about `setting`.
+    pub(crate) fn find(&self, setting: &Setting<'_>) -> Result<Option<GivenValue>> {
+        let given: Vec<GivenValue> = match self {
+            Layer::Variables(get) => {
+                let variable = |name: String| {
+                    Some(GivenValue { values: vec![get(&name)?], origin: Origin::Variable(name) })
+                };
+                setting.variables().filter_map(variable).collect()
+            }
+            Layer::EnvFile(file) => {
+                let variable = |name: String| {
+                    let found = file.get(&name)?;
+                    let origin = file.origin(&name, found.line);
+                    Some(GivenValue { values: vec![found.value.clone().into()], origin })
+                };
+                setting.variables().filter_map(variable).collect()
+            }
+            Layer::File(_) if !setting.in_file => Vec::new(),
+            Layer::File(file) => {
+                let ours = |key: &str| setting.keys().any(|ours| ours == key);
+                let entries = file.entries.iter().filter(|entry| ours(&entry.key));
+                let given = entries.map(|entry| {
+                    let (path, exposed) = (file.path.clone(), file.exposed);
+                    let origin = Origin::File { path, exposed, line: entry.line };
+                    let values = values(setting, &entry.value).map_err(|takes| {
+                        Error::invalid(format!("{origin}: '{}' {takes}", entry.key))
+                    })?;
+                    Ok(GivenValue { values, origin })
+                });
+                given.collect::<Result<_>>()?
+            }
+        };
+        one(given)
+    }
+}
+
+/// Two names of one setting may both be given, if they agree.
+fn one(given: Vec<GivenValue>) -> Result<Option<GivenValue>> {
+    let mut given = given.into_iter();
+    let Some(first) = given.next() else { return Ok(None) };
+    match given.find(|other| other.values != first.values) {
+        None => Ok(Some(first)),
+        Some(other) => Err(Error::invalid(format!(
+            "{} and {} are the same setting and differ: give one",
+            first.origin, other.origin
+        ))),
+    }
+}
+
+/// A value of `tenure.toml` as it would be typed, or what the setting takes instead.
+fn values(setting: &Setting<'_>, value: &Value) -> Result<Vec<OsString>, String> {
+    match (setting.is_switch(), value) {
+        (true, Value::Bool(is)) => Ok(vec![is.to_string().into()]),
+        (true, _) => Err("takes true or false".to_owned()),
+        (false, Value::Many(items)) if setting.is_command() && !items.is_empty() => {
+            Ok(items.iter().map(OsString::from).collect())
+        }
+        (false, _) if setting.is_command() => {
+            Err("takes a list of words, as in [\"/opt/backup.sh\", \"--full\"]".to_owned())
+        }
+        (false, Value::One(text)) => Ok(vec![text.into()]),
+        (false, Value::Many(items)) if setting.is_list() => {
+            Ok(items.iter().map(OsString::from).collect())
+        }
+        (false, value) => {
+            let is = match value {
+                Value::Bool(_) => "boolean",
+                Value::Many(_) => "array",
+                Value::Other(kind) => kind,
+                Value::One(_) => "text",
+            };
+            let list = if setting.is_list() { ", or several between [ and ]" } else { "" };
+            Err(format!("takes text in quotes{list}; this is of the kind '{is}'"))
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Processes that have left their command's family: they end with their own shard, and no shard is gone beside one of which
+//! nobody knows whose it is.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::fixture::{Kind, Member, Stage, eventually, is_there, now, pause, running};
+use crate::member::{Deed, News, Part};
+use crate::trial;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("a_daemon_ends_with_its_own_shard_and_with_no_other", Kind::File, daemon),
+        trial("a_daemon_that_outlives_its_command_has_the_usual_time", Kind::File, outlives),
+        trial("a_daemon_without_an_environment_is_gone_before_any_shard_is", Kind::File, nameless),
+        trial("who_starts_its_successor_and_ends_is_gone_before_its_shard_is", Kind::File, hops),
+        trial("a_child_in_another_session_ends_with_its_command", Kind::File, session),
+    ]
+}
+
+/// Two shards: the first does this and goes on, the second only sleeps.
+fn two(stage: &Stage, script: &str) -> Part {
+    let sh = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
+    let argv = ["sleep".to_owned(), format!("6002.{}", std::process::id())].to_vec();
+    stage.calm(vec![("a".to_owned(), sh(script)), ("b".to_owned(), argv)])
+}
+
+/// The number of a `sleep` of this trial, once it runs.
+fn sleeper(line: &str) -> u32 {
+    eventually(line, || running(line).is_some());
+    running(line).unwrap()
+}
+
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// The same where it is to be without a parent: then the guard has it.
+fn orphan(member: &Member, line: &str) -> u32 {
+    let (guard, daemon) = (member.guard(), sleeper(line));
+    eventually("it is an orphan", || parent(daemon) == guard);
+    daemon
+}
+
+/// Ends the command with this number, which must be gone when we hear of it.
+fn stop(member: &mut Member, id: u32) {
+    member.does(&Deed::Stop(id, 5_000));
+    assert!(matches!(member.next(), News::Gone { id: of, told: true, .. } if of == id));
+}
+
+fn daemon(kind: Kind) {
+    let stage = Stage::new(kind);
+    let line = format!("sleep 6010.{}", std::process::id());
+    let script = format!("(setsid {line} &); exec sleep 6011");
+    let mut member = stage.member(&two(&stage, &script));
+    let daemon = orphan(&member, &line);
+    stop(&mut member, 2);
+    pause(Duration::from_millis(50));
+    assert!(is_there(daemon), "it is none of b's");
+    stop(&mut member, 1);
+    assert!(!is_there(daemon));
+}
+
+fn outlives(kind: Kind) {
+    let stage = Stage::new(kind);
+    let line = format!("sleep 6020.{}", std::process::id());
+    // Deaf to SIGTERM, so that only its time ends it.
+    let script = format!("(setsid sh -c 'trap \"\" TERM; exec {line}' &); sleep 0.2; exit 5");
+    let begun = now();
+    let member = stage.member(&two(&stage, &script));
+    let daemon = sleeper(&line);
+    let (at, news) = member.next_at();
+    assert_eq!(news, News::Gone { id: 1, ended: "Code(5)".to_owned(), told: false });
+    assert!(!is_there(daemon));
+    assert!(at.since(begun) >= Duration::from_millis(1_200), "{:?}", at.since(begun));
+    assert_eq!(stage.commands().len(), 1, "b runs on");
+}
+
+fn nameless(kind: Kind) {
+    let stage = Stage::new(kind);
+    let line = format!("sleep 6030.{}", std::process::id());
+    let script = format!("(setsid env -i {line} &); exec sleep 6031");
+    let mut member = stage.member(&two(&stage, &script));
+    let daemon = orphan(&member, &line);
+    // It may be b's, as far as anybody knows.
+    stop(&mut member, 2);
+    assert!(!is_there(daemon));
+    assert_eq!(stage.commands().len(), 1, "a itself runs on");
+    stop(&mut member, 1);
+}
+
+fn hops(kind: Kind) {
+    let stage = Stage::new(kind);
+    let script = stage.path("hop");
+    std::fs::write(&script, "trap '' TERM\necho >> \"$0.count\"\nsleep 0.01\nsetsid sh \"$0\" &\n")
+        .unwrap();
+    let hops = || std::fs::metadata(stage.path("hop.count")).map_or(0, |file| file.len());
+    let begin = format!("(setsid sh {} &); exec sleep 6050", script.display());
+    let mut member = stage.member(&two(&stage, &begin));
+    eventually("it hops", || hops() > 20);
+    member.does(&Deed::Stop(1, 100));
+    assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+    let before = hops();
+    assert_eq!(stage.commands().len(), 1, "b runs on");
+    pause(Duration::from_millis(100));
+    assert_eq!(hops(), before);
+}
+
+fn session(kind: Kind) {
+    let stage = Stage::new(kind);
+    let line = format!("sleep 6040.{}", std::process::id());
+    let script = format!("setsid sh -c 'env -i {line}; :' & wait");
+    let mut member = stage.member(&two(&stage, &script));
+    let child = sleeper(&line);
+    stop(&mut member, 2);
+    assert!(is_there(child), "it descends from a");
+    stop(&mut member, 1);
+    assert!(!is_there(child));
+}

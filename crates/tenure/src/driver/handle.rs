@@ -1,0 +1,345 @@
+//! [`Election`]: what the application holds in its hand.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream::{self, StreamExt};
+use tokio::sync::broadcast;
+
+use super::builder::Builder;
+use super::candidate_state::CandidateState;
+use super::event::Event;
+use super::leadership::Leadership;
+use super::pulse::Pulse;
+use super::renewal_stats::RenewalStats;
+use super::shared::ElectionState;
+use super::status::Status;
+use super::{DriverCommand, HandleInput, MachineId};
+use crate::clock::Moment;
+use crate::error::{Error, Kind, Result};
+use crate::lease::{CandidateId, Name, Note};
+use crate::machine::{OtherCandidates, Phase};
+use crate::presence::Node;
+
+/// An election has one place.
+pub(super) const ONLY: MachineId = 0;
+
+/// One candidate in the election of one name.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// let store = tenure::open("memory:").await?;
+/// let election = tenure::Election::builder("election:example").start(store).await?;
+/// let answer = election
+///     .lead(async |leadership| {
+///         // Only one candidate at a time is here.
+///         format!("done in term {}", leadership.token())
+///     })
+///     .await;
+/// assert!(answer.is_some_and(|text| text.starts_with("done")));
+/// election.stop().await;
+/// # Ok(()) }
+/// ```
+///
+/// Dropping it without [`Election::stop`] leaves the lease to its TTL: nothing more is sent for it.
+pub struct Election {
+    shared: Arc<ElectionState>,
+}
+
+impl Election {
+    /// A candidate in the election of `name`: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
+    pub fn builder(name: &str) -> Builder {
+        Builder::new(name)
+    }
+
+    pub(super) fn new(shared: Arc<ElectionState>) -> Self {
+        Election { shared }
+    }
+
+    /// Waits for the first answer of the store; with `patient` also for a store that is down.
+    pub(super) async fn first_answer(&self, patient: bool) -> Result<()> {
+        let mut moved = self.shared.moved.subscribe();
+        loop {
+            {
+                let state = self.shared.state();
+                match (&state.last_error, state.reachable) {
+                    (_, Some(true)) => return Ok(()),
+                    (Some(error), Some(false)) if !patient || error.kind() != Kind::Unavailable => {
+                        return Err(error.clone());
+                    }
+                    _ => {}
+                }
+            }
+            if moved.changed().await.is_err() || *moved.borrow() == Phase::Stopped {
+                return Err(Error::unavailable("the election has ended before it began"));
+            }
+        }
+    }
+
+    /// Returns when the store has answered for the first time. Waits for a store that is down.
+    ///
+    /// # Errors
+    /// Denied, Corrupt: the store answered, and an operator must act.
+    pub async fn answered(&self) -> Result<()> {
+        self.first_answer(true).await
+    }
+
+    /// What is elected.
+    pub fn name(&self) -> &Name {
+        &self.shared.name
+    }
+
+    /// This candidate.
+    pub fn candidate_id(&self) -> &CandidateId {
+        &self.shared.candidate
+    }
+
+    /// Whether this candidate leads, computed from the clock at this very moment.
+    pub fn is_leader(&self) -> bool {
+        let until = Moment::from_nanos(self.shared.leader_until.load(Ordering::Acquire));
+        let context = &self.shared.context;
+        context.clock.now() < until && context.process.is_current()
+    }
+
+    /// Who leads, as far as we know: when we last looked or were told.
+    pub fn current_leader(&self) -> Option<String> {
+        let shared = &self.shared;
+        shared.state().leader(&shared.candidate, shared.context.clock.now())
+    }
+
+    /// Where this candidate stands.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let until = Moment::from_nanos(shared.leader_until.load(Ordering::Acquire));
+        let is_leader = self.is_leader();
+        let valid_for =
+            if is_leader { until.since(shared.context.clock.now()) } else { Duration::ZERO };
+        let token = shared.current_term().filter(|_| is_leader).map(|term| term.term.hold.token);
+        let state = shared.state();
+        Status {
+            name: shared.name.clone(),
+            candidate_id: shared.candidate.clone(),
+            is_leader,
+            state: shared.candidate_state.borrow().clone(),
+            current_leader: state.leader(&shared.candidate, shared.context.clock.now()),
+            starting: state.startup_wait(shared.context.clock.now()).map(|(_, wait)| wait),
+            token,
+            since: state.since,
+            valid_for,
+            transitions: state.transitions,
+            drained: state.drained,
+            healthy: state.unhealthy.is_none(),
+            priority: shared.priority,
+            store: shared.context.store.url(),
+            store_grade: shared.context.store.limits().grade,
+            store_reachable: state.reachable,
+            last_error: state.last_error.clone(),
+        }
+    }
+
+    /// Returns the state of this candidate when it is another one than `known`.
+    pub async fn state_changed(&self, known: &CandidateState) -> CandidateState {
+        let mut states = self.shared.candidate_state.subscribe();
+        let changed = states.wait_for(|state| state != known).await.map(|state| state.clone());
+        match changed {
+            Ok(state) => state,
+            // The sender lives in `shared`.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells this candidate which others are present, as [`present`](crate::presence::present) read them last: its
+    /// [priority](Builder::priority) counts among those that campaign.
+    pub fn set_candidates(&self, candidates: &[Node]) {
+        let campaign = candidates.iter().filter(|node| {
+            node.id != self.shared.candidate
+                && node.state.as_ref().is_some_and(CandidateState::campaigns)
+        });
+        let others = campaign.map(|node| (node.id.clone(), node.priority)).collect();
+        let rivals = OtherCandidates { own: self.shared.priority, others };
+        self.shared.tell(HandleInput::Rivals(Arc::new(rivals)));
+    }
+
+    /// Replaces the note of the lease. Only where the lease grants no right.
+    pub(crate) fn set_note(&self, note: Note) {
+        self.shared.tell(HandleInput::Note(note));
+    }
+
+    /// How long renewals took, and how often they failed, since the start.
+    pub fn renewals(&self) -> RenewalStats {
+        self.shared.state().renewals.clone()
+    }
+
+    /// Whether this candidate does its part in time: for a probe that restarts what has got stuck.
+    pub fn pulse(&self) -> Pulse {
+        let shared = &self.shared;
+        let now = shared.context.clock.now();
+        let due = Moment::from_nanos(shared.sleeps_until.load(Ordering::Acquire));
+        Pulse {
+            late: now.since(due),
+            overrun: shared.current_term().map(|term| term.term.overrun(now)).unwrap_or_default(),
+            ended: *shared.moved.borrow() == Phase::Stopped,
+        }
+    }
+
+    /// Waits until this candidate leads; `None` if the election was stopped first.
+    pub async fn leadership(&self) -> Option<Leadership> {
+        self.shared.tell(HandleInput::Wanted(true));
+        let mut terms = self.shared.term.subscribe();
+        let mut moved = self.shared.moved.subscribe();
+        loop {
+            let term = terms.borrow_and_update().clone();
+            if let Some(leadership) = term.and_then(|term| term.handle()) {
+                return Some(leadership);
+            }
+            if *moved.borrow_and_update() == Phase::Stopped {
+                return None;
+            }
+            tokio::select! {
+                changed = terms.changed() => changed.ok()?,
+                changed = moved.changed() => changed.ok()?,
+            }
+        }
+    }
+
+    /// Runs `work` while this candidate leads.
+    ///
+    /// When the work ends by itself, the lease is released and its value is returned; nobody here campaigns again until
+    /// the next call. When leadership is lost the work is dropped, and begun anew in the next term. `None` if the
+    /// election was stopped.
+    ///
+    /// # Cancellation
+    /// Dropping this future drops the work, and then the lease is released.
+    pub async fn lead<T>(&self, mut work: impl AsyncFnMut(Leadership) -> T) -> Option<T> {
+        // Also on a panic and when this future is dropped: the work is gone then, so the lease goes too.
+        let rest = RestOnDrop(self);
+        loop {
+            let leadership = self.leadership().await?;
+            let ended = tokio::select! {
+                biased;
+                _ = leadership.lost() => None,
+                value = work(leadership.clone()) => Some(value),
+            };
+            drop(leadership);
+            if let Some(value) = ended {
+                drop(rest);
+                self.released().await;
+                return Some(value);
+            }
+        }
+    }
+
+    /// Returns when nothing is held any more.
+    async fn released(&self) {
+        let mut moved = self.shared.moved.subscribe();
+        let done = |phase: &Phase| matches!(phase, Phase::Waiting | Phase::Stopped);
+        // The sender lives in `shared`.
+        let _ = moved.wait_for(done).await;
+    }
+
+    /// What is true now and what happens from now on, as a stream. See [`Event`] for what a slow listener misses.
+    pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
+        let (now, later) = self.shared.listen();
+        let later = stream::unfold(later, async |mut events| {
+            loop {
+                match events.recv().await {
+                    Ok(event) => return Some((event, events)),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                }
+            }
+        });
+        Box::pin(stream::iter(now).chain(later))
+    }
+
+    /// Calls `listener` for what is true now and for everything that happens from now on, on a thread of its own. A
+    /// listener that panics is called again with the next event.
+    pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
+        let (now, mut later) = self.shared.listen();
+        let call = move |event| {
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!("an event listener panicked");
+            }
+        };
+        let listen = move || {
+            now.into_iter().for_each(&call);
+            loop {
+                match later.blocking_recv() {
+                    Ok(event) => call(event),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("tenure-events".to_owned()).spawn(listen);
+        if let Err(error) = thread {
+            tracing::error!(%error, "no thread for an event listener: it will not be called");
+        }
+    }
+
+    /// Stops leading, if it does, once the work has ended; others come first for half a second.
+    pub fn resign(&self) {
+        self.shared.tell(HandleInput::Resign(None));
+    }
+
+    /// Stops leading and asks `next` to take over: a hint, no right.
+    pub fn resign_to(&self, next: &CandidateId) {
+        self.shared.tell(HandleInput::Resign(Some(next.clone())));
+    }
+
+    /// Stops leading, if it does, and does not campaign until [`Election::leadership`] or [`Election::lead`] is called again.
+    pub fn withdraw(&self) {
+        self.shared.tell(HandleInput::Wanted(false));
+    }
+
+    /// Stops leading, if it does, and does not campaign until [`Election::undrain`].
+    pub fn drain(&self) {
+        self.shared.tell(HandleInput::Drain);
+    }
+
+    /// Campaigns again.
+    pub fn undrain(&self) {
+        self.shared.tell(HandleInput::Undrain);
+    }
+
+    /// Ends it: the work is told to stop, has stopped, and then the lease is released.
+    ///
+    /// Waits for the work: every [`Leadership`] has to be dropped.
+    pub async fn stop(&self) {
+        self.shared.tell(HandleInput::Stop);
+        let mut moved = self.shared.moved.subscribe();
+        // The sender lives in `shared`.
+        let _ = moved.wait_for(|phase| *phase == Phase::Stopped).await;
+    }
+}
+
+/// Nobody here wants to lead any more.
+struct RestOnDrop<'a>(&'a Election);
+
+impl Drop for RestOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.withdraw();
+    }
+}
+
+impl Drop for Election {
+    /// No I/O: the driver stops, and the lease is left to its TTL.
+    fn drop(&mut self) {
+        self.shared.leader_until(Moment::NEVER);
+        let _ = self.shared.context.commands.send(DriverCommand::Abandon);
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", &self.shared.name)
+            .field("candidate", &self.shared.candidate)
+            .field("is_leader", &self.is_leader())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,243 @@
+//! [`Leadership`]: one term, as the work sees it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::HandleInput;
+use super::handle::ONLY;
+use super::term::{Context, Term};
+use crate::clock::Moment;
+use crate::error::Result;
+use crate::lease::{Checkpoint, Hold, Token};
+use crate::machine::{EndReason, TermEnd, TermStart};
+
+/// One term of this candidate, handed to the work that may run in it.
+///
+/// Clone it for every task that works in the term. As long as one of the clones is there, the work counts as running:
+/// after the term has ended the lease is released, and the next campaign begins, only when all of them are dropped.
+///
+/// ```
+/// # async fn example(leadership: tenure::Leadership) -> tenure::Result<()> {
+/// while leadership.is_valid() {
+///     // … one step of the work, with leadership.token() in whatever it writes …
+///     leadership.save("step 1 done").await?;
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Leadership {
+    leading: Arc<Leading>,
+}
+
+/// Whether a checkpoint was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a checkpoint that was not kept means that somebody else leads"]
+pub enum Saved {
+    /// The successor will find it.
+    Kept,
+    /// The term is over, so nothing was written.
+    Lost,
+}
+
+/// What all the handles of one leadership share.
+pub(super) struct Leading {
+    pub(super) term: Term,
+    /// Changes with the deadline, for whoever hands it on; the deadline itself is read without a lock.
+    extended: watch::Sender<()>,
+    lost: watch::Sender<Option<EndReason>>,
+    /// Held while a save is under way, so that they arrive in order.
+    saves: tokio::sync::Mutex<()>,
+}
+
+impl Leading {
+    pub(super) fn begin(lead: TermStart, context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Leading {
+            term: Term::begin(ONLY, lead, context),
+            extended: watch::channel(()).0,
+            lost: watch::channel(None).0,
+            saves: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    pub(super) fn extend(&self, deadline: Moment) {
+        self.term.extend(deadline);
+        self.extended.send_replace(());
+    }
+
+    /// Returns whether no handle is left: then the work has ended.
+    pub(super) fn end(&self, ending: TermEnd) -> bool {
+        let idle = self.term.end(ending.deadline);
+        self.extended.send_replace(());
+        self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            lost.get_or_insert(ending.why);
+            first
+        });
+        idle
+    }
+
+    /// A handle, unless the term has ended.
+    pub(super) fn handle(self: &Arc<Self>) -> Option<Leadership> {
+        self.term.enter().then(|| Leadership { leading: self.clone() })
+    }
+}
+
+impl Leadership {
+    /// The number of the term. Whatever has an effect outside should carry it and be compared there.
+    pub fn token(&self) -> Token {
+        self.leading.term.hold.token
+    }
+
+    /// The proof of this term: what a store compares before it changes anything. For a process that watches over this one
+    /// and gives the lease back when it has died; whoever works needs the [token](Leadership::token) only.
+    pub fn hold(&self) -> &Hold {
+        &self.leading.term.hold
+    }
+
+    /// When this candidate stops believing, if nothing extends it.
+    pub fn deadline(&self) -> Moment {
+        self.leading.term.deadline()
+    }
+
+    /// Returns when the deadline is another one than `known`: later after a renewal, [`Moment::NEVER`] when the store has
+    /// refused us. For work in another process, which has to be told.
+    pub async fn extended(&self, known: Moment) -> Moment {
+        let mut extended = self.leading.extended.subscribe();
+        loop {
+            extended.mark_unchanged();
+            let deadline = self.deadline();
+            if deadline != known {
+                return deadline;
+            }
+            if extended.changed().await.is_err() {
+                // The sender is part of the term, which this handle keeps alive.
+                return deadline;
+            }
+        }
+    }
+
+    /// Whether the term is certainly still ours, computed now: there is no flag a paused thread could leave standing.
+    ///
+    /// It stays true for the time the work has to stop, after [`Leadership::lost`] has come.
+    pub fn is_valid(&self) -> bool {
+        self.leading.term.is_valid()
+    }
+
+    /// How long the term is certainly still ours.
+    pub fn valid_for(&self) -> Duration {
+        self.leading.term.valid_for()
+    }
+
+    /// Returns when the work has to stop, with the reason: before the deadline, at once when the store refuses us.
+    pub async fn lost(&self) -> EndReason {
+        let mut lost = self.leading.lost.subscribe();
+        match lost.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or(EndReason::Shutdown),
+            // The sender is part of the term, which this handle keeps alive.
+            Err(_) => EndReason::Shutdown,
+        }
+    }
+
+    /// What the leader before left.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.leading.term.checkpoint.as_ref()
+    }
+
+    /// Leaves up to 4 KiB for the successor, written under the token of this term.
+    ///
+    /// Saves of one term are sent one after the other, each when the one before has been answered.
+    ///
+    /// # Errors
+    /// Unavailable: it may or may not have been kept; save again.
+    pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
+        let checkpoint = Checkpoint::new(checkpoint)?;
+        let _one_after_the_other = self.leading.saves.lock().await;
+        self.leading.term.save(&checkpoint).await
+    }
+
+    /// Gives up the term: the work is told to stop, and when it has, the lease is released.
+    pub fn resign(&self) {
+        // A driver that is gone has ended the term already.
+        self.leading.term.tell(HandleInput::Resign(None));
+    }
+}
+
+impl Clone for Leadership {
+    fn clone(&self) -> Self {
+        self.leading.term.enter_beside();
+        Leadership { leading: self.leading.clone() }
+    }
+}
+
+impl Drop for Leadership {
+    /// No I/O: the driver is told when the last one goes, and does the rest.
+    fn drop(&mut self) {
+        self.leading.term.exit();
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("name", &self.leading.term.hold.name)
+            .field("token", &self.token())
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::fork_check::ProcessId;
+    use crate::lease::{CandidateId, Name, Nonce};
+    use tokio::sync::mpsc;
+
+    async fn term(clock: &Clock, length: Duration) -> Arc<Leading> {
+        let store = crate::open("memory:").await.unwrap();
+        let (commands, _inbox) = mpsc::unbounded_channel();
+        let process = ProcessId::current();
+        let context = Arc::new(Context { clock: clock.clone(), store, commands, process });
+        let hold = Hold {
+            name: Name::new("a").unwrap(),
+            candidate: CandidateId::new("b").unwrap(),
+            nonce: Nonce::random(),
+            token: Token::new(1).unwrap(),
+        };
+        let deadline = clock.now() + length;
+        Leading::begin(TermStart { hold, checkpoint: None, deadline }, context)
+    }
+
+    #[tokio::test]
+    async fn a_term_whose_time_is_over_is_handed_to_nobody_although_nobody_has_ended_it() {
+        let clock = Clock::manual();
+        let deadline = clock.now() + Duration::from_secs(1);
+        let term = term(&clock, Duration::from_secs(1)).await;
+        assert!(term.handle().is_some());
+        clock.advance(Duration::from_secs(1));
+        assert!(term.handle().is_none());
+        term.extend(deadline + Duration::from_secs(1));
+        assert!(term.handle().is_some(), "renewed after all");
+    }
+
+    #[tokio::test]
+    async fn work_that_goes_on_after_its_time_is_noticed() {
+        let clock = Clock::manual();
+        let term = term(&clock, Duration::from_secs(1)).await;
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "nobody works");
+        term.extend(clock.now() + Duration::from_secs(1));
+        let work = term.handle().unwrap();
+        clock.advance(Duration::from_secs(3));
+        assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(2));
+        term.end(TermEnd { why: EndReason::Refused(None), deadline: Moment::NEVER });
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "it has heard of it just now");
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(1));
+        drop(work);
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO);
+    }
+}
