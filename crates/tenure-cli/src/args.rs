@@ -1,4 +1,4 @@
-//! The command line, read by clap. Spelling is fixed in `docs/CLI.md`.
+//! The command line, parsed by clap. `docs/CLI.md` specifies the spelling.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ unreachable, 123 an operator must act, 125 usage.";
 #[command(name = "tenure", version = env!("TENURE_VERSION"), after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Where leases live: file:DIR, redis://HOST:PORT/0, ... [default: this user's directory]
-    // The variable may hold a password, which help must not show.
+    // The variable may contain a password, which the help must not show.
     #[arg(long, global = true, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
 
@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Three processes, one leads and counts; it is killed, stopped, frozen, and another goes on
     Demo(DemoArgs),
     /// Runs a command only where this candidate leads
-    // The largest of the commands, and there is one of it.
+    // Boxed because it is the largest variant; there is only one value of it.
     Run(Box<RunArgs>),
     /// Answers over HTTP who leads, for programs that ask
     Serve(Box<ServeArgs>),
@@ -133,40 +133,41 @@ Exit codes: 0 done, 125 usage.")]
 }
 
 impl Args {
-    /// Reads the command line and the settings, or tells what is wrong with them.
+    /// Reads the command line and the settings. Reports an error itself, and returns the exit code.
     pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Exit> {
         let typed: Vec<OsString> = args.collect();
         let mut json = false;
         settings::read(&typed, &mut json).map_err(|refused| match refused {
-            SettingsError::Clap(error) => refuse(&error, &typed, json),
+            SettingsError::Clap(error) => print_clap_error(&error, &typed, json),
             SettingsError::Wrong(error) => output::failed(&error, json),
             SettingsError::Done(exit) => exit,
         })
     }
 }
 
-/// Help and the version are answers; everything else clap has to say is a mistake in usage.
-fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
+/// Prints what clap reports. Help and the version are results; everything else is a usage error.
+fn print_clap_error(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A reader that has gone away is no failure.
+        // A closed stdout is not an error.
         let _ = error.print();
         return Exit::Done;
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let secret = typed.iter().any(|arg| shown(arg) != *arg);
-    // A word where none is expected is most often the command.
-    let stray = error.kind() == ErrorKind::UnknownArgument && typed.iter().any(|arg| arg == "run");
+    // An unexpected argument is most often the command to run.
+    let misplaced_command =
+        error.kind() == ErrorKind::UnknownArgument && typed.iter().any(|arg| arg == "run");
     let hint = "the command stands behind '--', as in 'tenure run NAME -- CMD ARG'";
     if !secret && !json {
         let _ = error.print();
-        if stray {
+        if misplaced_command {
             output::tell("invalid", &format!("\n  {hint}"), json);
         }
         return Exit::Usage;
     }
-    // A URL in the wrong place is quoted by clap, password and all.
-    let glued = typed.iter().filter_map(|arg| Some(arg.split_once('=')?.1.to_owned()));
-    let quoted: Vec<String> = glued.chain(typed.iter().cloned()).collect();
+    // Clap quotes a URL in the wrong place, including its password.
+    let option_values = typed.iter().filter_map(|arg| Some(arg.split_once('=')?.1.to_owned()));
+    let quoted: Vec<String> = option_values.chain(typed.iter().cloned()).collect();
     let text = output::without_passwords(error.to_string(), &quoted);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };

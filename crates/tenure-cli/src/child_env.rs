@@ -1,22 +1,23 @@
-//! What a command, a hook or a health check finds in its environment.
+//! The environment variables that a command, a hook or a health check gets.
 
 use std::process::Command;
 
 use tenure::{CandidateId, Name, Token};
 
-/// Ours begin with this. What we are told is ours alone: a store's URL may hold a password.
-const OURS: &str = "TENURE_";
+/// The prefix of Tenure's own variables. They are not passed on: a store's URL may contain a password.
+const PREFIX: &str = "TENURE_";
 
-/// Takes away every variable of ours.
+/// Removes every variable of Tenure from the command's environment.
 pub(crate) fn cleared(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
-        if name.as_encoded_bytes().starts_with(OURS.as_bytes()) {
+        if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
             command.env_remove(name);
         }
     }
 }
 
-/// Everything else is passed on, and three are added.
+/// Removes Tenure's own variables and sets `TENURE_NAME`, `TENURE_CANDIDATE` and, with a token, `TENURE_TOKEN`. All other
+/// variables are passed on.
 pub(crate) fn of(
     command: &mut Command,
     name: &Name,
@@ -30,8 +31,8 @@ pub(crate) fn of(
     }
 }
 
-/// The same for one shard of the fleet `name`.
-pub(crate) fn of_shard(
+/// The same for one shard of the fleet `name`, with `TENURE_SHARD`.
+pub(crate) fn set_for_shard(
     command: &mut Command,
     name: &Name,
     candidate: &CandidateId,

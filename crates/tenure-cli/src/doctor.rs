@@ -1,4 +1,4 @@
-//! `tenure doctor`: what the store is, how fast, what it promises, and why nobody leads.
+//! `tenure doctor`: examines the store (kind, speed, grade), and explains why a lease has no leader.
 
 mod candidates;
 mod lease;
@@ -37,29 +37,29 @@ pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
         let store = tenure::store::open_existing(&choice.url).await?;
         let report = examine(&*store).await?;
         let lease = match &doctor.name {
-            Some(name) => Some(lease::look(&*store, &choice.origin(), name).await?.finding()),
+            Some(name) => Some(lease::observe(&*store, &choice.origin(), name).await?.finding()),
             None => None,
         };
-        let well = is_well(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);
+        let ok = all_checks_pass(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);
         if args.json {
-            output::json(&DoctorJson::new(&*store, &report, well, lease))?;
+            output::json(&DoctorJson::new(&*store, &report, ok, lease))?;
         } else {
             output::line(text(&*store, &choice, &report, lease.as_ref()))?;
         }
-        Ok(if well { Exit::Done } else { Exit::No })
+        Ok(if ok { Exit::Done } else { Exit::No })
     })
 }
 
-/// Looks at the store, but not for ever.
+/// Examines the store, with a timeout.
 pub(crate) async fn examine(store: &dyn Store) -> Result<Report> {
     store_access::patiently(&store.url(), store_access::PATIENCE, store.examine()).await
 }
 
-fn is_well(report: &Report) -> bool {
+fn all_checks_pass(report: &Report) -> bool {
     report.checks.iter().all(|check| check.verdict != Verdict::Bad)
 }
 
-/// What a grade means, in the words of the design.
+/// The meaning of a grade, in the words of `docs/DESIGN.md`.
 pub(crate) fn meaning(grade: Grade) -> &'static str {
     match grade {
         Grade::A => "linearizable and durable",
@@ -68,14 +68,14 @@ pub(crate) fn meaning(grade: Grade) -> &'static str {
     }
 }
 
-fn seen_by(limits: &Limits) -> &'static str {
+fn visibility(limits: &Limits) -> &'static str {
     match limits.shared {
         true => "every machine that reaches it",
         false => "this machine only; candidates on another machine would not see it",
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Good => "good",
         Verdict::Weak => "weak",
@@ -93,17 +93,17 @@ fn text(
     report: &Report,
     lease: Option<&LeaseFinding>,
 ) -> String {
-    // The answer first.
+    // The findings about the lease come first: they answer the question.
     let mut lines = Vec::new();
     if let Some(lease) = lease {
-        lines.extend(lease.findings.iter().map(|said| format!("- {said}")));
+        lines.extend(lease.findings.iter().map(|finding| format!("- {finding}")));
         lines.push(String::new());
     }
     lines.extend([
         format!("store       {} {}", store.url(), choice.origin()),
         format!("what        {}", report.what),
         format!("grade       {}: {}", report.grade, meaning(report.grade)),
-        format!("seen by     {}", seen_by(&store.limits())),
+        format!("seen by     {}", visibility(&store.limits())),
         format!("round trip  {:.3} ms", millis(report.round_trip)),
         String::new(),
     ]);
@@ -115,7 +115,7 @@ fn text(
             Verdict::Weak => "⚠️ ",
             Verdict::Bad => "❌",
         };
-        format!("{mark} {what:width$}  {:4}  {found}", word(*verdict))
+        format!("{mark} {what:width$}  {:4}  {found}", verdict_name(*verdict))
     }));
     lines.push(String::new());
     lines.push(summary(report, lease));
@@ -145,7 +145,7 @@ struct DoctorJson {
     round_trip_ms: f64,
     ok: bool,
     checks: Vec<CheckJson>,
-    /// Null if no NAME was given.
+    /// Null if no NAME is given.
     lease: Option<LeaseFinding>,
 }
 
@@ -165,7 +165,7 @@ impl DoctorJson {
     ) -> DoctorJson {
         let checks = report.checks.iter().map(|check| CheckJson {
             what: check.what,
-            verdict: word(check.verdict),
+            verdict: verdict_name(check.verdict),
             found: check.found.clone(),
         });
         DoctorJson {

@@ -1,4 +1,4 @@
-//! `tenure fleet …`: many leases, dealt out over however many members are running. One file for each subcommand.
+//! `tenure fleet …`: many leases (shards), distributed across the running members. One file for each subcommand.
 
 mod client;
 mod drain;
@@ -63,7 +63,7 @@ enum FleetCommand {
 }
 
 impl FleetArgs {
-    /// Whether there are commands beside us that have something to say too.
+    /// Whether this process starts commands, whose output shares its stdout and stderr.
     pub(crate) fn runs_a_command(&self) -> bool {
         matches!(&self.command, FleetCommand::Run(run) if !run.work.task.command.is_empty())
     }

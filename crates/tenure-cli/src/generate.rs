@@ -1,4 +1,4 @@
-//! `tenure completions` and `tenure man`: made from the command line itself, so they cannot be behind.
+//! `tenure completions` and `tenure man`: generated from the clap definitions, so they are always up to date.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,30 +47,31 @@ pub(crate) fn completions(shell: Shell) -> Result<Exit> {
 
 pub(crate) fn man(man: &ManArgs) -> Result<Exit> {
     let mut all = command().disable_help_subcommand(true);
-    // Gives each command its full name, and the flags that are everywhere.
+    // Gives each command its full name and the global flags.
     all.build();
     let Some(directory) = &man.dir else {
-        output::raw(&page(all).map_err(|error| cannot("stdout", &error))?.1)?;
+        output::raw(&page(all).map_err(|error| write_error("stdout", &error))?.1)?;
         return Ok(Exit::Done);
     };
-    written(all, directory).map_err(|error| cannot(&directory.display().to_string(), &error))?;
+    write_pages(all, directory)
+        .map_err(|error| write_error(&directory.display().to_string(), &error))?;
     output::line(format!("Written: {}", directory.join("tenure.1").display()))?;
     Ok(Exit::Done)
 }
 
-fn written(all: Command, directory: &Path) -> io::Result<()> {
+fn write_pages(all: Command, directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    for command in with_those_below(all) {
+    for command in with_subcommands(all) {
         let (name, text) = page(command)?;
         std::fs::write(directory.join(name), text)?;
     }
     Ok(())
 }
 
-/// `fleet` has commands of its own, and each has a page.
-fn with_those_below(command: Command) -> Vec<Command> {
-    let below: Vec<Command> = command.get_subcommands().cloned().collect();
-    below.into_iter().flat_map(with_those_below).chain([command]).collect()
+/// The command and all its subcommands, recursively: each has its own page.
+fn with_subcommands(command: Command) -> Vec<Command> {
+    let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
+    subcommands.into_iter().flat_map(with_subcommands).chain([command]).collect()
 }
 
 /// The file name of a command's page, and the page.
@@ -79,16 +80,16 @@ fn page(command: Command) -> io::Result<(String, String)> {
     let mut text = Vec::new();
     man.render(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    // Examples are set line by line: filled into a paragraph nobody could read them.
+    // Examples are printed line by line: joined into a paragraph they would be unreadable.
     let text = text.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
     Ok((man.get_filename(), text.replace(".SH VERSION\n", ".fi\n.SH VERSION\n")))
 }
 
-fn cannot(what: &str, error: &io::Error) -> Error {
+fn write_error(what: &str, error: &io::Error) -> Error {
     Error::denied(format!("cannot write the manual pages ({what}): {error}"))
 }
 
-/// The command line as people know it: without what is only for ourselves.
+/// The public command line, without hidden commands.
 fn command() -> Command {
     let all = Args::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set());

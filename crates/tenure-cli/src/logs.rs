@@ -1,4 +1,4 @@
-//! Logs: on stderr, so that data on stdout stays data.
+//! Logging to stderr, so that stdout carries only data.
 
 pub(crate) mod queue;
 mod text;
@@ -24,7 +24,7 @@ pub(crate) enum LogLevel {
 }
 
 impl LogLevel {
-    /// The word on the command line.
+    /// The spelling on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             LogLevel::Error => "error",
@@ -44,7 +44,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The word on the command line.
+    /// The spelling on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Format::Text => "text",
@@ -53,23 +53,23 @@ impl Format {
     }
 }
 
-/// What is logged when nobody says how much.
+/// The log level: `--log-level`, `--quiet`, or the default of the command.
 pub(crate) fn level(args: &Args) -> LogLevel {
     let default = match args.command {
-        // The demo tells its story itself; the same again from the library would drown it.
+        // The demo prints its own account; the library's log of the same events would hide it.
         Command::Demo(_) | Command::DemoNode => LogLevel::Warn,
         _ => LogLevel::Info,
     };
     args.log_level.unwrap_or(if args.quiet { LogLevel::Error } else { default })
 }
 
-/// The target of lines that are spelled in `docs/CLI.md`: they say everything themselves.
+/// The target of the lines that are spelled in `docs/CLI.md`: their text is complete without fields.
 pub(crate) const LINE: &str = "line";
 
-/// The target of what the library says of its own events; where we show those, it is for those who debug.
+/// The target of the events that the library logs. Commands that log these events themselves show them only for debugging.
 const EVENT: &str = "tenure::event";
 
-/// Beside a command, every line of ours begins in a way that tells it from the command's.
+/// The prefix of Tenure's lines where a command writes to the same stderr, to tell them apart.
 pub(crate) fn prefix(args: &Args) -> &'static str {
     match &args.command {
         Command::Run(run) if !run.work.task.command.is_empty() => "tenure: ",
@@ -78,7 +78,7 @@ pub(crate) fn prefix(args: &Args) -> &'static str {
     }
 }
 
-/// Starts logging, the same on a terminal and in a pipe. What is logged is written when this is dropped.
+/// Starts logging, the same on a terminal and in a pipe. Dropping the queue writes what is left.
 #[must_use]
 pub(crate) fn start(args: &Args) -> Queue {
     let level = match level(args) {
@@ -89,8 +89,8 @@ pub(crate) fn start(args: &Args) -> Queue {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let shows_events = matches!(args.command, Command::Run(_) | Command::Serve(_));
-    let twice = shows_events && level < LevelFilter::DEBUG;
-    let filter = filter_fn(move |event| !twice || event.target() != EVENT);
+    let hides_events = shows_events && level < LevelFilter::DEBUG;
+    let filter = filter_fn(move |event| !hides_events || event.target() != EVENT);
     let (queue, writer) = queue::start();
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let registry = tracing_subscriber::registry().with(level);

@@ -1,4 +1,4 @@
-//! The lines people read that `run` and `fleet run` have in common: spelled in `docs/CLI.md`.
+//! The log messages that `run` and `fleet run` share, as specified in `docs/CLI.md`.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tenure::{CandidateId, Error};
 use crate::duration::shown;
 use crate::signals::KILL_WINDOW;
 
-/// How long whoever is to end waits for a store that does not answer, when its work has ended and only the giving back is
-/// left. Containers get ten seconds to stop, and who typed Ctrl-C has less patience.
+/// How long a process that was told to stop waits for a store that does not answer, when its work has ended and only the
+/// release is left. Containers get ten seconds to stop, and a user who pressed Ctrl-C expects less.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
-/// One line, at its level, with what programs look for.
+/// Logs one message at its level, with the structured fields that log processors use.
 macro_rules! say {
     ($level:ident, $id:expr, $event:literal, $($text:tt)+) => {
         tracing::$level!(target: $crate::logs::LINE, candidate = %$id, event = $event, $($text)+)
@@ -19,7 +19,7 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Whoever says what happens, for one candidate or member.
+/// Logs the events of one candidate or member.
 pub(crate) trait CommonMessages {
     fn id(&self) -> &CandidateId;
 
@@ -32,24 +32,24 @@ pub(crate) trait CommonMessages {
         say!(info, id, "store", "[{id}] The store answers again");
     }
 
-    /// We end now, after [`FAREWELL`].
+    /// This process exits after the release timeout, although some leases are not released.
     fn left_behind(&self) {
         self.trouble("the store does not answer: what could not be given back runs out by itself");
     }
 
-    /// The first Ctrl-C was passed on; `what` is killed by the next.
+    /// The first Ctrl-C was forwarded; the next one kills `what`.
     fn next_interrupt_kills(&self, what: &str) {
         let (id, within) = (self.id(), shown(KILL_WINDOW));
         say!(info, id, "interrupt", "[{id}] Ctrl-C again within {within} kills {what}");
     }
 
-    /// A process of the command could not be killed; which and why.
+    /// A process of the command could not be killed; `failure` names the process and the reason.
     fn not_stopped(&self, failure: &str) {
         let id = self.id();
         say!(error, id, "not-stopped", "[{id}] the command is not stopped: {failure}");
     }
 
-    /// Something went wrong that we go on from.
+    /// A problem that does not end this process.
     fn trouble(&self, text: &str) {
         let id = self.id();
         say!(warn, id, "trouble", "[{id}] {text}");

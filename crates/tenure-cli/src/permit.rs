@@ -1,8 +1,8 @@
-//! The clock is read immediately before every effect that this process starts itself.
+//! Permits: the clock is read immediately before every effect that this process starts itself.
 //!
-//! A process that was frozen may run again after its deadline and before its renewal thread has declared the loss. So no
-//! effect relies on the notification of a loss alone: a synchronous effect starts inside [`HeldTerm::permit`], an
-//! asynchronous one is polled by [`while_valid`].
+//! A frozen process may resume after its deadline and before its renewal thread has declared the loss. So no effect relies on
+//! the notification of a loss alone: a synchronous effect starts inside [`TermDeadline::permit`], an asynchronous one is polled
+//! by [`while_valid`].
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -50,8 +50,8 @@ impl Permit<'_> {
 
 /// Polls `effect` only while the term is valid, and drops it when the term is over: then the result is `None`.
 ///
-/// The clock is read before every poll. Whatever `effect` waited for (a name server, a connection, a TLS handshake), the
-/// check comes after that wait and immediately before the step that follows it.
+/// The clock is read before every poll. For anything that `effect` waited for (a name server, a connection, a TLS handshake),
+/// the check comes after that wait and immediately before the step that follows it.
 pub(crate) async fn while_valid<F: Future>(
     term: &impl TermDeadline,
     effect: F,
@@ -152,7 +152,7 @@ pub(crate) mod tests {
         let effect = poll_fn(|context| {
             polls.set(polls.get() + 1);
             if polls.get() == 1 {
-                // It waits for a connection, and the process is frozen meanwhile.
+                // The effect waits for a connection, and the process is frozen meanwhile.
                 term.clock.advance(LENGTH);
                 context.waker().wake_by_ref();
                 return Poll::Pending;

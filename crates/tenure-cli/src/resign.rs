@@ -1,4 +1,6 @@
-//! `tenure resign`, `drain`, `undrain`: asks. Only the holder ends a term; we wait and report.
+//! `tenure resign`, `drain`, `undrain`: remote requests to a candidate.
+//!
+//! Only the holder ends a term. The command sends the request, waits for the outcome and reports it.
 
 pub(crate) mod successor;
 
@@ -18,9 +20,9 @@ use crate::exit::Exit;
 use crate::{duration, output, selector, store_access};
 use successor::SuccessorCheck;
 
-/// How long we wait for the next leader after a release.
-const SUCCESSION: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long the command waits for the next leader after a release.
+const SUCCESSION_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -80,56 +82,60 @@ pub(crate) fn resign(args: &Args, resign: &ResignArgs) -> Result<Exit> {
                 SuccessorCheck::Unknown => tracing::warn!(
                     "no candidate of '{name}' shows itself (--no-presence), so it is not known whether '{to}' is running"
                 ),
-                SuccessorCheck::Refused(why) => return refused(args, name, before, &why),
+                SuccessorCheck::Refused(reason) => return print_refusal(args, name, before, &reason),
             }
         }
-        let wish = RemoteRequest::Resign { to: to.as_ref().map(CandidateId::to_string) };
-        // With a named successor, all of the time is for it.
-        let patience = to.as_ref().map_or(SUCCESSION, |_| SUCCESSION.max(*wait));
-        let reply = request(&*store, name, &wish, *wait, before.as_deref(), patience).await?;
-        let kept = match (&reply, &before) {
-            (RequestOutcome::Done(now), Some(before)) => came_to(before, to.as_ref(), now.as_deref()),
+        let remote_request = RemoteRequest::Resign { to: to.as_ref().map(CandidateId::to_string) };
+        // A named successor gets the whole waiting time.
+        let timeout = to.as_ref().map_or(SUCCESSION_TIMEOUT, |_| SUCCESSION_TIMEOUT.max(*wait));
+        let reply = request(&*store, name, &remote_request, *wait, before.as_deref(), timeout).await?;
+        let failure = match (&reply, &before) {
+            (RequestOutcome::Done(now), Some(before)) => check_handover(before, to.as_ref(), now.as_deref()),
             _ => None,
         };
-        let kept = match kept {
-            Some(DrainPersisted::LeadsAgain(before)) => {
+        let failure = match failure {
+            Some(FailedHandover::LeadsAgain(before)) => {
                 Some(successor::leads_again(&before, &candidates(&*store, name).await?))
             }
-            Some(DrainPersisted::NotTaken(sentence)) => Some(sentence),
+            Some(FailedHandover::NotTaken(sentence)) => Some(sentence),
             None => None,
         };
         if args.json {
-            output::json(&RequestJson::new(name, &reply, kept.as_deref()))?;
+            output::json(&RequestJson::new(name, &reply, failure.as_deref()))?;
         } else {
-            let sentence = kept.clone();
+            let sentence = failure.clone();
             let sentence = sentence
-                .unwrap_or_else(|| self::sentence(name, &wish, *wait, before.as_deref(), &reply));
+                .unwrap_or_else(|| self::sentence(name, &remote_request, *wait, before.as_deref(), &reply));
             output::line(sentence)?;
         }
-        let done = matches!(reply, RequestOutcome::Done(_)) && kept.is_none();
+        let done = matches!(reply, RequestOutcome::Done(_)) && failure.is_none();
         Ok(if done { Exit::Done } else { Exit::No })
     })
 }
 
-/// How a leader resigned without the wanted result.
-enum DrainPersisted {
+/// A leader resigned, but the result is not the requested one.
+enum FailedHandover {
     LeadsAgain(String),
-    /// The named successor does not lead; a sentence.
+    /// The named successor does not lead; a sentence that says so.
     NotTaken(String),
 }
 
-/// What is wrong with `now` as the leader after `before` has resigned.
-fn came_to(before: &str, to: Option<&CandidateId>, now: Option<&str>) -> Option<DrainPersisted> {
+/// What is wrong with `now` as the leader after `before` has resigned; `None` if the result is the requested one.
+fn check_handover(
+    before: &str,
+    to: Option<&CandidateId>,
+    now: Option<&str>,
+) -> Option<FailedHandover> {
     let to = to.map(CandidateId::as_str);
     match (to, now) {
         (Some(to), Some(now)) if now == to => None,
-        // It was asked for what was so already.
+        // The requested leader led already.
         (Some(to), _) if to == before => None,
-        (_, Some(now)) if now == before => Some(DrainPersisted::LeadsAgain(before.to_owned())),
+        (_, Some(now)) if now == before => Some(FailedHandover::LeadsAgain(before.to_owned())),
         (Some(to), now) => {
             let now = now.map_or("nobody".to_owned(), output::printable);
             let before = output::printable(before);
-            Some(DrainPersisted::NotTaken(format!(
+            Some(FailedHandover::NotTaken(format!(
                 "{before} handed over, but {to} has not taken over: {now} leads"
             )))
         }
@@ -137,18 +143,18 @@ fn came_to(before: &str, to: Option<&CandidateId>, now: Option<&str>) -> Option<
     }
 }
 
-/// Says that the leader was not disturbed, and why.
-fn refused(args: &Args, name: &Name, leader: &str, why: &str) -> Result<Exit> {
+/// Prints that no request was sent to the leader, and the reason.
+fn print_refusal(args: &Args, name: &Name, leader: &str, reason: &str) -> Result<Exit> {
     if args.json {
         let reply = RequestOutcome::NoAnswer(Some(leader.to_owned()));
-        output::json(&RequestJson::new(name, &reply, Some(why)))?;
+        output::json(&RequestJson::new(name, &reply, Some(reason)))?;
     } else {
-        output::line(why)?;
+        output::line(reason)?;
     }
     Ok(Exit::No)
 }
 
-/// The candidates of `name` that show themselves.
+/// The candidates of `name` that have a presence.
 async fn candidates(store: &dyn Store, name: &Name) -> Result<Vec<Candidate>> {
     let nodes =
         store_access::patiently(&store.url(), store_access::PATIENCE, present(store, name)).await?;
@@ -169,11 +175,11 @@ pub(crate) fn undrain(args: &Args, drain: &DrainArgs) -> Result<Exit> {
     })
 }
 
-/// Changes the record that a candidate reads when it starts, and then asks the candidate that runs.
+/// Changes the record that a candidate reads when it starts, and then sends the request to the running candidate.
 fn run(
     args: &Args,
     drain: &DrainArgs,
-    wish: &RemoteRequest,
+    remote_request: &RemoteRequest,
     edit: impl FnOnce(&mut Overrides) + Send,
 ) -> Result<Exit> {
     let DrainArgs { name, wait, .. } = drain;
@@ -184,30 +190,33 @@ fn run(
         let change = overrides::change(&*store, name, &me, store_access::PATIENCE, edit);
         store_access::patiently(&store.url(), store_access::PATIENCE * 2, change).await?;
         let before = leader(&*store, name).await?;
-        let reply = request(&*store, name, wish, wait, before.as_deref(), SUCCESSION).await?;
+        let reply =
+            request(&*store, name, remote_request, wait, before.as_deref(), SUCCESSION_TIMEOUT)
+                .await?;
         if args.json {
             output::json(&RequestJson::new(name, &reply, None))?;
         } else {
-            output::line(sentence(name, wish, wait, before.as_deref(), &reply))?;
+            output::line(sentence(name, remote_request, wait, before.as_deref(), &reply))?;
         }
         Ok(if matches!(reply, RequestOutcome::Done(_)) { Exit::Done } else { Exit::No })
     })
 }
 
-/// Makes the request and waits for the answer, and if `before` led and no candidate does now, up to `succession` for the
-/// next leader.
+/// Sends the request and waits for the outcome. If `before` led and no candidate leads now, also waits up to `succession` for
+/// the next leader.
 async fn request(
     store: &dyn Store,
     name: &Name,
-    wish: &RemoteRequest,
+    remote_request: &RemoteRequest,
     wait: Duration,
     before: Option<&str>,
     succession: Duration,
 ) -> Result<RequestOutcome> {
-    // The request ends by itself after `wait`; only a store that hangs takes longer.
-    let patience = wait.saturating_add(store_access::PATIENCE);
+    // The request ends by itself after `wait`; only an unresponsive store takes longer.
+    let timeout = wait.saturating_add(store_access::PATIENCE);
     let reply =
-        store_access::patiently(&store.url(), patience, send(store, name, wish, wait)).await?;
+        store_access::patiently(&store.url(), timeout, send(store, name, remote_request, wait))
+            .await?;
     Ok(match reply {
         RequestOutcome::Done(None) if before.is_some() => {
             RequestOutcome::Done(next_leader(store, name, succession).await?)
@@ -221,16 +230,16 @@ async fn leader(store: &dyn Store, name: &Name) -> Result<Option<String>> {
     Ok(lease.and_then(|lease| lease.leader().map(str::to_owned)))
 }
 
-/// The leader after a release. The next candidate needs a moment to take the lease.
+/// The leader after a release. The next candidate needs a moment to acquire the lease.
 async fn next_leader(store: &dyn Store, name: &Name, wait: Duration) -> Result<Option<String>> {
     let clock = Clock::boot();
-    let give_up = clock.now() + wait;
+    let timeout_at = clock.now() + wait;
     loop {
         let leader = leader(store, name).await?;
-        if leader.is_some() || clock.now() >= give_up {
+        if leader.is_some() || clock.now() >= timeout_at {
             return Ok(leader);
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -240,7 +249,7 @@ struct RequestJson<'a> {
     name: &'a str,
     done: bool,
     current_leader: Option<&'a str>,
-    /// Why it was not done, where that is known.
+    /// Why the request was not done, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
 }
@@ -256,10 +265,10 @@ impl<'a> RequestJson<'a> {
     }
 }
 
-/// What came of it, and who leads now.
+/// The outcome and the current leader, in a sentence.
 fn sentence(
     name: &Name,
-    wish: &RemoteRequest,
+    remote_request: &RemoteRequest,
     wait: Duration,
     before: Option<&str>,
     reply: &RequestOutcome,
@@ -270,7 +279,7 @@ fn sentence(
     };
     let wait = duration::shown(wait);
     let before = before.map(output::printable);
-    match (wish, reply, before) {
+    match (remote_request, reply, before) {
         (RemoteRequest::Resign { .. }, RequestOutcome::Done(_), None) => {
             format!("Nobody led '{name}', so there was nothing to resign from.")
         }

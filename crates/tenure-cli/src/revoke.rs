@@ -1,4 +1,4 @@
-//! `tenure revoke`: break-glass. The one thing here that can make two leaders, so it asks first.
+//! `tenure revoke`: break-glass. The only command that can cause two leaders, so it asks for confirmation.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
                     "to revoke '{name}' without a terminal to ask on, give --yes"
                 )));
             }
-            confirmed(name, &question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
+            confirm(name, &question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
         }
         let when = if revoke.now { Revoke::Now } else { Revoke::InTime };
         let lease =
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
     })
 }
 
-/// What is about to happen, and to whom.
+/// The question: what is about to happen, and to which leader.
 async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     let name = &revoke.name;
     let scope = Selector::One(name.clone()).scope();
@@ -78,8 +78,8 @@ async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     Ok(format!("'{}' leads '{name}'. {then}", output::printable(&holder.id)))
 }
 
-/// Ends here unless the name is typed.
-fn confirmed(
+/// Returns an error unless the user types the name.
+fn confirm(
     name: &Name,
     question: &str,
     input: &mut impl BufRead,
@@ -115,12 +115,12 @@ mod tests {
     #[test]
     fn only_the_name_itself_confirms() {
         let name = Name::new("a:b").unwrap();
-        for (typed, well) in [("a:b\n", true), ("a:b", true), ("yes\n", false), ("", false)] {
-            let mut said = Vec::new();
-            let answer = confirmed(&name, "Really?", &mut typed.as_bytes(), &mut said);
-            assert_eq!(answer.is_ok(), well, "{typed:?}");
-            let said = String::from_utf8(said).unwrap();
-            assert_eq!(said, "Really?\nType the name to revoke it: ");
+        for (typed, accepted) in [("a:b\n", true), ("a:b", true), ("yes\n", false), ("", false)] {
+            let mut printed = Vec::new();
+            let answer = confirm(&name, "Really?", &mut typed.as_bytes(), &mut printed);
+            assert_eq!(answer.is_ok(), accepted, "{typed:?}");
+            let printed = String::from_utf8(printed).unwrap();
+            assert_eq!(printed, "Really?\nType the name to revoke it: ");
         }
     }
 }

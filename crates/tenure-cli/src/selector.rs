@@ -1,7 +1,7 @@
-//! What a command is about: one name, the names that begin like this, or all.
+//! The leases that a command selects: one name, all names with a prefix, or all.
 //!
-//! Read by clap, so that whatever was typed in the wrong place, a URL with its password for one, is
-//! quoted in one place only.
+//! Clap calls these parsers, so that a value typed in the wrong place, for example a URL with its password, is quoted in one
+//! place only.
 
 use tenure::store::Scope;
 use tenure::{CandidateId, Name, OWN_PREFIX, Result};
@@ -14,7 +14,7 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Everything.
+    /// All leases.
     pub(crate) fn all() -> Selector {
         Selector::Prefix(String::new())
     }
@@ -26,20 +26,20 @@ impl Selector {
         }
     }
 
-    /// Whether people who ask for this want to see `name`: our own leases only if they say so.
+    /// Whether to show `name`. Tenure's own leases are shown only if the selector names them explicitly.
     pub(crate) fn shows(&self, name: &Name) -> bool {
         match self {
             Selector::One(one) => one == name,
             Selector::Prefix(prefix) => {
-                let asked = prefix.starts_with(OWN_PREFIX);
+                let explicit = prefix.starts_with(OWN_PREFIX);
                 name.as_str().starts_with(prefix.as_str())
-                    && (asked || !name.as_str().starts_with(OWN_PREFIX))
+                    && (explicit || !name.as_str().starts_with(OWN_PREFIX))
             }
         }
     }
 }
 
-/// Reads `NAME` or `PREFIX*`.
+/// Parses `NAME` or `PREFIX*`.
 pub(crate) fn target(text: &str) -> Result<Selector> {
     match text.strip_suffix('*') {
         Some("") => Ok(Selector::all()),
@@ -48,12 +48,12 @@ pub(crate) fn target(text: &str) -> Result<Selector> {
     }
 }
 
-/// Reads the name of a lease that is a user's.
+/// Parses the name of a user's lease.
 pub(crate) fn name(text: &str) -> Result<Name> {
     Name::new(text)
 }
 
-/// Reads a candidate's id.
+/// Parses a candidate's id.
 pub(crate) fn id(text: &str) -> Result<CandidateId> {
     CandidateId::new(text)
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_at_the_end_makes_a_prefix_and_elsewhere_a_mistake() {
+    fn a_star_at_the_end_selects_a_prefix_and_elsewhere_is_an_error() {
         assert_eq!(target("a:*").unwrap(), Selector::Prefix("a:".to_owned()));
         assert_eq!(target("*").unwrap(), Selector::all());
         assert_eq!(target("a").unwrap(), Selector::One(Name::new("a").unwrap()));
@@ -73,12 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn our_own_names_are_shown_only_to_those_who_ask() {
-        let ours = Name::stored("tenure:ask:a").unwrap();
-        assert!(!Selector::all().shows(&ours));
-        assert!(!target("t*").unwrap().shows(&ours));
-        assert!(target("tenure:*").unwrap().shows(&ours));
-        assert!(target("tenure:ask:a").unwrap().shows(&ours));
+    fn own_names_are_shown_only_if_selected_explicitly() {
+        let own = Name::stored("tenure:ask:a").unwrap();
+        assert!(!Selector::all().shows(&own));
+        assert!(!target("t*").unwrap().shows(&own));
+        assert!(target("tenure:*").unwrap().shows(&own));
+        assert!(target("tenure:ask:a").unwrap().shows(&own));
         assert!(Selector::all().shows(&Name::new("tenured").unwrap()));
         assert!(!target("a*").unwrap().shows(&Name::new("b").unwrap()));
     }

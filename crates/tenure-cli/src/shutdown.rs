@@ -1,4 +1,4 @@
-//! Being asked to end: by a signal, or because nobody reads any more.
+//! The two reasons why a command that only reads ends early: a signal, or a closed stdout.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tenure::{Clock, Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Often enough for whoever waits for the end of `tenure watch | head -1`.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Short enough for a user who waits for `tenure watch | head -1` to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Ends when somebody wants us to.
+/// Completes at SIGINT, SIGTERM or SIGHUP.
 pub(crate) fn caught() -> Result<impl Future<Output = ()>> {
     let on = |kind| {
         signal(kind).map_err(|error| Error::denied(format!("cannot catch signals: {error}")))
@@ -27,19 +27,19 @@ pub(crate) fn caught() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Ends when nobody is left to read what goes to stdout. A pipe tells that to those who write, and
-/// whoever waits for news may have nothing to write for days.
+/// Completes when the reader of stdout has closed it. A pipe reports that only to a writer, and a watch may have nothing to
+/// write for days.
 pub(crate) async fn nobody_reads() {
     let clock = Clock::boot();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
         let stdout = io::stdout();
-        let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
-        // What cannot be asked is found out when writing.
-        let told = poll(&mut asked, Some(&at_once)).is_ok();
-        if told && asked[0].revents().contains(PollFlags::ERR) {
+        let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+        // If `poll` fails, the next write finds out.
+        let is_known = poll(&mut polled, Some(&at_once)).is_ok();
+        if is_known && polled[0].revents().contains(PollFlags::ERR) {
             return;
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! `tenure status`: who leads what, read once.
+//! `tenure status`: the leader and the candidates of each lease, observed once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,26 +41,26 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
             Selector::One(name) => {
                 let lease = found.into_iter().next().transpose()?;
                 let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
-                let asked = format!("{} {}", store.url(), choice.origin());
-                one(args, name, &row.with_candidates(&candidates), &asked)
+                let store_shown = format!("{} {}", store.url(), choice.origin());
+                print_one(args, name, &row.with_candidates(&candidates), &store_shown)
             }
             Selector::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
                 let mut rows: BTreeMap<&Name, Row> =
                     shown.map(|lease| (&lease.name, Row::from(lease))).collect();
-                // A name that has candidates and was never led has no lease.
+                // A name that has candidates but never had a leader has no lease.
                 for (name, _) in candidates.iter().filter(|(name, _)| target.shows(name)) {
                     rows.entry(name).or_insert_with(|| Row::never_used(name));
                 }
                 let rows = rows.into_values().map(|row| row.with_candidates(&candidates));
-                many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
+                print_many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
             }
         }
     })
 }
 
-/// The candidates of all leases: what was found for all of them includes presence.
+/// The candidates of the selected leases. If all leases were observed, `found` includes the presence leases already.
 async fn candidates_of(
     store: &dyn Store,
     target: &Selector,
@@ -72,15 +72,15 @@ async fn candidates_of(
     store_access::patiently(&store.url(), store_access::PATIENCE, everybody(store)).await
 }
 
-/// What can be read; the rest is told of on stderr.
+/// The leases that can be read; the others are reported on stderr.
 fn readable(found: Vec<Result<Lease>>, json: bool) -> Vec<Lease> {
-    let tell = |error: &tenure::Error| {
+    let report = |error: &tenure::Error| {
         output::tell(error.kind().as_str(), &output::printable(&error.to_string()), json);
     };
-    found.into_iter().filter_map(|lease| lease.inspect_err(tell).ok()).collect()
+    found.into_iter().filter_map(|lease| lease.inspect_err(report).ok()).collect()
 }
 
-fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
+fn print_one(args: &Args, name: &Name, row: &Row, store_shown: &str) -> Result<Exit> {
     if args.json {
         output::json(&row)?;
     } else if row.current_leader.is_some() {
@@ -88,7 +88,7 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     } else {
         let starting = row.starting.as_ref().map(|starting| format!(" {starting}."));
         output::line(format!("Nobody leads '{name}'.{}", starting.unwrap_or_default()))?;
-        output::line(format!("Asked: {asked}"))?;
+        output::line(format!("Asked: {store_shown}"))?;
     }
     if !args.json && !row.candidates.is_empty() {
         output::line(format!("\n{}", candidates(row)))?;
@@ -99,7 +99,7 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
 
-fn many(args: &Args, rows: &[Row], target: &Selector, url: &str) -> Result<Exit> {
+fn print_many(args: &Args, rows: &[Row], target: &Selector, url: &str) -> Result<Exit> {
     if args.json {
         output::json(&rows)?;
     } else if rows.is_empty() && *target == Selector::all() {
@@ -120,19 +120,19 @@ pub(crate) struct Row {
     pub(crate) current_leader: Option<String>,
     /// `leading`; `starting`: the holder does not lead yet; `free`.
     state: &'static str,
-    /// What is left of the holder's start-up wait, and why it waits.
+    /// The remaining time of the holder's start-up wait, and its reason.
     starts_in_ms: Option<u64>,
     start_reason: Option<&'static str>,
-    /// The same in one sentence.
+    /// The start-up wait in one sentence.
     #[serde(skip)]
     starting: Option<String>,
     #[serde(skip)]
     holder: Option<String>,
-    /// Of the current term, or of the last one if nobody leads.
+    /// The token of the current term, or of the last term if there is no leader.
     token: Option<u64>,
     pub(crate) expires_in_ms: Option<u64>,
     since: Option<String>,
-    /// Of work on a schedule: how many runs there were, and the last of them.
+    /// For work on a schedule: the number of runs, and the last run.
     count: Option<u64>,
     last_run: Option<RunRecord>,
     candidates: Vec<Candidate>,
@@ -157,7 +157,7 @@ impl Row {
         }
     }
 
-    /// The same, with the candidates among `nodes` that take part in it.
+    /// Adds the candidates among `nodes` that campaign for this lease.
     pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> Row {
         let ours = nodes.iter().filter(|(of, _)| of.as_str() == self.name);
         let holder = self.holder.as_deref().map(|holder| (holder, self.state));
@@ -170,9 +170,9 @@ impl From<&Lease> for Row {
     fn from(lease: &Lease) -> Row {
         let held = lease.holder.is_some();
         let left = u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
-        // A checkpoint that is something else is its owner's affair.
-        let left_behind = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
-        let ledger = ScheduleCheckpoint::read(left_behind).ok().flatten();
+        // A checkpoint in another format belongs to the user's program and is ignored.
+        let checkpoint_bytes = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
+        let schedule = ScheduleCheckpoint::read(checkpoint_bytes).ok().flatten();
         Row {
             current_leader: lease.leader().map(str::to_owned),
             state: match (held, &lease.wait) {
@@ -187,14 +187,14 @@ impl From<&Lease> for Row {
             token: lease.token.map(|token| token.get()),
             expires_in_ms: held.then_some(left),
             since: lease.since.filter(|_| held).map(time::rfc3339),
-            count: ledger.as_ref().map(|ledger| ledger.count),
-            last_run: ledger.and_then(|ledger| ledger.last_run),
+            count: schedule.as_ref().map(|schedule| schedule.count),
+            last_run: schedule.and_then(|schedule| schedule.last_run),
             ..Row::never_used(&lease.name)
         }
     }
 }
 
-/// The candidates of one lease, for people.
+/// The candidates of one lease, as a text table.
 fn candidates(row: &Row) -> String {
     let head = ["", "CANDIDATE", "STATE", "PRIORITY", "URL"].map(str::to_owned);
     let cells = |candidate: &Candidate| {
@@ -212,10 +212,10 @@ fn candidates(row: &Row) -> String {
     columns(&lines)
 }
 
-/// How many candidates a row has, and how many of them cannot lead: `3 (1 drained)`.
-fn counted(row: &Row) -> String {
+/// The number of candidates of a lease, and how many of them cannot lead: `3 (1 drained)`.
+fn candidate_count(row: &Row) -> String {
     let all = row.candidates.len();
-    let count = |state: &str| row.candidates.iter().filter(|one| one.state == state).count();
+    let count = |state: &str| row.candidates.iter().filter(|it| it.state == state).count();
     let states = ["drained", "unhealthy"].into_iter().map(|state| (state, count(state)));
     let states: Vec<String> = states
         .filter(|(_, count)| *count > 0)
@@ -227,7 +227,7 @@ fn counted(row: &Row) -> String {
     }
 }
 
-/// The leader of a row; of one that has none yet, when it will have one.
+/// The leader of a lease; during a start-up wait, the time until it has one.
 fn leader(row: &Row) -> String {
     match (&row.current_leader, row.starts_in_ms) {
         (Some(leader), _) => output::printable(leader),
@@ -236,7 +236,7 @@ fn leader(row: &Row) -> String {
     }
 }
 
-/// The rows for people.
+/// The leases as a text table.
 fn table(rows: &[&Row]) -> String {
     let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "CANDIDATES", "SINCE"].map(str::to_owned);
     let none = || "-".to_owned();
@@ -247,7 +247,7 @@ fn table(rows: &[&Row]) -> String {
             leader(row),
             row.token.map_or_else(none, |token| token.to_string()),
             left.unwrap_or_else(none),
-            counted(row),
+            candidate_count(row),
             row.since.clone().unwrap_or_else(none),
         ]
     };
@@ -255,7 +255,7 @@ fn table(rows: &[&Row]) -> String {
     columns(&lines)
 }
 
-/// Lines of cells, each column as wide as its widest cell.
+/// Aligns cells: each column is as wide as its widest cell.
 fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

@@ -1,4 +1,4 @@
-//! The way to the store, for commands that look or ask and are waited for.
+//! Opens and reads the store with timeouts, for interactive commands that a user waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tenure::{Clock, Error, Lease, Result};
 use crate::args::Args;
 use crate::store_url::ChosenStore;
 
-/// Whoever asks is waiting; a store that says nothing for so long is down.
+/// The timeout of a store call. A user is waiting; a store that does not answer within this time counts as down.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The chosen store, if what others do can be seen in it.
+/// Opens the chosen store, if other processes can share it.
 pub(crate) async fn open(args: &Args) -> Result<Arc<dyn Store>> {
     Ok(open_chosen(args).await?.1)
 }
 
-/// The same, with its URL as it was given: for what else lies beside the leases.
+/// Like [`open`], and also returns the given URL, for callers that read other data beside the leases.
 pub(crate) async fn open_chosen(args: &Args) -> Result<(ChosenStore, Arc<dyn Store>)> {
     let choice = ChosenStore::of(args)?;
     if choice.url.starts_with("memory:") {
@@ -31,23 +31,23 @@ pub(crate) async fn open_chosen(args: &Args) -> Result<(ChosenStore, Arc<dyn Sto
     Ok((choice, store))
 }
 
-/// Reads now, but does not wait for ever.
+/// Observes leases, with a timeout.
 pub(crate) async fn observe(store: &dyn Store, scope: &Scope) -> Result<Vec<Result<Lease>>> {
     patiently(&store.url(), PATIENCE, store.observe(scope)).await
 }
 
-/// What `asked` comes to, or that the store at `url` has not answered.
+/// Awaits `request` for at most `timeout`; after that, returns the error that the store at `url` has not answered.
 pub(crate) async fn patiently<T>(
     url: &str,
-    patience: Duration,
-    asked: impl Future<Output = Result<T>>,
+    timeout: Duration,
+    request: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let clock = Clock::boot();
     tokio::select! {
-        answer = asked => answer,
-        () = clock.sleep(patience) => Err(Error::unavailable(format!(
+        answer = request => answer,
+        () = clock.sleep(timeout) => Err(Error::unavailable(format!(
             "{url} has not answered for {} s: is it running, and is the way to it open?",
-            patience.as_secs()
+            timeout.as_secs()
         ))),
     }
 }

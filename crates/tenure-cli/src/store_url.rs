@@ -1,4 +1,4 @@
-//! Which store: the one that the settings name, or the default directory.
+//! The choice of the store: the URL in the settings, or the default directory.
 
 use std::fmt;
 use std::path::Path;
@@ -13,22 +13,22 @@ use crate::settings::Origin;
 /// A store's URL and where it came from.
 #[derive(Clone)]
 pub(crate) struct ChosenStore {
-    /// With its password, if it has one: never shown.
+    /// The URL with its password, if it has one: never shown.
     pub(crate) url: String,
-    /// Who gave it; `None` for the default.
+    /// The setting it came from; `None` for the default.
     pub(crate) from: Option<Origin>,
 }
 
 impl ChosenStore {
-    /// Chooses, and warns of a password that others on this machine can read.
+    /// Chooses the store, and warns about a password that other users of this machine can read.
     pub(crate) fn of(args: &Args) -> Result<ChosenStore> {
         let from = |id| args.settings.origin(id).cloned();
         let choice = match (&args.store, &args.lock_dir) {
-            // Of two levels the higher has won already, so these stand on the same one.
-            (Some(_), Some(_)) => return Err(both(from("store"), from("lock_dir"))),
+            // Between two layers the higher one has won already, so both settings are in the same layer.
+            (Some(_), Some(_)) => return Err(two_stores_error(from("store"), from("lock_dir"))),
             (Some(url), None) => ChosenStore { url: url.clone(), from: from("store") },
             (None, Some(directory)) => in_directory(directory, from("lock_dir"))?,
-            // What stands for nothing after the colon is for the library to say.
+            // The library defines the default directory, which an empty path selects.
             (None, None) => ChosenStore { url: "file:".to_owned(), from: None },
         };
         if shown(&choice.url) != choice.url {
@@ -37,7 +37,7 @@ impl ChosenStore {
         Ok(choice)
     }
 
-    /// One that was found under a name which is not ours.
+    /// A store whose URL came from a setting with a foreign name, such as `REDIS_URL`.
     pub(crate) fn from_origin(url: &str, from: Origin) -> ChosenStore {
         let choice = ChosenStore { url: url.to_owned(), from: Some(from) };
         if shown(&choice.url) != choice.url {
@@ -46,7 +46,7 @@ impl ChosenStore {
         choice
     }
 
-    /// Of a password where others can read it.
+    /// Warns about a password that other users of this machine can read.
     fn warn(&self) {
         let Some(from) = &self.from else { return };
         if from.is_typed() {
@@ -64,7 +64,7 @@ impl ChosenStore {
         }
     }
 
-    /// For commands that ask the default store: says that an instance which was started here would use another one.
+    /// For commands that use the default store: warns if an instance started here would use another store.
     pub(crate) fn hint_other_store(&self, args: &Args) {
         if self.from.is_some() {
             return;
@@ -78,14 +78,14 @@ impl ChosenStore {
         );
     }
 
-    /// `(from TENURE_STORE)`: what people look for when the wrong store is used.
+    /// Where the URL came from, for example `(from TENURE_STORE)`: helps users who reach the wrong store.
     pub(crate) fn origin(&self) -> String {
         let from = |from: &Origin| format!("(from {from})");
         self.from.as_ref().map_or_else(|| "(the default)".to_owned(), from)
     }
 }
 
-fn both(store: Option<Origin>, lock_dir: Option<Origin>) -> Error {
+fn two_stores_error(store: Option<Origin>, lock_dir: Option<Origin>) -> Error {
     match (store, lock_dir) {
         (Some(Origin::Variable(store)), Some(Origin::Variable(lock_dir))) => {
             Error::invalid(format!("{store} and {lock_dir} both name a store: unset one"))
@@ -99,7 +99,7 @@ fn both(store: Option<Origin>, lock_dir: Option<Origin>) -> Error {
 
 fn in_directory(directory: &Path, from: Option<Origin>) -> Result<ChosenStore> {
     let origin = from.as_ref().map_or_else(|| "--lock-dir".to_owned(), Origin::to_string);
-    // A URL is text, and in it a question mark begins the options.
+    // A URL is UTF-8 text, and a question mark starts its options.
     match directory.to_str() {
         Some("") => Err(Error::invalid(format!("{origin} is empty: give a directory"))),
         Some(path) if !path.contains('?') => Ok(ChosenStore { url: format!("file:{path}"), from }),

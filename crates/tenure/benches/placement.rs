@@ -1,6 +1,6 @@
-//! How long it takes to say who should own which shard: `cargo bench -p tenure --bench placement`.
+//! How long a placement plan takes: `cargo bench -p tenure --bench placement`.
 //!
-//! On one core, from names and from hashes that are known. Prints a table; asserts what is promised of spread and moves.
+//! On one core, from names and from precomputed hashes. Prints a table, and asserts the promises about spread and moves.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn main() {
     fleet(100_000, 3);
 }
 
-/// One fleet from nothing, at rest, with one more and with one fewer.
+/// Plans one fleet from nothing, unchanged, after a join and after a leave.
 fn fleet(shards: usize, members: usize) {
     let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number:07}")).collect();
     let ids: Vec<String> = (0..=members).map(|number| format!("web-{number}")).collect();
@@ -39,7 +39,7 @@ fn fleet(shards: usize, members: usize) {
         row(&format!("{what}, from nothing"), &names, &all[..members], &vec![None; shards]);
     row(&format!("{what}, nothing changed"), &names, &all[..members], &settled);
     row(&format!("{what}, after one joined"), &names, &all, &settled);
-    // Who is last in the list is nobody in a list without it.
+    // The last member is missing from the shorter list, so its shards have no owner there.
     row(&format!("{what}, after one left"), &names, &all[..members - 1], &settled);
 }
 

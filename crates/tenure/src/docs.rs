@@ -1,5 +1,5 @@
-//! Chapters that are longer than a doc comment: [`fencing`], for effects that come too late; [`testing`], for tests of your
-//! own code; [`parts`], for whoever writes a store or looks at leases.
+//! Chapters that are too long for a doc comment: [`fencing`], for effects that come too late; [`testing`], for tests of your
+//! own code; [`parts`], for authors of stores and of tools that read leases.
 
 pub mod fencing {
     #![doc = include_str!("guide/fencing.md")]

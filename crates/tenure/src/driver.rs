@@ -1,8 +1,8 @@
-//! The driver: runs machines over a store, on its own thread, its own runtime and its own connection, so that a busy
-//! application cannot starve a renewal.
+//! The driver: runs many machines over one store, on its own thread, runtime and connection, so that a busy application cannot
+//! starve a renewal.
 //!
-//! It holds no rule of the election. It carries events to the [`Machine`]s and their actions to the store, many in one call
-//! where they fall together, and everything else to the [`Seat`].
+//! The driver implements no rule of the election. It passes inputs to the [`Machine`]s, sends their requests to the store in
+//! batches, and reports all other effects to its [`DriverEvents`].
 
 mod builder;
 mod candidate_state;
@@ -35,7 +35,7 @@ use crate::lease::{
     Token,
 };
 use crate::machine::{
-    Effect, Input as MachineEvent, Machine, OtherCandidates, Phase, Request, TermEnd, TermStart,
+    Effect, Input as MachineInput, Machine, OtherCandidates, Phase, Request, TermEnd, TermStart,
 };
 use crate::request::{self, ReceivedRequest};
 use crate::store::{Change, Scope, Store};
@@ -55,111 +55,110 @@ pub use status::Status;
 pub(crate) use term::{Context, Term};
 use timers::Timers;
 
-/// Which machine of a driver is meant; never used for two.
+/// The id of a machine of one driver. An id is never reused.
 pub(crate) type MachineId = u64;
 
-/// How many items go into one call to the store.
-const BATCH: usize = 1_000;
-/// How many commands are carried out before the clock is looked at again.
-const COMMANDS: usize = 1_000;
+/// The maximum number of items in one call to the store.
+const MAX_BATCH_ITEMS: usize = 1_000;
+/// The maximum number of commands that the driver processes before it reads the clock again.
+const MAX_COMMANDS_PER_TURN: usize = 1_000;
 
-/// Who sits at the machines of a driver: is told what concerns the application. Called on the driver's thread, so it never
-/// waits.
+/// The callbacks of a driver, which inform the application. The driver calls them on its own thread, so they must not block.
 pub(crate) trait DriverEvents: Send + Sync {
-    fn lead(&self, place: MachineId, lead: TermStart);
-    /// The lease was granted in this term, and is not led before the wait is over.
-    fn starting(&self, place: MachineId, token: Token, wait: StartupWait);
-    fn extend(&self, place: MachineId, deadline: Moment);
+    fn lead(&self, id: MachineId, lead: TermStart);
+    /// The lease was granted in this term. The candidate does not lead before the wait is over.
+    fn starting(&self, id: MachineId, token: Token, wait: StartupWait);
+    fn extend(&self, id: MachineId, deadline: Moment);
     /// Returns whether there is no work that has to end first.
-    fn end(&self, place: MachineId, ending: TermEnd) -> bool;
-    /// Another candidate holds the lease, or none; and whether the holder leads.
-    fn holder_changed(&self, place: MachineId, holder: Option<String>, leads: bool);
-    fn unreachable(&self, place: MachineId, error: Error);
+    fn end(&self, id: MachineId, ending: TermEnd) -> bool;
+    /// Another candidate holds the lease, or none does; and whether the holder leads.
+    fn holder_changed(&self, id: MachineId, holder: Option<String>, leads: bool);
+    fn unreachable(&self, id: MachineId, error: Error);
     /// The store answers again.
-    fn back(&self, place: MachineId);
-    /// The store has taken back the lease of this term.
-    fn released(&self, place: MachineId, token: Token);
+    fn back(&self, id: MachineId);
+    /// The store has released the lease of this term.
+    fn released(&self, id: MachineId, token: Token);
     /// A second living candidate with the same id holds the lease.
-    fn same_id(&self, place: MachineId);
-    fn warn(&self, place: MachineId, warning: &str);
-    /// The driver has ended; nothing is renewed any more.
+    fn same_id(&self, id: MachineId);
+    fn warn(&self, id: MachineId, warning: &str);
+    /// The driver has ended. Nothing is renewed any more.
     fn over(&self);
 
-    // What follows is for those who look on only: nothing depends on it.
+    // The following callbacks are for status and metrics only: the election does not depend on them.
 
-    /// The store has given a definite answer.
-    fn answered(&self, _place: MachineId) {}
-    /// Where the machine stands now, after every step.
-    fn stands(&self, _place: MachineId, _phase: Phase, _drained: bool) {}
-    /// Where the machine stands now is another place than before.
-    fn moved(&self, _place: MachineId, _phase: Phase) {}
-    /// The store has shown this lease.
-    fn saw(&self, _place: MachineId, _lease: &Lease) {}
-    /// A renewal has come to this, after so long.
-    fn renewal(&self, _place: MachineId, _took: Duration, _answer: &Result<Answer>) {}
-    /// Whether the candidate is fit to lead has changed.
-    fn fit(&self, _place: MachineId, _healthy: bool) {}
+    /// The store has answered without an error.
+    fn answered(&self, _id: MachineId) {}
+    /// The phase of the machine after every step, and whether the candidate is drained.
+    fn stands(&self, _id: MachineId, _phase: Phase, _drained: bool) {}
+    /// The phase of the machine has changed.
+    fn moved(&self, _id: MachineId, _phase: Phase) {}
+    /// The store has answered with this lease.
+    fn saw(&self, _id: MachineId, _lease: &Lease) {}
+    /// A renewal has ended with this answer, after this time.
+    fn renewal(&self, _id: MachineId, _took: Duration, _answer: &Result<Answer>) {}
+    /// The candidate became healthy or unhealthy.
+    fn fit(&self, _id: MachineId, _healthy: bool) {}
     /// The health check gave this result.
-    fn checked(&self, _place: MachineId, _result: &HealthResult) {}
-    /// All is done for now; the next machine has to be woken then.
+    fn checked(&self, _id: MachineId, _result: &HealthResult) {}
+    /// The driver has nothing to do before this moment.
     fn sleeps_until(&self, _at: Option<Moment>) {}
 }
 
-/// What the application says to a machine. Smaller than all that can happen to one: a hundred thousand may be under way.
+/// An input from the application to a machine. Smaller than [`MachineInput`]: a hundred thousand may be queued.
 #[derive(Debug)]
 pub(crate) enum HandleInput {
     Wanted(bool),
     Resign(Option<CandidateId>),
     Drain,
     Undrain,
-    /// The result of the health check; why it failed.
+    /// The result of the health check, with the reason of a failure.
     Health(HealthResult),
-    /// The note of its lease becomes this.
+    /// The new note of the lease.
     Note(Note),
     Rivals(Arc<OtherCandidates>),
     WorkEnded,
     Stop,
 }
 
-impl From<HandleInput> for MachineEvent {
-    fn from(said: HandleInput) -> MachineEvent {
-        match said {
-            HandleInput::Wanted(wanted) => MachineEvent::Wanted(wanted),
-            HandleInput::Resign(next) => MachineEvent::Resign(next),
-            HandleInput::Drain => MachineEvent::Asked(Request::Drain),
-            HandleInput::Undrain => MachineEvent::Asked(Request::Undrain),
-            HandleInput::Health(result) => MachineEvent::Health(result.is_ok()),
-            HandleInput::Note(_) => MachineEvent::NoteChanged,
-            HandleInput::Rivals(rivals) => MachineEvent::Rivals(rivals),
-            HandleInput::WorkEnded => MachineEvent::WorkEnded,
-            HandleInput::Stop => MachineEvent::Stop,
+impl From<HandleInput> for MachineInput {
+    fn from(input: HandleInput) -> MachineInput {
+        match input {
+            HandleInput::Wanted(wanted) => MachineInput::Wanted(wanted),
+            HandleInput::Resign(next) => MachineInput::Resign(next),
+            HandleInput::Drain => MachineInput::Asked(Request::Drain),
+            HandleInput::Undrain => MachineInput::Asked(Request::Undrain),
+            HandleInput::Health(result) => MachineInput::Health(result.is_ok()),
+            HandleInput::Note(_) => MachineInput::NoteChanged,
+            HandleInput::Rivals(rivals) => MachineInput::Rivals(rivals),
+            HandleInput::WorkEnded => MachineInput::WorkEnded,
+            HandleInput::Stop => MachineInput::Stop,
         }
     }
 }
 
-/// What the application tells the driver.
+/// A command from the application to the driver.
 #[derive(Debug)]
 pub(crate) enum DriverCommand {
     Tell(MachineId, HandleInput),
-    /// One machine more.
+    /// Adds a machine.
     Add(MachineId, Box<MachineSlot>),
-    /// No more are added: end when all have stopped.
+    /// No more machines will be added: end when all machines have stopped.
     Close,
     /// Stop at once and leave the leases to their TTL.
     Abandon,
 }
 
-/// One machine and what belongs to it.
+/// One machine and its state in the driver.
 #[derive(Debug)]
 pub(crate) struct MachineSlot {
     pub(crate) machine: Machine,
     pub(crate) note: Note,
     pub(crate) ends_with_process: bool,
-    /// Whether something can be asked of it from outside.
-    pub(crate) listens: bool,
-    /// The last ask it has acted on: each is answered once.
-    last_ask: Option<Token>,
-    /// When it is to be woken, as the wheel knows it.
+    /// Whether the machine accepts requests from outside.
+    pub(crate) accepts_requests: bool,
+    /// The last request that the machine has processed: each request is processed once.
+    last_request: Option<Token>,
+    /// When the timers will wake the machine.
     due: Option<Moment>,
     phase: Phase,
 }
@@ -171,8 +170,8 @@ impl MachineSlot {
             machine,
             note: Note::default(),
             ends_with_process: false,
-            listens: false,
-            last_ask: None,
+            accepts_requests: false,
+            last_request: None,
             due: None,
         }
     }
@@ -191,93 +190,93 @@ impl MachineSlot {
     }
 }
 
-/// What a call to the store came to.
+/// The result of a call to the store.
 enum StoreReply {
-    /// The answers for machines, and when the question was sent.
-    Machines(Moment, Vec<(MachineId, MachineEvent)>),
-    Asks(Result<Vec<Result<Lease>>>),
-    /// Whether the store keeps a drain of the candidate at this place; `None` if it did not answer.
+    /// The answers for machines, and when the call was sent.
+    Machines(Moment, Vec<(MachineId, MachineInput)>),
+    Requests(Result<Vec<Result<Lease>>>),
+    /// Whether the store has recorded a drain of this machine's candidate; `None` if the store did not answer.
     DrainRecord(MachineId, Option<bool>),
     Nothing,
 }
 
-/// What is due in this turn, to be sent together.
+/// The requests of this turn, which the driver sends together.
 #[derive(Default)]
 struct Batch {
     acquire: Vec<(MachineId, u64, Claim)>,
     renew: Vec<(MachineId, u64, Hold)>,
     release: Vec<(MachineId, u64, Release)>,
     observe: Vec<(MachineId, u64, Name)>,
-    asks: bool,
-    /// Asks that were done.
+    read_requests: bool,
+    /// Requests from outside that were processed.
     answers: Vec<Release>,
 }
 
 pub(crate) struct Driver {
     store: Arc<dyn Store>,
     clock: Clock,
-    seat: Arc<dyn DriverEvents>,
+    events: Arc<dyn DriverEvents>,
     ttl: Duration,
     try_for: Duration,
-    places: IdMap<Box<MachineSlot>>,
+    slots: IdMap<Box<MachineSlot>>,
     names: HashMap<Name, MachineId>,
-    wheel: Timers,
-    /// More places may be added.
+    timers: Timers,
+    /// More machines may be added.
     open: bool,
     commands: mpsc::UnboundedReceiver<DriverCommand>,
     calls: FuturesUnordered<LocalBoxFuture<'static, StoreReply>>,
     batch: Batch,
-    actions: Vec<Effect>,
+    effects: Vec<Effect>,
 }
 
 impl Driver {
-    /// All places share one timing.
+    /// Creates a driver. All of its machines share one timing.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         clock: Clock,
-        seat: Arc<dyn DriverEvents>,
+        events: Arc<dyn DriverEvents>,
         timing: &Timing,
         commands: mpsc::UnboundedReceiver<DriverCommand>,
     ) -> Self {
         Driver {
             store,
             clock,
-            seat,
+            events,
             ttl: timing.ttl,
             try_for: timing.try_for(),
-            places: IdMap::default(),
+            slots: IdMap::default(),
             names: HashMap::new(),
-            wheel: Timers::default(),
+            timers: Timers::default(),
             open: true,
             commands,
             calls: FuturesUnordered::new(),
             batch: Batch::default(),
-            actions: Vec::new(),
+            effects: Vec::new(),
         }
     }
 
-    /// Runs until it was closed and every machine has stopped, or the application has gone away. What happens in `scope`
-    /// concerns its machines.
+    /// Runs until the driver was closed and every machine has stopped, or the application has dropped its handles. `scope`
+    /// selects the changes that concern the driver's machines.
     pub(crate) async fn run(mut self, scope: Scope) {
-        // Listening before the first look: what changes in between is not missed.
+        // Watch before the first observation, so that no change in between is missed.
         let mut watch = self.store.watch(&scope);
         loop {
-            // Commands before anything else: whoever has dropped the election must see nothing more sent.
-            if !self.obey() {
+            // Commands first: after the application has dropped the election, nothing more may be sent.
+            if !self.process_commands() {
                 break;
             }
             self.flush();
-            if !self.open && self.places.is_empty() {
+            if !self.open && self.slots.is_empty() {
                 break;
             }
-            let wake_at = self.wheel.next();
-            self.seat.sleeps_until(wake_at);
+            let wake_at = self.timers.next();
+            self.events.sleeps_until(wake_at);
             let timer = sleep_until(&self.clock, wake_at);
             tokio::select! {
-                // The clock first: nothing that comes in may hold up a renewal.
+                // The clock first: incoming events must not delay a renewal.
                 biased;
                 () = timer => {
-                    if !self.obey() {
+                    if !self.process_commands() {
                         break;
                     }
                     self.woke();
@@ -286,7 +285,7 @@ impl Driver {
                 command = self.commands.recv() => match command {
                     Some(command) => {
                         let now = self.clock.now();
-                        if !self.carry_out(now, command) {
+                        if !self.process_command(now, command) {
                             break;
                         }
                     }
@@ -295,16 +294,16 @@ impl Driver {
                 Some(change) = watch.next() => self.changed(&change),
             }
         }
-        self.seat.over();
+        self.events.over();
     }
 
-    /// Carries out what the application has said; a bounded number, so that renewals have their turn. `false`: it is over.
-    fn obey(&mut self) -> bool {
+    /// Processes queued commands: a bounded number, so that renewals are not delayed. Returns `false` when the driver must end.
+    fn process_commands(&mut self) -> bool {
         let now = self.clock.now();
-        for _ in 0..COMMANDS {
+        for _ in 0..MAX_COMMANDS_PER_TURN {
             match self.commands.try_recv() {
                 Ok(command) => {
-                    if !self.carry_out(now, command) {
+                    if !self.process_command(now, command) {
                         return false;
                     }
                 }
@@ -315,17 +314,17 @@ impl Driver {
         true
     }
 
-    fn carry_out(&mut self, now: Moment, command: DriverCommand) -> bool {
+    fn process_command(&mut self, now: Moment, command: DriverCommand) -> bool {
         match command {
-            DriverCommand::Tell(place, said) => self.said(now, place, said),
-            DriverCommand::Add(id, place) => {
-                if place.listens {
-                    let (name, candidate) = (place.machine.name(), place.machine.candidate());
+            DriverCommand::Tell(id, input) => self.process_input(now, id, input),
+            DriverCommand::Add(id, slot) => {
+                if slot.accepts_requests {
+                    let (name, candidate) = (slot.machine.name(), slot.machine.candidate());
                     self.read_drain_record(id, name.clone(), candidate.clone(), Duration::ZERO);
                 }
-                self.names.insert(place.machine.name().clone(), id);
-                self.places.insert(id, place);
-                self.step(now, id, MachineEvent::Woke);
+                self.names.insert(slot.machine.name().clone(), id);
+                self.slots.insert(id, slot);
+                self.step(now, id, MachineInput::Woke);
             }
             DriverCommand::Close => self.open = false,
             DriverCommand::Abandon => return false,
@@ -333,27 +332,28 @@ impl Driver {
         true
     }
 
-    fn said(&mut self, now: Moment, id: MachineId, said: HandleInput) {
-        match &said {
+    fn process_input(&mut self, now: Moment, id: MachineId, input: HandleInput) {
+        match &input {
             HandleInput::Note(note) => {
-                let Some(place) = self.places.get_mut(&id) else { return };
-                place.note = note.clone();
+                let Some(slot) = self.slots.get_mut(&id) else { return };
+                slot.note = note.clone();
             }
-            HandleInput::Health(result) => self.seat.checked(id, result),
+            HandleInput::Health(result) => self.events.checked(id, result),
             _ => {}
         }
-        self.step(now, id, said.into());
+        self.step(now, id, input.into());
     }
 
     fn woke(&mut self) {
         let now = self.clock.now();
-        // Taken off first: one that is due again at once has its next turn after everybody else.
-        let due: Vec<MachineId> = std::iter::from_fn(|| self.wheel.turn(now)).flatten().collect();
+        // Remove all due timers first: a machine that is due again at once runs after all others.
+        let due: Vec<MachineId> =
+            std::iter::from_fn(|| self.timers.take_due(now)).flatten().collect();
         for id in due {
-            let Some(place) = self.places.get_mut(&id) else { continue };
-            if place.due.is_some_and(|due| due <= now) {
-                place.due = None;
-                self.step(now, id, MachineEvent::Woke);
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            if slot.due.is_some_and(|due| due <= now) {
+                slot.due = None;
+                self.step(now, id, MachineInput::Woke);
             }
         }
     }
@@ -362,18 +362,18 @@ impl Driver {
         let now = self.clock.now();
         match change {
             Change::Look => {
-                self.batch.asks = true;
-                let all: Vec<MachineId> = self.places.keys().copied().collect();
-                for place in all {
-                    self.step(now, place, MachineEvent::Changed(Change::Look));
+                self.batch.read_requests = true;
+                let all: Vec<MachineId> = self.slots.keys().copied().collect();
+                for id in all {
+                    self.step(now, id, MachineInput::Changed(Change::Look));
                 }
             }
             Change::Granted { name, .. } | Change::Freed { name, .. } => {
-                if let Some(&place) = self.names.get(name) {
-                    self.step(now, place, MachineEvent::Changed(change.clone()));
+                if let Some(&id) = self.names.get(name) {
+                    self.step(now, id, MachineInput::Changed(change.clone()));
                 } else if name.is_own() {
-                    // Somebody asks something, or has been answered.
-                    self.batch.asks = true;
+                    // A request has arrived or was answered.
+                    self.batch.read_requests = true;
                 }
             }
         }
@@ -383,160 +383,160 @@ impl Driver {
         match done {
             StoreReply::Machines(sent, answers) => {
                 let now = self.clock.now();
-                for (place, event) in answers {
-                    self.show(now, place, sent, &event);
-                    self.step(now, place, event);
+                for (id, event) in answers {
+                    self.report_answer(now, id, sent, &event);
+                    self.step(now, id, event);
                 }
             }
-            StoreReply::Asks(Ok(leases)) => self.asked(leases),
-            // Seen again with the next change, and the asker reports that nobody answered.
-            StoreReply::Asks(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
+            StoreReply::Requests(Ok(leases)) => self.process_requests(leases),
+            // The driver reads them again with the next change. The sender reports that it got no answer.
+            StoreReply::Requests(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
             StoreReply::DrainRecord(id, drained) => {
                 let now = self.clock.now();
                 if drained.is_none()
-                    && let Some(place) = self.places.get_mut(&id)
+                    && let Some(slot) = self.slots.get_mut(&id)
                 {
-                    let (name, candidate) = (place.machine.name(), place.machine.candidate());
+                    let (name, candidate) = (slot.machine.name(), slot.machine.candidate());
                     let (name, candidate) = (name.clone(), candidate.clone());
                     self.read_drain_record(id, name, candidate, self.try_for);
                 }
-                self.step(now, id, MachineEvent::DrainRecord(drained));
+                self.step(now, id, MachineInput::DrainRecord(drained));
             }
             StoreReply::Nothing => {}
         }
     }
 
-    /// Tells those who look on what the store has answered, also where that comes too late for the machine.
-    fn show(&self, now: Moment, place: MachineId, sent: Moment, event: &MachineEvent) {
-        let seat = &self.seat;
+    /// Reports the answer of the store to the callbacks, even if it is too late for the machine.
+    fn report_answer(&self, now: Moment, id: MachineId, sent: Moment, event: &MachineInput) {
+        let events = &self.events;
         match event {
-            MachineEvent::Acquired(_, Ok(Answer::Taken(lease))) => seat.saw(place, lease),
-            MachineEvent::Observed(_, Ok(Some(lease))) => seat.saw(place, lease),
-            MachineEvent::Renewed(_, answer) => {
-                seat.renewal(place, now.since(sent), answer);
+            MachineInput::Acquired(_, Ok(Answer::Taken(lease))) => events.saw(id, lease),
+            MachineInput::Observed(_, Ok(Some(lease))) => events.saw(id, lease),
+            MachineInput::Renewed(_, answer) => {
+                events.renewal(id, now.since(sent), answer);
                 if let Ok(Answer::Taken(lease)) = answer {
-                    seat.saw(place, lease);
+                    events.saw(id, lease);
                 }
             }
             _ => {}
         }
     }
 
-    fn asked(&mut self, leases: Vec<Result<Lease>>) {
+    fn process_requests(&mut self, leases: Vec<Result<Lease>>) {
         let now = self.clock.now();
         for lease in leases.into_iter().flatten() {
-            let Some(name) = lease.name.asked_of() else { continue };
+            let Some(name) = lease.name.request_target() else { continue };
             let Some(&id) = self.names.get(&name) else { continue };
-            let Some(place) = self.places.get_mut(&id) else { continue };
-            let Some(asked) = request::read(&lease, place.machine.candidate()) else { continue };
-            let ReceivedRequest { token, ask, answer } = asked;
-            if place.last_ask < Some(token) {
-                place.last_ask = Some(token);
-                tracing::debug!(%name, ?ask, "asked");
-                self.step(now, id, MachineEvent::Asked(ask));
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let Some(received) = request::read(&lease, slot.machine.candidate()) else { continue };
+            let ReceivedRequest { token, request, answer } = received;
+            if slot.last_request < Some(token) {
+                slot.last_request = Some(token);
+                tracing::debug!(%name, ask = ?request, "asked");
+                self.step(now, id, MachineInput::Asked(request));
                 self.batch.answers.extend(answer);
             }
         }
     }
 
-    /// One `now` serves a whole turn: those that were dealt with together stay together. Nothing rests on it being the
-    /// latest: a deadline counts from it, and it is before the request is sent.
-    fn step(&mut self, now: Moment, id: MachineId, event: MachineEvent) {
+    /// Steps one machine. One `now` serves a whole turn, so that machines that ran together stay aligned. `now` need not be the
+    /// latest time: a deadline counts from it, and it is before the request is sent.
+    fn step(&mut self, now: Moment, id: MachineId, event: MachineInput) {
         let mut event = Some(event);
-        let mut actions = std::mem::take(&mut self.actions);
+        let mut effects = std::mem::take(&mut self.effects);
         while let Some(next) = event.take() {
-            let Some(place) = self.places.get_mut(&id) else { break };
+            let Some(slot) = self.slots.get_mut(&id) else { break };
             let definite = next.is_definite();
-            if let MachineEvent::Health(healthy) = &next {
-                self.seat.fit(id, *healthy);
+            if let MachineInput::Health(healthy) = &next {
+                self.events.fit(id, *healthy);
             }
-            place.machine.step(now, next, &mut actions);
-            for action in actions.drain(..) {
-                if Self::act(&*self.seat, &mut self.batch, id, place, action) {
-                    event = Some(MachineEvent::WorkEnded);
+            slot.machine.step(now, next, &mut effects);
+            for effect in effects.drain(..) {
+                if Self::act(&*self.events, &mut self.batch, id, slot, effect) {
+                    event = Some(MachineInput::WorkEnded);
                 }
             }
             if definite {
-                self.seat.answered(id);
+                self.events.answered(id);
             }
-            let phase = place.machine.phase();
-            self.seat.stands(id, phase, place.machine.is_drained());
-            if std::mem::replace(&mut place.phase, phase) != phase {
-                self.seat.moved(id, phase);
+            let phase = slot.machine.phase();
+            self.events.stands(id, phase, slot.machine.is_drained());
+            if std::mem::replace(&mut slot.phase, phase) != phase {
+                self.events.moved(id, phase);
             }
             if phase == Phase::Stopped {
-                self.names.remove(place.machine.name());
-                self.places.remove(&id);
-            } else if let Some(at) = place.machine.wake_at()
-                && place.due != Some(at)
+                self.names.remove(slot.machine.name());
+                self.slots.remove(&id);
+            } else if let Some(at) = slot.machine.wake_at()
+                && slot.due != Some(at)
             {
-                place.due = Some(at);
-                self.wheel.set(at, id);
+                slot.due = Some(at);
+                self.timers.set(at, id);
             }
         }
-        self.actions = actions;
+        self.effects = effects;
     }
 
-    /// Returns whether a term ended that has no work.
+    /// Carries out one effect. Returns whether a term ended that has no work.
     fn act(
-        seat: &dyn DriverEvents,
+        events: &dyn DriverEvents,
         batch: &mut Batch,
         id: MachineId,
-        place: &MachineSlot,
-        action: Effect,
+        slot: &MachineSlot,
+        effect: Effect,
     ) -> bool {
-        match action {
+        match effect {
             Effect::Acquire(request, nonce, wait) => {
-                batch.acquire.push((id, request, place.claim(nonce, wait)));
+                batch.acquire.push((id, request, slot.claim(nonce, wait)));
             }
             Effect::Renew(request, hold) => batch.renew.push((id, request, hold)),
             Effect::Release(request, release) => batch.release.push((id, request, release)),
             Effect::Observe(request) => {
-                batch.observe.push((id, request, place.machine.name().clone()));
+                batch.observe.push((id, request, slot.machine.name().clone()));
             }
-            Effect::Starting(token, wait) => seat.starting(id, token, wait),
-            Effect::Lead(lead) => seat.lead(id, *lead),
-            Effect::Extend(deadline) => seat.extend(id, deadline),
-            Effect::End(ending) => return seat.end(id, ending),
-            Effect::HolderChanged(holder, leads) => seat.holder_changed(id, holder, leads),
-            Effect::Unreachable(error) => seat.unreachable(id, error),
-            Effect::Back => seat.back(id),
-            Effect::Released(token) => seat.released(id, token),
-            Effect::SameId => seat.same_id(id),
-            Effect::Warn(warning) => seat.warn(id, &warning),
+            Effect::Starting(token, wait) => events.starting(id, token, wait),
+            Effect::Lead(lead) => events.lead(id, *lead),
+            Effect::Extend(deadline) => events.extend(id, deadline),
+            Effect::End(ending) => return events.end(id, ending),
+            Effect::HolderChanged(holder, leads) => events.holder_changed(id, holder, leads),
+            Effect::Unreachable(error) => events.unreachable(id, error),
+            Effect::Back => events.back(id),
+            Effect::Released(token) => events.released(id, token),
+            Effect::SameId => events.same_id(id),
+            Effect::Warn(warning) => events.warn(id, &warning),
         }
         false
     }
 
-    // ---- to the store ----
+    // ---- calls to the store ----
 
-    /// Sends what has gathered: renewals first, and each verb in as few calls as may be.
+    /// Sends the batch: renewals first, and each operation in as few calls as possible.
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         let ttl = self.ttl;
-        self.call(batch.renew, MachineEvent::Renewed, async move |store, holds| {
+        self.call(batch.renew, MachineInput::Renewed, async move |store, holds| {
             store.renew(&holds, ttl).await
         });
-        self.call(batch.release, MachineEvent::Released, async |store, releases| {
+        self.call(batch.release, MachineInput::Released, async |store, releases| {
             store.release(&releases).await
         });
-        self.call(batch.acquire, MachineEvent::Acquired, async |store, claims| {
+        self.call(batch.acquire, MachineInput::Acquired, async |store, claims| {
             store.acquire(&claims).await
         });
-        self.call(batch.observe, MachineEvent::Observed, observe);
-        if batch.asks {
-            self.observe_asks();
+        self.call(batch.observe, MachineInput::Observed, observe);
+        if batch.read_requests {
+            self.observe_requests();
         }
         if !batch.answers.is_empty() {
             self.answer(batch.answers);
         }
     }
 
-    /// Carries out one verb for many items, and gives each its answer; the machines discard what comes too late.
+    /// Calls one operation for many items, and passes each answer to its machine. The machines discard late answers.
     fn call<I: 'static, O: 'static>(
         &mut self,
         items: Vec<(MachineId, u64, I)>,
-        event: fn(u64, Result<O>) -> MachineEvent,
+        event: fn(u64, Result<O>) -> MachineInput,
         verb: impl AsyncFn(Arc<dyn Store>, Vec<I>) -> Result<Vec<Result<O>>> + Clone + 'static,
     ) {
         let mut items = items.into_iter().peekable();
@@ -544,26 +544,26 @@ impl Driver {
             let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
             let verb = verb.clone();
             let sent = clock.now();
-            let (whose, items): (Vec<_>, Vec<_>) = items
+            let (ids, items): (Vec<_>, Vec<_>) = items
                 .by_ref()
-                .take(BATCH)
-                .map(|(place, request, item)| ((place, request), item))
+                .take(MAX_BATCH_ITEMS)
+                .map(|(id, request, item)| ((id, request), item))
                 .unzip();
             let call = async move {
                 let answers = timed(&clock, try_for, verb(store, items)).await;
                 let answers: Vec<Result<O>> = match answers {
                     Ok(answers) => answers,
-                    Err(error) => whose.iter().map(|_| Err(error.clone())).collect(),
+                    Err(error) => ids.iter().map(|_| Err(error.clone())).collect(),
                 };
-                let done = whose.into_iter().zip(answers);
-                let done = done.map(|((place, request), answer)| (place, event(request, answer)));
+                let done = ids.into_iter().zip(answers);
+                let done = done.map(|((id, request), answer)| (id, event(request, answer)));
                 StoreReply::Machines(sent, done.collect())
             };
             self.calls.push(call.boxed_local());
         }
     }
 
-    /// An answer that gets lost is seen by the asker as none.
+    /// Releases requests that were processed. If the release fails, the sender reports that it got no answer.
     fn answer(&mut self, answers: Vec<Release>) {
         let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
         let call = async move {
@@ -575,8 +575,8 @@ impl Driver {
         self.calls.push(call.boxed_local());
     }
 
-    /// Reads, after a pause, whether the store keeps a drain of this candidate. A record that cannot be understood drains
-    /// no candidate: it must not keep all of them from leading.
+    /// Reads, after `pause`, whether the store has recorded a drain of this candidate. A record that cannot be parsed drains no
+    /// candidate: it must not keep all candidates from leading.
     fn read_drain_record(
         &mut self,
         id: MachineId,
@@ -604,32 +604,33 @@ impl Driver {
         self.calls.push(call.boxed_local());
     }
 
-    fn observe_asks(&mut self) {
-        let listening = self.places.values().filter(|place| place.listens);
-        let names: Vec<Name> = listening.map(|place| place.machine.name().ask()).collect();
+    fn observe_requests(&mut self) {
+        let accepting = self.slots.values().filter(|slot| slot.accepts_requests);
+        let names: Vec<Name> = accepting.map(|slot| slot.machine.name().ask()).collect();
         if names.is_empty() {
             return;
         }
         let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
         let call = async move {
             let scope = Scope::Names(names);
-            StoreReply::Asks(timed(&clock, try_for, store.observe(&scope)).await)
+            StoreReply::Requests(timed(&clock, try_for, store.observe(&scope)).await)
         };
         self.calls.push(call.boxed_local());
     }
 }
 
-/// What is known of each of these names; `None` where one was never used.
+/// Observes these names. `None` for a name that was never used.
 async fn observe(store: Arc<dyn Store>, names: Vec<Name>) -> Result<Vec<Result<Option<Lease>>>> {
-    // Of one name also what cannot be read is an answer; of many only those that can be told apart.
+    // For a single name, an unreadable record is its answer too. For many names, an error does not say which name it belongs
+    // to.
     if let [name] = &names[..] {
-        let mut seen = store.observe(&Scope::name(name)).await?;
-        return Ok(vec![seen.pop().transpose()]);
+        let mut observed = store.observe(&Scope::name(name)).await?;
+        return Ok(vec![observed.pop().transpose()]);
     }
-    let seen = store.observe(&Scope::Names(names.clone())).await?;
+    let observed = store.observe(&Scope::Names(names.clone())).await?;
     let mut failed = None;
     let mut leases = HashMap::new();
-    for lease in seen {
+    for lease in observed {
         match lease {
             Ok(lease) => drop(leases.insert(lease.name.clone(), lease)),
             Err(error) => failed = Some(error),
@@ -643,7 +644,7 @@ async fn observe(store: Arc<dyn Store>, names: Vec<Name>) -> Result<Vec<Result<O
     Ok(names.iter().map(answer).collect())
 }
 
-/// For ever where there is nothing to wake up for.
+/// Waits forever without a timer.
 async fn sleep_until(clock: &Clock, at: Option<Moment>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
@@ -651,7 +652,8 @@ async fn sleep_until(clock: &Clock, at: Option<Moment>) {
     }
 }
 
-/// The machine has given up by then; dropping the call lets the store replace a connection that hangs.
+/// Limits a call to the time after which the machine ignores its answer. Dropping the call lets the store replace a connection
+/// that hangs.
 async fn timed<T>(
     clock: &Clock,
     limit: Duration,

@@ -1,38 +1,38 @@
-//! In which process we are, without asking the kernel: "am I leader" is asked too often for a system call.
+//! Fork detection: in which process the code runs, without a system call, because `is_leader` is called too often for one.
 //!
-//! A forked child has a copy of every handle and none of the threads that renew: there nothing is held.
+//! A forked child has a copy of every handle and none of the threads that renew, so it holds nothing.
 
 #![allow(unsafe_code)]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often this process, or one it comes from, was forked off.
+/// How many forks lie between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn in_the_child() {
+extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process something was made in.
+/// The process in which a value was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessId(u32);
 
 impl ProcessId {
-    /// This one.
+    /// The current process.
     pub(crate) fn current() -> Self {
-        static WATCHING: Once = Once::new();
-        WATCHING.call_once(|| {
+        static REGISTER_HANDLER: Once = Once::new();
+        REGISTER_HANDLER.call_once(|| {
             // SAFETY: the handler does nothing but add to an atomic, which is allowed between fork and exec, and it is
             // a plain function that lives as long as the program.
-            let failed = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-            // Only memory can be short, for a few words, at the start of the first election.
+            let failed = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+            // Fails only without memory for a few words, at the start of the first election.
             assert_eq!(failed, 0, "no memory to notice a fork");
         });
         ProcessId(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether this still is that process.
+    /// Whether the code still runs in that process.
     pub(crate) fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }

@@ -1,12 +1,12 @@
 //! Child processes that have an owner in this process.
 //!
-//! A process that adopts orphans (a subreaper) ends and reaps children it did not start, and has to tell those from the children
-//! that other parts of the same process have started and wait for: the shell of
+//! A process that adopts orphans (a subreaper) ends and reaps children that it did not start. It must distinguish them from
+//! children that other parts of the same process have started and wait for: the shell of
 //! [`source::command`](crate::fleet::source::command()), a hook. So code that starts a child and waits for it registers the
-//! child, and code that ends or reaps orphans leaves registered children alone. [`owned`] is the list, [`Group`] a child that
-//! is on it from its start to its end.
+//! child, and code that ends or reaps orphans ignores registered children. [`owned`] is the list of registered children; a
+//! [`ProcessGroup`] is on it from its start to its end.
 //!
-//! A number is never used for a signal after the process was reaped, when it may be another's.
+//! No process number is used for a signal after the process was reaped, because it may then belong to another process.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,14 +27,14 @@ static OWNED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// The process numbers of all owned children.
 ///
-/// As long as the guard is held no [`Group`] is started or reaped. So a child of this process that is not on the list has no
-/// owner that uses [`Group`].
+/// While the returned guard is held, no [`ProcessGroup`] is started or reaped. So a child of this process that is not on the
+/// list has no owner that uses [`ProcessGroup`].
 pub fn owned() -> MutexGuard<'static, BTreeSet<i32>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child that leads a process group of its own, and is registered until it is reaped. Dropped, it is killed with its group,
-/// and reaped.
+/// A child that leads its own process group. It is registered until it is reaped. Dropping it kills the group and reaps the
+/// child.
 #[derive(Debug)]
 pub struct ProcessGroup {
     leader: Option<GroupLeader>,
@@ -43,7 +43,7 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Starts the command in a group of its own.
+    /// Starts the command in its own process group.
     pub fn spawn(command: &mut Command) -> io::Result<ProcessGroup> {
         let mut owned = owned();
         let mut child = command.process_group(0).spawn()?;
@@ -56,7 +56,7 @@ impl ProcessGroup {
         let end = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(end) => end,
             Err(error) => {
-                // Not reaped, so the number is still that of its group.
+                // The child was not reaped, so the number still belongs to its group.
                 let _ = kill_process_group(pid, Signal::KILL);
                 let _ = child.wait();
                 return Err(error.into());
@@ -67,12 +67,12 @@ impl ProcessGroup {
         Ok(ProcessGroup { leader: Some(leader), stdout, stderr })
     }
 
-    /// Its output and its error output, where they are pipes and were not taken before.
+    /// Takes the standard output and standard error, if they are pipes and were not taken before.
     pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.stdout.take(), self.stderr.take())
     }
 
-    /// Returns when the child has ended. Others of its group may be left.
+    /// Returns when the child has ended. Other processes of its group may still run.
     pub async fn ended(&self) -> io::Result<()> {
         let Some(leader) = &self.leader else { return Ok(()) };
         let end = async_fd(leader.end.try_clone()?)?;
@@ -80,12 +80,12 @@ impl ProcessGroup {
         Ok(())
     }
 
-    /// Kills the whole group, unless the child was reaped by another part of this process: then nothing is signalled.
+    /// Kills the whole group, unless another part of this process has reaped the child: then nothing is signalled.
     pub fn kill(&self) -> io::Result<()> {
         self.leader.as_ref().map_or(Ok(()), GroupLeader::kill)
     }
 
-    /// How the child ended; waits for that. What is left of its group stays.
+    /// Waits for the child, reaps it and returns its exit status. The rest of its group continues.
     pub fn reap(mut self) -> io::Result<ExitStatus> {
         let reaped = || io::Error::from(Errno::CHILD);
         self.leader.take().ok_or_else(reaped)?.reap()
@@ -94,12 +94,12 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // One that may not be killed, because it has become another user's, is not waited for.
+        // A child that may not be killed, because it runs as another user now, is not awaited.
         let Some(leader) = self.leader.take().filter(|leader| leader.kill().is_ok()) else {
             return;
         };
-        // A child that the kernel cannot end at once must not hold up the caller. Without a thread it stays unregistered, to
-        // be reaped with the orphans where there are such.
+        // A child that the kernel cannot end at once must not block the caller. If the thread cannot be started, the child is
+        // unregistered, and a subreaper reaps it with the orphans.
         let _ = std::thread::Builder::new().spawn(move || leader.reap());
     }
 }
@@ -107,13 +107,13 @@ impl Drop for ProcessGroup {
 #[derive(Debug)]
 struct GroupLeader {
     pid: Pid,
-    /// Readable when it has ended.
+    /// Readable when the child has ended.
     end: OwnedFd,
     registration: Registration,
 }
 
 impl GroupLeader {
-    /// How it has ended, by its descriptor: an error once it was reaped.
+    /// Waits for the exit status through the descriptor; an error if the child was reaped.
     fn wait(&self, options: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
         loop {
             match waitid(WaitId::PidFd(self.end.as_fd()), WaitIdOptions::EXITED | options) {
@@ -125,7 +125,7 @@ impl GroupLeader {
 
     fn kill(&self) -> io::Result<()> {
         match self.wait(WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT) {
-            // Alive or not reaped, so the number is that of its group.
+            // Alive or not reaped, so the number belongs to its group.
             Ok(_) => match kill_process_group(self.pid, Signal::KILL) {
                 Err(Errno::SRCH) => Ok(()),
                 killed => Ok(killed?),
@@ -136,7 +136,7 @@ impl GroupLeader {
     }
 
     fn reap(self) -> io::Result<ExitStatus> {
-        // Waits without the lock, and reaps with it: the number leaves the list before another child can have it.
+        // Waits without the lock, and reaps with it: the number leaves the list before another child can get it.
         self.wait(WaitIdOptions::NOWAIT)?;
         let mut owned = owned();
         let status = self.wait(WaitIdOptions::empty());
@@ -149,7 +149,7 @@ impl GroupLeader {
     }
 }
 
-/// A number on the list, for as long as this lives.
+/// An entry in the list of owned children, removed on drop.
 #[derive(Debug)]
 struct Registration(i32);
 
@@ -179,11 +179,11 @@ mod tests {
         group.leader.as_ref().unwrap().pid.as_raw_nonzero().get()
     }
 
-    /// A process that the test has to end, whatever happens.
+    /// A process that the test must end, even if an assertion fails.
     struct Sleeper(Pid);
 
     impl Sleeper {
-        /// The one whose number the group prints first.
+        /// The process whose number the group prints first.
         fn of(group: &mut ProcessGroup) -> Sleeper {
             let mut line = String::new();
             let (stdout, _) = group.take_output();
@@ -208,9 +208,9 @@ mod tests {
 
     async fn eventually(what: &str, done: impl Fn() -> bool) {
         let clock = Clock::boot();
-        let give_up = clock.now() + Duration::from_secs(30);
+        let timeout_at = clock.now() + Duration::from_secs(30);
         while !done() {
-            assert!(clock.now() < give_up, "it never came to this: {what}");
+            assert!(clock.now() < timeout_at, "never happened: {what}");
             clock.sleep(Duration::from_millis(5)).await;
         }
     }
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_of_the_group_survives_a_reap_without_a_kill() {
+    async fn the_rest_of_the_group_survives_a_reap_without_a_kill() {
         let mut group = shell("sleep 1000 & echo $!");
         let sleeper = Sleeper::of(&mut group);
         assert!(group.reap().unwrap().success());
         assert!(sleeper.lives());
     }
 
-    /// The sleeper stands for a stranger: a process whose group has the number of a child that is gone.
+    /// The sleeper represents an unrelated process whose group has the number of a child that is gone.
     #[tokio::test]
     async fn nothing_is_signalled_after_another_reaped_the_child() {
         let mut group = shell("sleep 1000 & echo $!");
@@ -254,7 +254,7 @@ mod tests {
         assert!(waitpid(pid, WaitOptions::empty()).unwrap().is_some());
         group.kill().unwrap();
         drop(group);
-        // A signal that was sent has an effect within this time; one that was not never has.
+        // A signal takes effect within this time, if it was sent.
         Clock::boot().sleep(Duration::from_millis(200)).await;
         assert!(sleeper.lives(), "a process was signalled by a number that was reaped");
         eventually("the number is not registered", || {

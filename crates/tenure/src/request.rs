@@ -1,8 +1,9 @@
-//! Asking something of a leader from outside. An ask is itself a short lease, `tenure:ask:NAME`, with the wish in its note:
-//! only the holder ends a term, and the asker waits and reports.
+//! Requests to a leader from outside: resign, drain and undrain. A request is itself a short lease, `tenure:ask:NAME`, with the
+//! request in its note. Only the holder ends a term; the sender waits and reports the outcome.
 //!
-//! Whoever does what was asked of it by id releases the ask in the asker's name: that is the answer. An ask that runs out was
-//! not answered. A resignation shows by itself, in the lease it is about.
+//! A candidate that carries out a request addressed to its id releases the request lease in the sender's name: that is the
+//! answer. A request whose lease expires was not answered. A resign request needs no answer, because the sender observes the
+//! result in the lease of `NAME`.
 
 use std::time::Duration;
 
@@ -17,59 +18,59 @@ use crate::lease::{
 use crate::machine::Request;
 use crate::store::{Scope, Store};
 
-/// How often an asker looks by itself.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the sender polls the store, in addition to watching it.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is asked, as it stands in the note.
+/// A request as the note contains it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase", deny_unknown_fields)]
 pub enum RemoteRequest {
-    /// Whoever leads: resign, and let this one come next.
+    /// The leader: resign, and name this candidate as the successor.
     Resign {
-        /// A hint, no right.
+        /// The preferred successor: a hint, no right.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         to: Option<String>,
     },
     /// This candidate: stop leading, and do not campaign.
     Drain {
-        /// Whom it is for.
+        /// The id of the candidate that the request is for.
         id: String,
     },
     /// This candidate: campaign again.
     Undrain {
-        /// Whom it is for.
+        /// The id of the candidate that the request is for.
         id: String,
     },
 }
 
-/// How an ask came out.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// It was done, or there was nothing to do; who leads now, if anybody.
+    /// The request was carried out, or there was nothing to do. The id of the current leader, if there is one.
     Done(Option<String>),
-    /// The leader has not done it in the time given; who leads.
+    /// The candidate did not carry out the request in time. The id of the current leader, if there is one.
     NoAnswer(Option<String>),
 }
 
-/// An ask that concerns the candidate that read it.
+/// A request that concerns the candidate that read it.
 pub(crate) struct ReceivedRequest {
     pub(crate) token: Token,
-    pub(crate) ask: Request,
-    /// Released when it is done; `None` where the doing shows by itself.
+    pub(crate) request: Request,
+    /// The lease to release when the request was carried out; `None` if the sender observes the result itself.
     pub(crate) answer: Option<Release>,
 }
 
-/// Reads an ask as `candidate` would: `None` if there is none, or it is for somebody else, or cannot be read.
+/// Reads a request as `candidate`. Returns `None` if there is none, it is for another candidate, or it cannot be parsed.
 pub(crate) fn read(lease: &Lease, candidate: &CandidateId) -> Option<ReceivedRequest> {
     let (token, holder) = (lease.token?, lease.holder.as_ref()?);
-    let for_us = |id: &str| id == candidate.as_str();
-    let (ask, shows) = match serde_json::from_str(lease.note.as_str()).ok()? {
+    let is_for_candidate = |id: &str| id == candidate.as_str();
+    let (request, is_visible) = match serde_json::from_str(lease.note.as_str()).ok()? {
         RemoteRequest::Resign { to: None } => (Request::Resign(None), true),
         RemoteRequest::Resign { to: Some(to) } => {
             (Request::Resign(Some(CandidateId::new(&to).ok()?)), true)
         }
-        RemoteRequest::Drain { id } if for_us(&id) => (Request::Drain, false),
-        RemoteRequest::Undrain { id } if for_us(&id) => (Request::Undrain, false),
+        RemoteRequest::Drain { id } if is_for_candidate(&id) => (Request::Drain, false),
+        RemoteRequest::Undrain { id } if is_for_candidate(&id) => (Request::Undrain, false),
         RemoteRequest::Drain { .. } | RemoteRequest::Undrain { .. } => return None,
     };
     let hold = Hold {
@@ -78,40 +79,41 @@ pub(crate) fn read(lease: &Lease, candidate: &CandidateId) -> Option<ReceivedReq
         nonce: holder.nonce?,
         token,
     };
-    Some(ReceivedRequest { token, ask, answer: (!shows).then(|| Release::from(hold)) })
+    Some(ReceivedRequest { token, request, answer: (!is_visible).then(|| Release::from(hold)) })
 }
 
-/// Asks something of the leader of `name`, waits up to `wait`, and reports.
+/// Sends a request to the leader of `name`, waits up to `wait`, and reports the outcome.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
 /// use std::time::Duration;
-/// use tenure::ask::{Reply, Wish, ask};
+/// use tenure::request::{RemoteRequest, RequestOutcome, send};
 ///
 /// let store = tenure::open("memory:").await?;
 /// let name = tenure::Name::new("ask:example")?;
-/// let reply = ask(&*store, &name, &Wish::Resign { to: None }, Duration::from_secs(1)).await?;
-/// assert_eq!(reply, Reply::Done(None)); // nobody led
+/// let request = RemoteRequest::Resign { to: None };
+/// let outcome = send(&*store, &name, &request, Duration::from_secs(1)).await?;
+/// assert_eq!(outcome, RequestOutcome::Done(None)); // no candidate led
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// Unavailable also when somebody else is asking something of the same name all the time.
+/// Unavailable also if other senders have a request for the same name pending the whole time.
 pub async fn send(
     store: &dyn Store,
     name: &Name,
-    wish: &RemoteRequest,
+    request: &RemoteRequest,
     wait: Duration,
 ) -> Result<RequestOutcome> {
     let clock = Clock::boot();
     let give_up = clock.now() + wait;
     let leader = leader_of(store, name).await?;
-    if !wish.wants(leader.as_ref()) {
+    if !request.is_needed(leader.as_ref()) {
         return Ok(RequestOutcome::Done(leader.map(|(id, _)| id)));
     }
     let mut changes = store.watch(&Scope::Names(vec![name.clone(), name.ask()]));
     let hold = loop {
-        if let Some(hold) = take(store, name, wish, wait).await? {
+        if let Some(hold) = claim_request(store, name, request, wait).await? {
             break hold;
         }
         tokio::select! {
@@ -121,11 +123,11 @@ pub async fn send(
             ))),
         }
     };
-    let reply = loop {
+    let outcome = loop {
         let now = leader_of(store, name).await?;
         let answered = !is_held(store, &hold).await?;
         let id = now.as_ref().map(|(id, _)| id.clone());
-        if wish.is_done(answered, leader.as_ref(), now.as_ref()) {
+        if request.is_done(answered, leader.as_ref(), now.as_ref()) {
             break RequestOutcome::Done(id);
         }
         if clock.now() >= give_up {
@@ -134,20 +136,20 @@ pub async fn send(
         tokio::select! {
             _ = changes.next() => {}
             // A hint may be lost.
-            () = clock.sleep_until(give_up.min(clock.now() + LOOK_EVERY)) => {}
+            () = clock.sleep_until(give_up.min(clock.now() + POLL_INTERVAL)) => {}
         }
     };
-    // What stays behind runs out by itself.
+    // If this release fails, the request lease expires by itself.
     let _ = store.release(&[Release::from(hold)]).await;
-    Ok(reply)
+    Ok(outcome)
 }
 
-/// Who leads, and in which term.
+/// The id of the leader, and the token of its term.
 type KnownLeader = (String, Option<Token>);
 
 impl RemoteRequest {
-    /// Whether there is anything to ask for.
-    fn wants(&self, leader: Option<&KnownLeader>) -> bool {
+    /// Whether the request has to be sent at all.
+    fn is_needed(&self, leader: Option<&KnownLeader>) -> bool {
         match self {
             RemoteRequest::Resign { to } => {
                 leader.is_some_and(|(id, _)| to.as_ref().is_none_or(|to| to != id))
@@ -156,7 +158,7 @@ impl RemoteRequest {
         }
     }
 
-    /// Whether what can be seen from outside has come about.
+    /// Whether the store shows that the request was carried out.
     fn is_done(
         &self,
         answered: bool,
@@ -183,18 +185,18 @@ async fn is_held(store: &dyn Store, hold: &Hold) -> Result<bool> {
     Ok(lease.is_some_and(|lease| lease.holder.is_some() && lease.token == Some(hold.token)))
 }
 
-async fn take(
+async fn claim_request(
     store: &dyn Store,
     name: &Name,
-    wish: &RemoteRequest,
+    request: &RemoteRequest,
     wait: Duration,
 ) -> Result<Option<Hold>> {
     let limits = store.limits();
     let ttl = (wait + Duration::from_secs(1)).clamp(limits.min_ttl, limits.max_ttl);
     let mut claim = Claim::new(name.ask(), CandidateId::generate(), Nonce::random(), ttl);
-    let wish = serde_json::to_string(wish)
+    let note = serde_json::to_string(request)
         .map_err(|error| Error::invalid("the ask cannot be written").caused_by(error))?;
-    claim.note = Note::new(&wish)?;
+    claim.note = Note::new(&note)?;
     claim.wait = ClaimedWait::Never;
     let answer = store.acquire(&[claim]).await?.pop().transpose()?;
     Ok(match answer {

@@ -1,5 +1,5 @@
-//! The Redis store while its server is killed, frozen, flushed, restored, at its limits, and
-//! meddled with.
+//! The Redis store while its server is killed, frozen, flushed, restored or at its limits, and while other clients change its
+//! keys.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -35,27 +35,27 @@ use startup_wait::*;
 
 fn main() -> ExitCode {
     redis_rig::main(tests![
-        a_store_that_is_down_says_so,
-        killed_and_back_works_again,
+        a_server_that_is_down_is_reported,
+        a_restarted_server_works_again,
         killed_connections_are_replaced,
         flushed_scripts_are_sent_again,
-        flushed_leases_are_lost_and_begin_anew,
-        a_deleted_key_is_held_back_until_its_time,
-        expiry_changed_by_a_stranger_is_not_ours,
+        flushed_leases_are_lost_and_start_again,
+        after_a_deleted_key_the_next_holder_waits_for_its_time,
+        a_key_whose_expiry_was_changed_is_a_foreign_holder,
         a_key_of_another_type_is_corrupt,
-        huge_and_unreadable_values_are_strangers,
-        a_broken_index_stands_in_nobodys_way,
-        a_lost_index_is_whole_after_one_round_of_renewals,
-        a_hold_is_compared_in_every_part,
+        huge_and_unreadable_values_are_foreign_holders,
+        a_broken_index_blocks_no_claim_or_renewal,
+        a_lost_index_is_complete_after_one_round_of_renewals,
+        a_hold_is_compared_in_every_field,
         a_durable_server_that_just_started_grants_at_once,
         the_first_holder_on_any_other_server_waits_for_one_ttl,
         a_wait_survives_release_and_a_new_grant,
         a_longer_wait_of_the_holder_is_recorded,
-        durability_switched_off_at_run_time_is_noticed_and_waited_for,
+        durability_switched_off_at_run_time_is_detected_and_causes_a_wait,
         a_log_whose_first_rewrite_is_pending_is_not_durable,
         a_durable_run_after_one_that_was_not_waits,
         a_server_that_went_back_in_time_makes_the_next_holder_wait,
-        garbage_about_the_server_is_not_relied_on,
+        garbage_about_the_server_is_not_trusted,
         out_of_memory_is_unavailable,
         a_busy_server_is_unavailable,
         a_server_that_becomes_a_replica_is_unavailable,
@@ -72,17 +72,17 @@ fn main() -> ExitCode {
         a_clock_set_back_does_not_lengthen_a_wait,
         a_revocation_at_once_works_after_a_clock_was_set_back,
         a_deleted_key_after_a_clock_was_set_back_delays_by_one_ttl,
-        times_out_of_any_range_are_corrupt,
+        times_out_of_range_are_corrupt,
         a_frozen_server_costs_one_call,
         calls_in_flight_are_bounded,
-        late_answers_are_nobodys,
-        replies_cut_anywhere_leave_no_confusion,
-        a_watch_is_made_again,
-        examination_is_honest,
+        late_answers_are_discarded,
+        replies_cut_at_any_byte_are_never_misread,
+        a_broken_watch_reconnects,
+        examine_reports_weak_settings,
     ])
 }
 
-async fn a_store_that_is_down_says_so() {
+async fn a_server_that_is_down_is_reported() {
     let port = servers::free_port();
     let store = open(&format!("redis://u:geheim@127.0.0.1:{port}/3")).await;
     let error = acquire(&*store, &claim("a", "me")).await.unwrap_err();
@@ -99,7 +99,7 @@ async fn a_store_that_is_down_says_so() {
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
 }
 
-async fn killed_and_back_works_again() {
+async fn a_restarted_server_works_again() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let grant = granted(&*store, &claim("a", "me")).await;
@@ -145,7 +145,7 @@ async fn a_busy_server_is_unavailable() {
     let store = rig.open().await;
     let grant = granted(&*store, &claim("a", "me")).await;
     let mut admin = rig.admin().await;
-    let endless = tokio::spawn(async move {
+    let endless_script = tokio::spawn(async move {
         let mut command = redis::cmd("EVAL");
         let _ = command.arg("while true do end").arg(0).query_async::<()>(&mut admin).await;
     });
@@ -156,7 +156,7 @@ async fn a_busy_server_is_unavailable() {
     let client = redis::Client::open(rig.url()).unwrap();
     let mut killer = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("SCRIPT").arg("KILL").query_async::<()>(&mut killer).await.unwrap();
-    endless.await.unwrap();
+    endless_script.await.unwrap();
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
 }
 
@@ -190,7 +190,8 @@ async fn a_frozen_server_costs_one_call() {
         let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         line.unwrap().trim().parse::<u64>().unwrap()
     };
-    // One of ours is the administrator's: the store itself has kept its new connection.
+    // One of the new connections is the administrator's: the store itself has kept the connection that it made after the
+    // freeze.
     assert_eq!(connections(&after), connections(&before) + 1);
 }
 
@@ -220,25 +221,25 @@ async fn calls_in_flight_are_bounded() {
     assert!(executed <= 40, "of 501 calls the server got {executed}");
 }
 
-async fn late_answers_are_nobodys() {
+async fn late_answers_are_discarded() {
     let rig = Rig::new(DURABLE);
     let proxy = Proxy::start(rig.port).await;
     let store = open(&proxy.url()).await;
     let grant = granted(&*store, &claim("a", "me")).await;
     for round in 0..10 {
-        proxy.hold_replies(Duration::from_millis(150));
+        proxy.delay_replies(Duration::from_millis(150));
         let name = format!("late-{round}");
         let limit = Duration::from_millis(50);
         assert!(tokio::time::timeout(limit, acquire(&*store, &claim(&name, "x"))).await.is_err());
-        proxy.hold_replies(Duration::ZERO);
-        // Were the late answer taken for this call's, it would be Held with another name's token.
+        proxy.delay_replies(Duration::ZERO);
+        // If the late answer were taken for the answer to this call, it would be Held with another name's token.
         assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
         let lease = taken(acquire(&*store, &claim("a", "you")).await);
         assert_eq!(lease.token, Some(grant.hold.token));
     }
 }
 
-async fn replies_cut_anywhere_leave_no_confusion() {
+async fn replies_cut_at_any_byte_are_never_misread() {
     let rig = Rig::new(DURABLE);
     let proxy = Proxy::start(rig.port).await;
     let store = open(&proxy.url()).await;
@@ -267,7 +268,7 @@ async fn replies_cut_anywhere_leave_no_confusion() {
     assert!(cuts > 50, "the cuts were felt: {cuts}");
 }
 
-async fn a_watch_is_made_again() {
+async fn a_broken_watch_reconnects() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let grant = granted(&*store, &claim("a", "me")).await;
@@ -286,7 +287,7 @@ async fn a_watch_is_made_again() {
     assert_eq!(next().await, Change::Freed { name: grant.hold.name, next: None });
 }
 
-async fn examination_is_honest() {
+async fn examine_reports_weak_settings() {
     let verdict = |report: &tenure::store::Report, what: &str| {
         report.checks.iter().find(|check| check.what == what).unwrap().verdict
     };
@@ -303,7 +304,7 @@ async fn examination_is_honest() {
         .await;
     let report = store.examine().await.unwrap();
     assert_eq!((report.grade, verdict(&report, "eviction")), (Grade::C, Verdict::Weak));
-    // What may not be asked is not taken for good.
+    // What the user may not read does not count as good.
     rig.run::<()>("CONFIG SET maxmemory-policy noeviction").await;
     rig.run::<()>("ACL SETUSER default -config -info").await;
     let report = store.examine().await.unwrap();

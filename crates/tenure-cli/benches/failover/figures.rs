@@ -1,6 +1,6 @@
-//! Many measurements in a few figures.
+//! Summary figures of many measurements.
 
-/// Milliseconds.
+/// Measurements in milliseconds.
 #[derive(Default)]
 pub(crate) struct Figures(Vec<f64>);
 
@@ -18,7 +18,7 @@ impl Figures {
         self.0.len()
     }
 
-    /// The smallest that no less than so many percent do not exceed.
+    /// The percentile: the smallest measurement that at least `percent` percent of all do not exceed.
     pub(crate) fn percent(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or(f64::NAN)

@@ -1,8 +1,8 @@
-//! How long nobody works when a leader is struck, measured from outside with the real command:
+//! The failover time after a fault of the leader, measured from outside with the real command:
 //! `cargo bench -p tenure-cli --bench failover [-- --repeats 50 --fault kill,freeze --store file|redis]`.
 //!
-//! From the fault to the first effect of the next term, by the stamps that the workers themselves take. Ends with 1 if
-//! ever two worked at once, or if the fenced register took a stale write.
+//! Measures from the fault to the first effect of the next term, by the timestamps of the workers. Exits with 1 if two workers
+//! ever worked at once, or if the fenced register accepted a stale write.
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 

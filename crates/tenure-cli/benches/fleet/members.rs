@@ -50,19 +50,19 @@ impl Members {
         self.room.start(&id, command, None)
     }
 
-    /// Sends a signal to one, and says when that was.
+    /// Sends a signal to a member, and returns when it was sent.
     pub(crate) fn signal(&mut self, who: usize, which: Signal) -> Moment {
         let at = now();
         self.running[who].signal(which);
         at
     }
 
-    /// Kills one and its guard.
+    /// Kills a member and its guard.
     pub(crate) fn kill_tree(&mut self, who: usize) -> Moment {
         self.running[who].kill_tree()
     }
 
-    /// Starts one anew that has ended, or is about to.
+    /// Restarts a member that has ended or is about to end.
     pub(crate) fn restart(&mut self, who: usize) {
         look(PATIENCE, || self.running[who].ended()).expect("it ends");
         self.running[who] = self.begin(who);

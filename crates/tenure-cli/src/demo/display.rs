@@ -1,40 +1,40 @@
-//! What people see of the demo, line by line: the same on a terminal and in a pipe.
+//! The text output of the demo, line by line: the same on a terminal and in a pipe.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::checker::{CheckResult, Faults};
+use super::checker::{CheckResult, Violations};
 use super::protocol::NodeMessage;
 use super::scenario::{FaultResult, ScenarioStop};
 use super::{DemoConfig, DemoOutcome, Fault};
 
-/// Tells the story, or keeps quiet for `--json` and `-q`.
+/// Prints the progress of the demo; disabled for `--json` and `-q`.
 #[derive(Clone, Copy)]
 pub(super) struct DemoOutput {
-    pub(super) tells: bool,
+    pub(super) enabled: bool,
 }
 
 impl DemoOutput {
-    /// One line. A reader that has gone away ends the demo.
+    /// Prints one line. A closed stdout ends the demo.
     pub(super) fn say(&self, text: impl AsRef<str>) -> Result<(), ScenarioStop> {
-        if !self.tells {
+        if !self.enabled {
             return Ok(());
         }
         writeln!(io::stdout().lock(), "{}", text.as_ref()).map_err(|_| ScenarioStop::OutputGone)
     }
 
-    /// What one of the processes said. It was given the port `wanted`.
-    pub(super) fn word(
+    /// Prints a message of a process that was told to use the port `requested_port`.
+    pub(super) fn message(
         &self,
         id: &str,
         pid: Option<u32>,
-        wanted: u16,
-        word: &NodeMessage,
+        requested_port: u16,
+        message: &NodeMessage,
     ) -> Result<(), ScenarioStop> {
-        match word {
+        match message {
             NodeMessage::Started { http } => {
                 let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-                let http = place(wanted, http);
+                let http = url_or_reason(requested_port, http);
                 self.say(format!("✅ [{id}] Leader election started, process {pid}, {http}"))
             }
             NodeMessage::Follows { leader } => {
@@ -61,16 +61,16 @@ impl DemoOutput {
     }
 }
 
-/// Where a process answers.
-fn place(wanted: u16, http: &Result<u16, String>) -> String {
+/// The URL of a process, or why it has none.
+fn url_or_reason(requested_port: u16, http: &Result<u16, String>) -> String {
     match http {
-        Ok(port) if *port == wanted => format!("http://localhost:{port}"),
-        Ok(port) => format!("http://localhost:{port} (port {wanted} is taken)"),
+        Ok(port) if *port == requested_port => format!("http://localhost:{port}"),
+        Ok(port) => format!("http://localhost:{port} (port {requested_port} is taken)"),
         Err(why) => format!("no HTTP: {why}"),
     }
 }
 
-/// What a fault is, for somebody who sees it for the first time.
+/// An explanation of a fault, for new users.
 pub(super) fn explained(fault: Fault) -> &'static str {
     match fault {
         Fault::Kill => "the leader dies without a word",
@@ -87,28 +87,31 @@ pub(super) fn millis(gap: Duration) -> f64 {
     (gap.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
-/// The result for people: the table, and what it comes to.
+/// The result as text: a table and a summary.
 pub(super) fn table(outcome: &DemoOutcome) -> Vec<String> {
     let mut lines = Vec::new();
-    if !outcome.scenes.is_empty() {
-        // A gap is from the fault to the first line the next leader writes.
+    if !outcome.fault_results.is_empty() {
+        // A gap is the time from the fault to the first journal line of the next leader.
         lines.push("fault     gap (ms)   two leaders at once   counter lost or doubled".to_owned());
     }
-    for (scene, faults) in &outcome.scenes {
-        let gap = scene.gap.map_or_else(|| "none".to_owned(), |gap| format!("{:.1}", millis(gap)));
-        let Faults { two_leaders, lost, doubled, .. } = faults;
+    for (fault_result, faults) in &outcome.fault_results {
+        let gap =
+            fault_result.gap.map_or_else(|| "none".to_owned(), |gap| format!("{:.1}", millis(gap)));
+        let Violations { two_leaders, lost, doubled, .. } = faults;
         let wrong = lost + doubled;
-        let name = scene.fault.as_str();
+        let name = fault_result.fault.as_str();
         lines.push(format!("{name:<8}{gap:>10}   {two_leaders:>19}   {wrong:>23}"));
     }
-    if !outcome.scenes.is_empty() {
+    if !outcome.fault_results.is_empty() {
         lines.push(String::new());
     }
-    lines.push(sum(&outcome.verdict));
-    lines.extend(outcome.scenes.iter().filter_map(|(scene, _)| complaint(scene)));
-    lines.extend(outcome.trouble.clone());
-    if !outcome.setting.private {
-        let DemoConfig { store, name, .. } = &outcome.setting;
+    lines.push(summary(&outcome.verdict));
+    lines.extend(
+        outcome.fault_results.iter().filter_map(|(fault_result, _)| complaint(fault_result)),
+    );
+    lines.extend(outcome.error.clone());
+    if !outcome.config.private {
+        let DemoConfig { store, name, .. } = &outcome.config;
         let url = store.url();
         lines.push(format!(
             "On {url} stays the record of '{name}', so that no token ever comes again."
@@ -117,8 +120,8 @@ pub(super) fn table(outcome: &DemoOutcome) -> Vec<String> {
     lines
 }
 
-fn sum(verdict: &CheckResult) -> String {
-    let Faults { two_leaders, lost, doubled, interrupted } = verdict.total();
+fn summary(verdict: &CheckResult) -> String {
+    let Violations { two_leaders, lost, doubled, interrupted } = verdict.total();
     let terms = match verdict.terms.len() {
         1 => "1 term".to_owned(),
         many => format!("{many} terms"),
@@ -133,16 +136,16 @@ fn sum(verdict: &CheckResult) -> String {
     )
 }
 
-fn complaint(scene: &FaultResult) -> Option<String> {
-    let fault = scene.fault.as_str();
-    match (scene.gap, &scene.trouble) {
+fn complaint(fault_result: &FaultResult) -> Option<String> {
+    let fault = fault_result.fault.as_str();
+    match (fault_result.gap, &fault_result.problem) {
         (None, _) => Some(format!("❌ {fault}: nobody came to lead")),
-        (_, Some(trouble)) => Some(format!("❌ {fault}: {trouble}")),
+        (_, Some(problem)) => Some(format!("❌ {fault}: {problem}")),
         _ => None,
     }
 }
 
-/// Where to go from here.
+/// Suggested next steps.
 pub(super) const NEXT: [&str; 3] = [
     "tenure run backup -- /opt/backup.sh   a command of yours, only where it leads; start it twice",
     "tenure status, tenure doctor          who leads what, and what your store promises",
@@ -151,12 +154,12 @@ pub(super) const NEXT: [&str; 3] = [
 
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::url_or_reason;
 
     #[test]
-    fn where_a_process_answers_is_said_and_why_it_does_not() {
-        assert_eq!(place(3000, &Ok(3000)), "http://localhost:3000");
-        assert_eq!(place(3000, &Ok(3004)), "http://localhost:3004 (port 3000 is taken)");
-        assert_eq!(place(3000, &Err("no port".to_owned())), "no HTTP: no port");
+    fn the_url_of_a_process_or_the_reason_is_shown() {
+        assert_eq!(url_or_reason(3000, &Ok(3000)), "http://localhost:3000");
+        assert_eq!(url_or_reason(3000, &Ok(3004)), "http://localhost:3004 (port 3000 is taken)");
+        assert_eq!(url_or_reason(3000, &Err("no port".to_owned())), "no HTTP: no port");
     }
 }

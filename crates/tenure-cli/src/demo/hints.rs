@@ -1,13 +1,13 @@
-//! PURE: what to look at in each step, as a command for another terminal and what it shows.
+//! PURE: hints for each step of the demo: a command for another terminal, and what it shows.
 
 use super::Fault;
 
-/// The leader counts in peace.
+/// The hint for a leader before the first fault.
 pub(super) fn leader(port: u16) -> String {
-    look(port, "\"isLeader\":true, and false from all the others")
+    hint(port, "\"isLeader\":true, and false from all the others")
 }
 
-/// This is about to happen to the leader.
+/// The hint for a leader to which the fault is about to happen.
 pub(super) fn victim(fault: Fault, port: u16) -> String {
     let shows = match fault {
         Fault::Kill => "nobody answers there any more",
@@ -15,19 +15,19 @@ pub(super) fn victim(fault: Fault, port: u16) -> String {
         Fault::Freeze => "no answer until it thaws",
         Fault::None => "as before",
     };
-    look(port, shows)
+    hint(port, shows)
 }
 
-/// This one leads now.
+/// The hint for the new leader.
 pub(super) fn successor(port: u16) -> String {
-    look(port, "\"isLeader\":true, and its \"count\" goes on where the other stopped")
+    hint(port, "\"isLeader\":true, and its \"count\" goes on where the other stopped")
 }
 
-/// This one led, was frozen, and is not any more.
+/// The hint for a former leader that was frozen and runs again.
 pub(super) fn thawed(port: u16) -> String {
-    look(port, "\"isLeader\":false, and \"lastPolled\" is when it last led")
+    hint(port, "\"isLeader\":false, and \"lastPolled\" is when it last led")
 }
 
-fn look(port: u16, shows: &str) -> String {
+fn hint(port: u16, shows: &str) -> String {
     format!("   Look:    curl localhost:{port}/status   {shows}")
 }

@@ -1,4 +1,4 @@
-//! What one process of the demo shows of itself over HTTP.
+//! The HTTP status of one process of the demo.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use tokio::task::JoinHandle;
 use super::ports;
 use crate::http::{HttpCandidate, HttpLimits, HttpServer, RunStats};
 
-/// How often a follower looks at how far the leader has counted.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often a follower reads the leader's count.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Its status, and who gives it out.
+/// The status of a process, and the server that publishes it.
 pub(super) struct NodeStatus {
     work: Arc<RunStats>,
     clock: Clock,
     server: Option<HttpServer>,
-    look: JoinHandle<()>,
+    observer: JoinHandle<()>,
 }
 
 impl NodeStatus {
-    /// Answers on `port` or the next free one, and says which. Where nothing can be answered the process goes on all
-    /// the same.
+    /// Serves HTTP on `port` or the next free port, and returns that port. Without a server the process continues all the
+    /// same.
     pub(super) fn open(
         port: u16,
         election: &Arc<Election>,
@@ -31,38 +31,39 @@ impl NodeStatus {
     ) -> (NodeStatus, Result<u16>) {
         let work = Arc::<RunStats>::default();
         let instance = HttpCandidate::new(Arc::clone(election), Arc::clone(&work), None);
-        let serve =
-            |door| HttpServer::start(door, Arc::clone(&instance), store, HttpLimits::default());
-        let server = ports::door(port).and_then(serve);
-        let told = server.as_ref().map(|server| server.address().port()).map_err(Clone::clone);
-        let look = look(Arc::clone(election), store.detached(), Arc::clone(&work));
-        let look = tokio::spawn(look);
-        (NodeStatus { work, clock: Clock::boot(), server: server.ok(), look }, told)
+        let serve = |listener| {
+            HttpServer::start(listener, Arc::clone(&instance), store, HttpLimits::default())
+        };
+        let server = ports::listen_from(port).and_then(serve);
+        let port = server.as_ref().map(|server| server.address().port()).map_err(Clone::clone);
+        let observer = observe_count(Arc::clone(election), store.detached(), Arc::clone(&work));
+        let observer = tokio::spawn(observer);
+        (NodeStatus { work, clock: Clock::boot(), server: server.ok(), observer }, port)
     }
 
-    /// A term begins at this count.
+    /// Records that a term starts at this count.
     pub(super) fn leads(&self, count: u64) {
         self.work.known(Some(count), None);
     }
 
-    /// This process has counted just now, and that took so long.
+    /// Records a count of this process, and how long it took.
     pub(super) fn counted(&self, count: u64, took: Duration) {
         self.work.began(self.clock.minting_micros() / 1_000);
         self.work.known(Some(count), None);
         self.work.ended("ok", took);
     }
 
-    /// Answers no more.
+    /// Stops the server.
     pub(super) fn close(self) {
-        self.look.abort();
+        self.observer.abort();
         if let Some(server) = self.server {
             server.stop();
         }
     }
 }
 
-/// Reads how far the leader has counted, while that is somebody else: the leader itself knows it better.
-async fn look(election: Arc<Election>, store: Arc<dyn Store>, work: Arc<RunStats>) {
+/// Reads the leader's count from the store while another process leads: the leader itself knows a newer count.
+async fn observe_count(election: Arc<Election>, store: Arc<dyn Store>, work: Arc<RunStats>) {
     let clock = Clock::boot();
     let scope = Scope::name(election.name());
     loop {
@@ -74,11 +75,11 @@ async fn look(election: Arc<Election>, store: Arc<dyn Store>, work: Arc<RunStats
         {
             work.known(Some(count), None);
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(OBSERVE_INTERVAL).await;
     }
 }
 
-/// The count that a leader of the demo has left.
+/// The count in a leader's checkpoint.
 pub(super) fn count(checkpoint: &Checkpoint) -> Option<u64> {
     str::from_utf8(checkpoint.as_bytes()).ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The processes of the demo: started, signalled, listened to, and reaped, each by its own id.
+//! The processes of the demo: starts, signals and reaps each by its own process id, and reads its messages.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -9,113 +9,113 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-use super::protocol::{NodeMessage, Plan};
+use super::protocol::{NodeConfig, NodeMessage};
 
-/// One process.
+/// One process of the demo.
 struct DemoProcess {
-    plan: Plan,
+    config: NodeConfig,
     child: Child,
-    /// Open as long as we live: its end is the process's end.
+    /// Open as long as the demo runs: when it closes, the process exits.
     stdin: Option<ChildStdin>,
     ended: Option<ExitStatus>,
-    /// Where it answers over HTTP, once it has said so.
+    /// The port of its HTTP server, once the process has reported it.
     port: Option<u16>,
 }
 
-/// All of them.
+/// All processes of the demo.
 pub(super) struct DemoProcesses {
-    players: Vec<DemoProcess>,
-    words: mpsc::UnboundedReceiver<(usize, NodeMessage)>,
-    /// Kept for those that are started again.
-    heard: mpsc::UnboundedSender<(usize, NodeMessage)>,
-    /// What stands before `demo-node` on the command line.
+    processes: Vec<DemoProcess>,
+    messages: mpsc::UnboundedReceiver<(usize, NodeMessage)>,
+    /// Kept for processes that are restarted.
+    sender: mpsc::UnboundedSender<(usize, NodeMessage)>,
+    /// The flags before `demo-node` on the command line.
     flags: Vec<String>,
 }
 
 impl DemoProcesses {
     pub(super) fn new(flags: Vec<String>) -> DemoProcesses {
-        let (heard, words) = mpsc::unbounded_channel();
-        DemoProcesses { players: Vec::new(), words, heard, flags }
+        let (sender, messages) = mpsc::unbounded_channel();
+        DemoProcesses { processes: Vec::new(), messages, sender, flags }
     }
 
     /// Starts one more process.
-    pub(super) async fn start(&mut self, plan: Plan) -> Result<()> {
-        let player = self.player(self.players.len(), plan).await?;
-        self.players.push(player);
+    pub(super) async fn start(&mut self, config: NodeConfig) -> Result<()> {
+        let process = self.spawn(self.processes.len(), config).await?;
+        self.processes.push(process);
         Ok(())
     }
 
-    /// Starts one anew, after it has ended.
+    /// Restarts a process that has ended.
     pub(super) async fn restart(&mut self, which: usize) -> Result<()> {
-        let plan = self.players[which].plan.clone();
-        self.players[which] = self.player(which, plan).await?;
+        let config = self.processes[which].config.clone();
+        self.processes[which] = self.spawn(which, config).await?;
         Ok(())
     }
 
-    async fn player(&self, which: usize, plan: Plan) -> Result<DemoProcess> {
+    async fn spawn(&self, which: usize, config: NodeConfig) -> Result<DemoProcess> {
         let failed =
             |error: std::io::Error| Error::denied(format!("cannot start a process: {error}"));
-        let mut child = Command::new(ourselves().map_err(failed)?)
+        let mut child = Command::new(own_executable().map_err(failed)?)
             .args(&self.flags)
             .arg("demo-node")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl+C on the terminal is for us alone.
+            // Ctrl+C on the terminal must reach only the demo itself.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(failed)?;
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
-            let orders = serde_json::to_string(&plan)
+            let config_json = serde_json::to_string(&config)
                 .map_err(|error| Error::invalid(format!("the plan cannot be written: {error}")))?;
-            stdin.write_all(format!("{orders}\n").as_bytes()).await.map_err(failed)?;
+            stdin.write_all(format!("{config_json}\n").as_bytes()).await.map_err(failed)?;
         }
         if let Some(stdout) = child.stdout.take() {
-            tokio::spawn(listen(which, stdout, self.heard.clone()));
+            tokio::spawn(read_messages(which, stdout, self.sender.clone()));
         }
-        Ok(DemoProcess { plan, child, stdin, ended: None, port: None })
+        Ok(DemoProcess { config, child, stdin, ended: None, port: None })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.players.len()
+        self.processes.len()
     }
 
     pub(super) fn id(&self, which: usize) -> &str {
-        &self.players[which].plan.id
+        &self.processes[which].config.id
     }
 
-    /// Its process id; none once it was reaped.
+    /// The process id; `None` once the process was reaped.
     pub(super) fn pid(&self, which: usize) -> Option<u32> {
-        self.players[which].child.id()
+        self.processes[which].child.id()
     }
 
-    /// The port that it was given.
-    pub(super) fn wanted(&self, which: usize) -> u16 {
-        self.players[which].plan.port
+    /// The port that the process was told to use.
+    pub(super) fn requested_port(&self, which: usize) -> u16 {
+        self.processes[which].config.port
     }
 
-    /// The port it answers on.
+    /// The port of its HTTP server.
     pub(super) fn port(&self, which: usize) -> Option<u16> {
-        self.players[which].port
+        self.processes[which].port
     }
 
-    /// It has said where it answers, and is to be found there again when it is started anew.
-    pub(super) fn answers(&mut self, which: usize, port: u16) {
-        let player = &mut self.players[which];
-        (player.plan.port, player.port) = (port, Some(port));
+    /// Records the port that the process reported; a restarted process uses the same port.
+    pub(super) fn set_port(&mut self, which: usize, port: u16) {
+        let process = &mut self.processes[which];
+        (process.config.port, process.port) = (port, Some(port));
     }
 
-    /// The next thing that one of them says.
-    pub(super) async fn word(&mut self) -> (usize, NodeMessage) {
-        match self.words.recv().await {
-            Some(word) => word,
-            // We hold a sender ourselves.
+    /// The next message of any process.
+    pub(super) async fn next_message(&mut self) -> (usize, NodeMessage) {
+        match self.messages.recv().await {
+            Some(message) => message,
+            // Unreachable: `self` holds a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Sends a signal. Its process id is its own until it is reaped, so nobody else is hit.
+    /// Sends a signal. A process keeps its id until it is reaped, so no other process can receive the signal.
     pub(super) fn signal(&self, which: usize, signal: Signal) {
         let pid = self.pid(which).and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if let Some(pid) = pid
@@ -125,24 +125,24 @@ impl DemoProcesses {
         }
     }
 
-    /// Waits for its end, and gives how it ended.
+    /// Waits for the end of a process, and returns its exit status.
     pub(super) async fn reap(&mut self, which: usize) -> Result<ExitStatus> {
-        let player = &mut self.players[which];
-        if let Some(status) = player.ended {
+        let process = &mut self.processes[which];
+        if let Some(status) = process.ended {
             return Ok(status);
         }
-        let waited = player.child.wait().await;
+        let waited = process.child.wait().await;
         let status =
             waited.map_err(|error| Error::denied(format!("cannot wait for a process: {error}")))?;
-        player.ended = Some(status);
-        player.stdin = None;
+        process.ended = Some(status);
+        process.stdin = None;
         Ok(status)
     }
 
-    /// Ends whoever is left, at once; a frozen one too.
-    pub(super) async fn end(&mut self) {
+    /// Kills every process that is left, also a frozen one.
+    pub(super) async fn kill_all(&mut self) {
         for which in 0..self.len() {
-            if self.players[which].ended.is_none() {
+            if self.processes[which].ended.is_none() {
                 self.signal(which, Signal::KILL);
             }
         }
@@ -154,24 +154,24 @@ impl DemoProcesses {
     }
 }
 
-/// The program we are; also if its file was replaced since we were started.
-pub(super) fn ourselves() -> std::io::Result<PathBuf> {
+/// The path of this program; works also if its file was replaced since the start.
+pub(super) fn own_executable() -> std::io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     Ok(if path.exists() { path } else { PathBuf::from("/proc/self/exe") })
 }
 
-async fn listen(
+async fn read_messages(
     which: usize,
     stdout: ChildStdout,
-    heard: mpsc::UnboundedSender<(usize, NodeMessage)>,
+    sender: mpsc::UnboundedSender<(usize, NodeMessage)>,
 ) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
-            // Nobody listens when the demo is over.
-            Ok(word) => _ = heard.send((which, word)),
+            // The receiver is gone when the demo is over.
+            Ok(message) => _ = sender.send((which, message)),
             Err(error) => tracing::warn!("a process of the demo said {line:?}: {error}"),
         }
     }
-    let _ = heard.send((which, NodeMessage::Gone));
+    let _ = sender.send((which, NodeMessage::Gone));
 }

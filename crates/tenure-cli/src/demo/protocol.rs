@@ -1,37 +1,35 @@
-//! What the demo and its processes say to each other, one JSON object a line.
+//! The protocol between the demo and its processes: one JSON object per line.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The orders of one process: on its stdin and not in its arguments, for the URL may hold a
-/// password.
+/// The config of one process. It is sent on stdin and not as arguments, because the URL may contain a password.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(super) struct NodeConfig {
     pub(super) store: String,
     pub(super) name: String,
     pub(super) id: String,
     pub(super) ttl_ms: u64,
     pub(super) journal: PathBuf,
-    /// Where it answers over HTTP, unless that is taken by then.
+    /// The port of its HTTP server, unless that is in use by then.
     pub(super) port: u16,
 }
 
-/// What a process tells of itself, on its stdout.
+/// A message from a process, on its stdout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "camelCase")]
 pub(super) enum NodeMessage {
-    /// It campaigns, and answers on this port, or why it does not.
+    /// The process campaigns; its HTTP port, or why it has none.
     Started { http: Result<u16, String> },
-    /// Somebody else leads.
+    /// Another process leads.
     Follows { leader: String },
-    /// It leads, since `at` on the boot clock, and goes on from the count `from`.
+    /// The process leads, since `at` on the boot clock, and continues from the count `from`.
     Leads { at: u64, token: u64, from: u64 },
-    /// It counted.
+    /// The process counted.
     Counted { count: u64 },
-    /// Its term is over and its work has stopped.
+    /// The term of the process is over, and its work has stopped.
     Ended { token: u64, count: u64, why: String, clean: bool },
-    /// It will say no more: the process has ended. Said by nobody, but found at the end of its
-    /// stdout.
+    /// The process has ended and sends no more messages. The demo creates this message at the end of the process's stdout.
     Gone,
 }

@@ -1,4 +1,4 @@
-//! What both demos do at their end, for people and for programs.
+//! The final output that both demos share, as text and as JSON.
 
 use serde::Serialize;
 use tenure::Result;
@@ -7,10 +7,10 @@ use super::scenario::ScenarioStop;
 use crate::args::Args;
 use crate::output;
 
-/// Tells the result. `next`: where to go from here, for whoever saw it go well.
-pub(super) fn tell(
+/// Prints the result. `next`: suggested next steps after a successful demo.
+pub(super) fn print(
     args: &Args,
-    played: &Result<(), ScenarioStop>,
+    run_result: &Result<(), ScenarioStop>,
     answer: &impl Serialize,
     table: Vec<String>,
     next: Option<&[&str]>,
@@ -19,7 +19,7 @@ pub(super) fn tell(
         return output::json(answer);
     }
     let mut lines = Vec::new();
-    match played {
+    match run_result {
         Err(ScenarioStop::OutputGone) => return Ok(()),
         Err(ScenarioStop::Interrupted) => {
             lines.extend(["", "Interrupted. Up to here:"].map(String::from))
@@ -29,7 +29,7 @@ pub(super) fn tell(
     }
     lines.extend(table);
     if let Some(next) = next
-        && played.is_ok()
+        && run_result.is_ok()
         && !args.quiet
     {
         lines.extend(["", "Next:"].map(String::from));
@@ -38,18 +38,18 @@ pub(super) fn tell(
     output::line(lines.join("\n"))
 }
 
-/// Why it did not run to its end.
+/// The error that ended the demo early.
 #[derive(Serialize)]
-pub(super) struct ErrorAnswer {
+pub(super) struct DemoErrorJson {
     kind: &'static str,
     message: String,
 }
 
-impl ErrorAnswer {
-    pub(super) fn of(played: &Result<(), ScenarioStop>) -> Option<ErrorAnswer> {
-        match played {
+impl DemoErrorJson {
+    pub(super) fn of(run_result: &Result<(), ScenarioStop>) -> Option<DemoErrorJson> {
+        match run_result {
             Err(ScenarioStop::Failed(error)) => {
-                Some(ErrorAnswer { kind: error.kind().as_str(), message: error.to_string() })
+                Some(DemoErrorJson { kind: error.kind().as_str(), message: error.to_string() })
             }
             _ => None,
         }

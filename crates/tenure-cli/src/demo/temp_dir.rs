@@ -1,4 +1,4 @@
-//! The demo's private directory, gone when the demo is.
+//! The demo's private temporary directory, removed when the demo ends.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,9 +14,9 @@ pub(super) struct TempDir {
 
 impl TempDir {
     pub(super) fn new(keep: bool) -> Result<TempDir> {
-        let name = format!("tenure-demo-{}-{}", std::process::id(), random());
+        let name = format!("tenure-demo-{}-{}", std::process::id(), random_suffix());
         let path = std::env::temp_dir().join(name);
-        // Not `create_dir_all`: a directory that is there already is somebody else's.
+        // Not `create_dir_all`: an existing directory may belong to another user.
         DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
             let shown = path.display();
             Error::denied(format!(
@@ -30,7 +30,7 @@ impl TempDir {
         &self.path
     }
 
-    /// Where it stays, if it does.
+    /// The path, if the directory is kept.
     pub(super) fn kept(&self) -> Option<&Path> {
         self.keep.then_some(&self.path)
     }
@@ -47,7 +47,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A few letters that nobody else has.
-pub(super) fn random() -> String {
+/// A few random characters that make a name unique.
+pub(super) fn random_suffix() -> String {
     Nonce::random().to_string().chars().take(8).collect()
 }

@@ -1,5 +1,7 @@
-//! `tenure fleet drain`, `undrain`, `pause`, `resume`: what people say about a fleet. It is written down and outlives whoever
-//! said it; the members act on it, and we wait and report.
+//! `tenure fleet drain`, `undrain`, `pause`, `resume`: control of a fleet from outside.
+//!
+//! Each command changes the control record in the store, which outlives the command. The members act on the record; the
+//! command waits for the effect and reports it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,8 +19,8 @@ use crate::args::Args;
 use crate::exit::Exit;
 use crate::{duration, output, selector, shutdown};
 
-/// Often enough for whoever waits; a store that needs longer for an answer is asked less often.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the state is observed while a command waits. A store that answers more slowly is polled less often.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -103,23 +105,23 @@ pub(crate) struct ResumeArgs {
     shards: Vec<String>,
 }
 
-/// What came of `drain` or `undrain`, in JSON.
+/// The result of `drain` or `undrain`, in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DrainJson<'a> {
     name: &'a str,
     member: &'a str,
     drained: bool,
-    /// Whether it is a member now.
+    /// Whether the candidate is a member now.
     present: bool,
-    /// How many it owns now.
+    /// The number of shards it owns now.
     shards: usize,
 }
 
-/// What came of `pause` or `resume`, in JSON: one of these for each shard.
+/// The result of `pause` or `resume` for one shard, in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DrainRow<'a> {
+struct PausedShardJson<'a> {
     shard: &'a str,
     paused: bool,
     owner: Option<&'a str>,
@@ -128,17 +130,17 @@ struct DrainRow<'a> {
 pub(crate) fn drain(args: &Args, drain: &FleetDrainArgs) -> Result<Exit> {
     let (name, member) = (&drain.name, &drain.member);
     crate::runtime()?.block_on(async {
-        let outside = FleetClient::open(args, name).await?;
-        let before = outside.share(member).await?;
-        let say = |control: &mut Overrides| {
+        let client = FleetClient::open(args, name).await?;
+        let before = client.share(member).await?;
+        let change = |control: &mut Overrides| {
             control.drained.insert(member.clone());
         };
-        outside.change(say).await?;
-        let look = async || outside.share(member).await;
-        let left = look_until(drain.wait, before, look, |share| *share == 0).await?;
-        let present = outside.is_member(member).await?;
+        client.change(change).await?;
+        let observe = async || client.share(member).await;
+        let left = poll_until(drain.wait, before, observe, |share| *share == 0).await?;
+        let present = client.is_member(member).await?;
         if args.json {
-            steered(name, member, true, present, left)?;
+            print_drained(name, member, true, present, left)?;
         } else {
             output::line(drained(name, member, present, before, left))?;
         }
@@ -176,12 +178,12 @@ fn drained(name: &Name, member: &CandidateId, present: bool, before: usize, left
 pub(crate) fn undrain(args: &Args, undrain: &UndrainArgs) -> Result<Exit> {
     let (name, member) = (&undrain.name, &undrain.member);
     crate::runtime()?.block_on(async {
-        let outside = FleetClient::open(args, name).await?;
+        let client = FleetClient::open(args, name).await?;
         let mut drained = false;
-        outside.change(|control| drained = control.drained.remove(member)).await?;
-        let present = outside.is_member(member).await?;
+        client.change(|control| drained = control.drained.remove(member)).await?;
+        let present = client.is_member(member).await?;
         if args.json {
-            steered(name, member, false, present, outside.share(member).await?)?;
+            print_drained(name, member, false, present, client.share(member).await?)?;
             return Ok(Exit::Done);
         }
         output::line(match (drained, present) {
@@ -195,7 +197,7 @@ pub(crate) fn undrain(args: &Args, undrain: &UndrainArgs) -> Result<Exit> {
     })
 }
 
-fn steered(
+fn print_drained(
     name: &Name,
     member: &CandidateId,
     drained: bool,
@@ -207,18 +209,18 @@ fn steered(
 }
 
 pub(crate) fn pause(args: &Args, pause: &PauseArgs) -> Result<Exit> {
-    let shards = named(&pause.shards)?;
+    let shards = parse_shards(&pause.shards)?;
     crate::runtime()?.block_on(async {
-        let outside = FleetClient::open(args, &pause.name).await?;
-        let before = outside.leases(&shards).await?;
+        let client = FleetClient::open(args, &pause.name).await?;
+        let before = client.leases(&shards).await?;
         let mut new = Vec::with_capacity(shards.len());
-        let say = |control: &mut Overrides| {
+        let change = |control: &mut Overrides| {
             new.extend(shards.iter().map(|shard| control.paused.insert(shard.clone())));
         };
-        outside.change(say).await?;
-        let look = async || outside.leases(&shards).await;
+        client.change(change).await?;
+        let observe = async || client.leases(&shards).await;
         let free = |leases: &Vec<Option<Lease>>| leases.iter().all(|lease| owner(lease).is_none());
-        let after = look_until(pause.wait, before.clone(), look, free).await?;
+        let after = poll_until(pause.wait, before.clone(), observe, free).await?;
         if args.json {
             output::json(&rows(&shards, true, &after))?;
         } else {
@@ -244,33 +246,33 @@ fn paused(shard: &Shard, new: bool, before: &Option<Lease>, after: &Option<Lease
         (None, None) if after.is_some() => {
             format!("'{shard}' is paused{already}; nobody owned it.")
         }
-        // It may be spelt wrong.
+        // The store has no record of the shard; its name may be misspelled.
         (None, None) => format!("'{shard}' is paused{already}; nobody has owned it so far."),
     }
 }
 
 pub(crate) fn resume(args: &Args, resume: &ResumeArgs) -> Result<Exit> {
-    let shards = named(&resume.shards)?;
+    let shards = parse_shards(&resume.shards)?;
     crate::runtime()?.block_on(async {
-        let outside = FleetClient::open(args, &resume.name).await?;
-        // Down, or not to be understood: then nothing is changed anywhere.
-        outside.control().await?;
-        let in_set = in_set(&outside, &shards, args.json).await?;
+        let client = FleetClient::open(args, &resume.name).await?;
+        // If the store is down or the control record is corrupt, fail before changing anything.
+        client.control().await?;
+        let in_set = in_set(&client, &shards, args.json).await?;
         if !in_set.is_empty() {
-            outside.unpause_in_set(&in_set).await?;
+            client.unpause_in_set(&in_set).await?;
         }
-        let mut said = Vec::with_capacity(shards.len());
-        let say = |control: &mut Overrides| {
-            said.extend(shards.iter().map(|shard| control.paused.remove(shard)));
+        let mut was_paused = Vec::with_capacity(shards.len());
+        let change = |control: &mut Overrides| {
+            was_paused.extend(shards.iter().map(|shard| control.paused.remove(shard)));
         };
-        outside.change(say).await?;
+        client.change(change).await?;
         if args.json {
-            output::json(&rows(&shards, false, &outside.leases(&shards).await?))?;
+            output::json(&rows(&shards, false, &client.leases(&shards).await?))?;
             return Ok(Exit::Done);
         }
-        for (shard, said) in shards.iter().zip(said) {
+        for (shard, was_paused) in shards.iter().zip(was_paused) {
             let name = output::printable(shard.as_str());
-            output::line(match said || in_set.contains(shard) {
+            output::line(match was_paused || in_set.contains(shard) {
                 true => format!("'{name}' is not paused any more, and goes to a member again."),
                 false => format!("'{name}' was not paused."),
             })?;
@@ -279,9 +281,9 @@ pub(crate) fn resume(args: &Args, resume: &ResumeArgs) -> Result<Exit> {
     })
 }
 
-/// Which of them are paused in a set at the store. One that cannot be read is told of: they may be paused there.
-async fn in_set(outside: &FleetClient<'_>, shards: &[Shard], json: bool) -> Result<Vec<Shard>> {
-    let mut paused = match outside.paused_in_set().await {
+/// The given shards that are paused in a Redis set. A set that cannot be read is reported: the shards may be paused there.
+async fn in_set(client: &FleetClient<'_>, shards: &[Shard], json: bool) -> Result<Vec<Shard>> {
+    let mut paused = match client.paused_in_set().await {
         Err(error) if error.kind() != Kind::Unavailable => {
             output::tell(error.kind().as_str(), &output::printable(&error.to_string()), json);
             Vec::new()
@@ -292,8 +294,8 @@ async fn in_set(outside: &FleetClient<'_>, shards: &[Shard], json: bool) -> Resu
     Ok(paused)
 }
 
-/// The shards that were typed, each once.
-fn named(typed: &[String]) -> Result<Vec<Shard>> {
+/// Parses the shards on the command line, without duplicates.
+fn parse_shards(typed: &[String]) -> Result<Vec<Shard>> {
     let mut shards: Vec<Shard> = Vec::with_capacity(typed.len());
     for name in typed {
         let shard = Shard::new(name)?;
@@ -304,8 +306,12 @@ fn named(typed: &[String]) -> Result<Vec<Shard>> {
     Ok(shards)
 }
 
-fn rows<'a>(shards: &'a [Shard], paused: bool, leases: &'a [Option<Lease>]) -> Vec<DrainRow<'a>> {
-    let row = |(shard, lease): (&'a Shard, &'a Option<Lease>)| DrainRow {
+fn rows<'a>(
+    shards: &'a [Shard],
+    paused: bool,
+    leases: &'a [Option<Lease>],
+) -> Vec<PausedShardJson<'a>> {
+    let row = |(shard, lease): (&'a Shard, &'a Option<Lease>)| PausedShardJson {
         shard: shard.as_str(),
         paused,
         owner: owner(lease),
@@ -317,32 +323,32 @@ fn owner(lease: &Option<Lease>) -> Option<&str> {
     Some(lease.as_ref()?.holder.as_ref()?.id.as_str())
 }
 
-/// Looks again and again until it is as it should be, `wait` is over, or somebody has had enough; what was seen last, and that is
-/// `before` at first.
-async fn look_until<T>(
+/// Calls `observe` until `is_done`, until `wait` has passed or until the user interrupts. Returns the last observation, or
+/// `before` if there is none.
+async fn poll_until<T>(
     wait: Duration,
     before: T,
-    look: impl AsyncFn() -> Result<T>,
+    observe: impl AsyncFn() -> Result<T>,
     is_done: impl Fn(&T) -> bool,
 ) -> Result<T> {
     let clock = Clock::boot();
-    let give_up = clock.now() + wait;
+    let timeout_at = clock.now() + wait;
     let mut interrupted = pin!(shutdown::caught()?);
-    let mut seen = before;
+    let mut observed = before;
     loop {
-        let began = clock.now();
-        seen = tokio::select! {
-            now = look() => now?,
-            () = &mut interrupted => return Ok(seen),
+        let started = clock.now();
+        observed = tokio::select! {
+            now = observe() => now?,
+            () = &mut interrupted => return Ok(observed),
         };
         let now = clock.now();
-        if is_done(&seen) || now >= give_up {
-            return Ok(seen);
+        if is_done(&observed) || now >= timeout_at {
+            return Ok(observed);
         }
-        let next = now + LOOK_EVERY.max(now.since(began));
+        let next = now + POLL_INTERVAL.max(now.since(started));
         tokio::select! {
-            () = clock.sleep_until(next.min(give_up)) => {}
-            () = &mut interrupted => return Ok(seen),
+            () = clock.sleep_until(next.min(timeout_at)) => {}
+            () = &mut interrupted => return Ok(observed),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The lines people read while `tenure fleet run` runs: spelled in `docs/CLI.md`.
+//! The log messages of `tenure fleet run`, as specified in `docs/CLI.md`.
 
 use tenure::fleet::{Reason, Shard};
 use tenure::{CandidateId, Clock};
@@ -6,13 +6,14 @@ use tenure::{CandidateId, Clock};
 use crate::logs::LINE;
 use crate::messages::{CommonMessages, say};
 
-/// Says what happens, for one member.
+/// Logs the events of one member.
 #[derive(Clone, Debug)]
 pub(super) struct FleetMessages {
     id: CandidateId,
 }
 
-macro_rules! say_of {
+/// Logs one message about a shard, with the structured fields that log processors use.
+macro_rules! log_shard {
     ($level:ident, $id:expr, $shard:expr, $event:literal, $($text:tt)+) => {
         tracing::$level!(target: LINE, candidate = %$id, shard = %$shard, event = $event, $($text)+)
     };
@@ -33,12 +34,12 @@ impl FleetMessages {
         say!(info, id, "joined", "[{id}] Joined the fleet");
     }
 
-    pub(super) fn left(&self, why: Reason) {
+    pub(super) fn left(&self, reason: Reason) {
         let id = &self.id;
-        say!(info, id, "left", "[{id}] Left the fleet: reason={}", why.as_str());
+        say!(info, id, "left", "[{id}] Left the fleet: reason={}", reason.as_str());
     }
 
-    pub(super) fn namesake(&self) {
+    pub(super) fn duplicate_id(&self) {
         let id = &self.id;
         say!(
             warn,
@@ -51,48 +52,54 @@ impl FleetMessages {
 
     pub(super) fn acquired(&self, shard: &Shard) {
         let id = &self.id;
-        say_of!(info, id, shard, "acquired", "Lease acquired: instance={id} endpoint={shard}");
+        log_shard!(info, id, shard, "acquired", "Lease acquired: instance={id} endpoint={shard}");
     }
 
     pub(super) fn renewed(&self, shard: &Shard) {
         let id = &self.id;
-        say_of!(debug, id, shard, "renewed", "Lease renewed: instance={id} endpoint={shard}");
+        log_shard!(debug, id, shard, "renewed", "Lease renewed: instance={id} endpoint={shard}");
     }
 
-    pub(super) fn released(&self, shard: &Shard, why: Reason) {
-        let (id, why) = (&self.id, why.as_str());
-        say_of!(
+    pub(super) fn released(&self, shard: &Shard, reason: Reason) {
+        let (id, reason) = (&self.id, reason.as_str());
+        log_shard!(
             info,
             id,
             shard,
             "released",
-            "Lease released: instance={id} endpoint={shard} reason={why}"
+            "Lease released: instance={id} endpoint={shard} reason={reason}"
         );
     }
 
     pub(super) fn poll(&self, shard: &Shard, count: u64) {
         let id = &self.id;
-        say_of!(info, id, shard, "poll", "[{id}] {shard}: poll {count}");
+        log_shard!(info, id, shard, "poll", "[{id}] {shard}: poll {count}");
     }
 
-    pub(super) fn polled(&self, shard: &Shard, count: u64, well: bool, detail: &str) {
+    pub(super) fn polled(&self, shard: &Shard, count: u64, succeeded: bool, detail: &str) {
         let id = &self.id;
-        match well {
-            true => say_of!(info, id, shard, "poll", "[{id}] {shard}: poll {count}: {detail}"),
+        match succeeded {
+            true => log_shard!(info, id, shard, "poll", "[{id}] {shard}: poll {count}: {detail}"),
             false => {
-                say_of!(warn, id, shard, "poll", "[{id}] {shard}: poll {count} failed: {detail}");
+                log_shard!(
+                    warn,
+                    id,
+                    shard,
+                    "poll",
+                    "[{id}] {shard}: poll {count} failed: {detail}"
+                );
             }
         }
     }
 
     pub(super) fn ended(&self, shard: &Shard, how: &str, again: &str) {
         let id = &self.id;
-        say_of!(warn, id, shard, "ended", "[{id}] {shard}: {how}; begun again in {again}");
+        log_shard!(warn, id, shard, "ended", "[{id}] {shard}: {how}; begun again in {again}");
     }
 
     pub(super) fn hung(&self, shard: &Shard, limit: &str) {
         let id = &self.id;
-        say_of!(
+        log_shard!(
             warn,
             id,
             shard,
@@ -101,10 +108,10 @@ impl FleetMessages {
         );
     }
 
-    /// A process of the shard's command could not be killed; which and why.
+    /// A process of the shard's command could not be killed; `failure` names the process and the reason.
     pub(super) fn shard_not_stopped(&self, shard: &Shard, failure: &str) {
         let id = &self.id;
-        say_of!(
+        log_shard!(
             error,
             id,
             shard,
@@ -113,7 +120,7 @@ impl FleetMessages {
         );
     }
 
-    pub(super) fn beat(&self, shards: usize, member: bool) {
+    pub(super) fn heartbeat(&self, shards: usize, member: bool) {
         let id = &self.id;
         let time = crate::time::of_day(Clock::boot().now());
         match member {

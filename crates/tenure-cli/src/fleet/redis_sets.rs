@@ -1,11 +1,12 @@
-//! What a store on Redis has beside the leases: the sets `NAME:shards` and `NAME:paused`, which a fleet reads there unless it is
-//! told of another source. Elsewhere there are none.
+//! The Redis sets `NAME:shards` and `NAME:paused`, which are the default source of a fleet on Redis.
+//!
+//! Other stores have no such sets; there the functions return nothing.
 
 use tenure::fleet::Shard;
 use tenure::fleet::source::Shards;
 use tenure::{Name, Result};
 
-/// Both sets.
+/// Reads both sets.
 #[cfg(feature = "redis")]
 pub(super) async fn both(url: &str, fleet: &Name) -> Result<Shards> {
     match on_redis(url) {
@@ -19,7 +20,7 @@ pub(super) async fn both(_: &str, _: &Name) -> Result<Shards> {
     Ok(Shards::default())
 }
 
-/// The set of those paused; the other one may be large.
+/// Reads only the set of paused shards, because the set of all shards may be large.
 #[cfg(feature = "redis")]
 pub(super) async fn paused(url: &str, fleet: &Name) -> Result<Vec<Shard>> {
     if !on_redis(url) {
@@ -34,7 +35,7 @@ pub(super) async fn paused(_: &str, _: &Name) -> Result<Vec<Shard>> {
     Ok(Vec::new())
 }
 
-/// Takes shards out of the set of those paused.
+/// Removes shards from the set of paused shards.
 #[cfg(feature = "redis")]
 pub(super) async fn unpause(url: &str, fleet: &Name, shards: &[Shard]) -> Result<()> {
     tenure::fleet::source::redis::unpause(url, fleet, shards).await.map(drop)

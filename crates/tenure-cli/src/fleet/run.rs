@@ -1,4 +1,6 @@
-//! `tenure fleet run`: this member's share of the shards, and a command, a poll or nothing for each.
+//! `tenure fleet run`: reads the config of a fleet member, joins the fleet and runs the supervisor.
+//!
+//! The member takes its share of the shards, and runs a command, an HTTP poll or a mock for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +24,10 @@ use crate::run::{
 use crate::signals::Signals;
 use crate::store_url::ChosenStore;
 
-const TTL: Duration = Duration::from_secs(30);
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is to be done.
+/// The validated settings of one `tenure fleet run`.
 struct FleetConfig<'a> {
     args: &'a Args,
     run: &'a FleetRunArgs,
@@ -42,11 +44,11 @@ pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
     {
         return Ok(exit);
     }
-    let plan = FleetConfig::read(args, run)?;
-    let door = sidecar::door(args, &run.service.http, None)?;
+    let config = FleetConfig::read(args, run)?;
+    let listener = sidecar::door(args, &run.service.http, None)?;
     let runtime = crate::runtime()?;
-    let exit = runtime.block_on(plan.carry_out(door));
-    // What still hangs in a file system or a name server must not keep us here.
+    let exit = runtime.block_on(config.execute(listener));
+    // A thread that is still blocked in a file system or name server call must not delay the exit.
     runtime.shutdown_background();
     exit
 }
@@ -65,39 +67,39 @@ impl FleetConfig<'_> {
             }
         };
         check_periods(&run.service)?;
-        only_in_elections(run)?;
+        refuse_election_flags(run)?;
         if run.reread.is_zero() {
             return Err(Error::invalid("--reread must not be zero: give a period like 10s"));
         }
         let choice = ChosenStore::of(args)?;
         check_shared(&choice)?;
         let mut options = run.timing.options();
-        options.ttl.get_or_insert(TTL);
+        options.ttl.get_or_insert(DEFAULT_TTL);
         let task = FleetWork::new(&run.work)?;
-        // Found before anything is tried.
+        // Report an invalid source before anything is started.
         run.source.source(&name, &choice.url)?;
         let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
         Ok(FleetConfig { args, run, name, id, choice, options, task })
     }
 
-    /// Whether a process of its own watches over us.
+    /// Whether a guard process watches this process.
     fn guarded(&self) -> bool {
         !self.run.work.task.no_guard
     }
 
-    async fn carry_out(self, door: Option<Listener>) -> Result<Exit> {
-        // Before anything is started that a signal would leave behind.
+    async fn execute(self, listener: Option<Listener>) -> Result<Exit> {
+        // Catch signals before starting anything that a fatal signal would leave behind.
         let signals = Signals::catch()?;
         adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
-        tokio::spawn(reap_what_is_left()?);
+        tokio::spawn(reap_orphans()?);
         let store = tenure::open(&self.choice.url).await?;
         let timing = Timing::new(&self.options, &store.limits())?;
-        let lines = FleetMessages::new(&self.id);
+        let messages = FleetMessages::new(&self.id);
         let of = (&self.name, &self.id);
-        first_line(of, &self.choice, &*store, &timing, door.as_ref()).await;
-        self.warn(&lines);
+        first_line(of, &self.choice, &*store, &timing, listener.as_ref()).await;
+        self.warn(&messages);
         let commands = matches!(self.task.kind, WorkKind::Command(_));
-        let duty = (self.guarded() || commands).then(|| GuardClientConfig {
+        let guard_config = (self.guarded() || commands).then(|| GuardClientConfig {
             store_url: guards_url(&self.choice, &*store),
             fleet: self.name.clone(),
             member: self.id.clone(),
@@ -105,11 +107,16 @@ impl FleetConfig<'_> {
             log: guards_log(self.args),
             guarded: self.guarded(),
         });
-        let url = door.as_ref().map(sidecar::url).unwrap_or_default();
+        let url = listener.as_ref().map(sidecar::url).unwrap_or_default();
         let fleet = Arc::new(self.builder()?.note(&url).launch(store.clone())?);
-        lines.started();
-        let crew = FleetSupervisor::new(fleet, store, lines, self.task, duty, timing)?;
-        crew.beating(self.run.service.heartbeat).answering(door)?.work(signals).await
+        messages.started();
+        let supervisor =
+            FleetSupervisor::new(fleet, store, messages, self.task, guard_config, timing)?;
+        supervisor
+            .with_heartbeat(self.run.service.heartbeat)
+            .with_http(listener)?
+            .work(signals)
+            .await
     }
 
     fn builder(&self) -> Result<tenure::fleet::Builder> {
@@ -131,15 +138,15 @@ impl FleetConfig<'_> {
         Ok(builder)
     }
 
-    fn warn(&self, lines: &FleetMessages) {
-        if self.task.forgets_the_shard() {
-            lines.trouble(
+    fn warn(&self, messages: &FleetMessages) {
+        if self.task.ignores_the_shard() {
+            messages.trouble(
                 "{} stands nowhere in what is run, so it is the same for every shard: put it where the shard belongs \
                  (a command also finds it in TENURE_SHARD)",
             );
         }
         if let Some(shell) = self.task.shell_with_shard() {
-            lines.trouble(&format!(
+            messages.trouble(&format!(
                 "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
                  \"$TENURE_SHARD\" there instead"
             ));
@@ -147,7 +154,7 @@ impl FleetConfig<'_> {
         if let (Some(wanted), Some(most)) = (self.run.work.concurrency, self.task.concurrency)
             && wanted > most
         {
-            lines.trouble(&format!(
+            messages.trouble(&format!(
                 "--concurrency {wanted} needs more open files than this process may have (ulimit -n): {most} polls run at \
                  a time"
             ));
@@ -155,10 +162,10 @@ impl FleetConfig<'_> {
         if let WorkKind::Command(command) = &self.task.kind
             && let Some(warning) = command.first().and_then(changes_user)
         {
-            lines.trouble(&warning);
+            messages.trouble(&warning);
         }
         if !self.guarded() && matches!(self.task.kind, WorkKind::Command(_)) {
-            lines.trouble(
+            messages.trouble(
                 "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \
                  killed, whatever they have started does",
             );
@@ -166,8 +173,9 @@ impl FleetConfig<'_> {
     }
 }
 
-/// Reaps what became our child, has ended, and has no owner in this process (see [`tenure::process`]).
-fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
+/// Reaps orphans: processes that became children of this process, have ended, and have no owner in it (see
+/// [`tenure::process`]). An orphan is reaped when two checks in a row find it.
+fn reap_orphans() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;
     Ok(async move {
@@ -177,7 +185,7 @@ fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
             if before.is_empty() && deaths.recv().await.is_none() {
                 return;
             }
-            clock.sleep(SECOND_LOOK).await;
+            clock.sleep(ORPHAN_CHECK_INTERVAL).await;
             let mut ended = ended_orphans();
             ended.retain(|pid| {
                 let again = before.contains(pid);
@@ -191,8 +199,8 @@ fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Flags that fleet and election share, and that mean nothing here.
-fn only_in_elections(run: &FleetRunArgs) -> Result<()> {
+/// Refuses flags that `run` and `fleet run` share but that have no meaning in a fleet.
+fn refuse_election_flags(run: &FleetRunArgs) -> Result<()> {
     let service = &run.service;
     let refused = |flag: &str, instead: &str| {
         Err(Error::invalid(format!("{flag} belongs to 'tenure run': {instead}")))

@@ -1,24 +1,26 @@
-//! PURE: which shard is to be worked on when, and how many at a time.
+//! PURE: the run queue of a fleet member: when each shard's work is due, and how many runs are in flight.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tenure::Moment;
 
-/// By the number of a term: whoever has lost it finds nothing to do when its time comes.
+/// Due runs, by the number of a term. An entry of a term that has ended is harmless: the supervisor finds no job for it.
 #[derive(Debug)]
 pub(super) struct RunQueue {
     due: BTreeMap<Moment, Vec<u32>>,
     ready: VecDeque<u32>,
     running: usize,
-    most: usize,
+    max_running: usize,
 }
 
 impl RunQueue {
-    /// At most `most` run at a time.
-    pub(super) fn new(most: Option<u32>) -> RunQueue {
-        let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
-        RunQueue { due: BTreeMap::new(), ready: VecDeque::new(), running: 0, most }
+    /// A queue that allows at most `max_running` runs at a time.
+    pub(super) fn new(max_running: Option<u32>) -> RunQueue {
+        let max_running = max_running
+            .and_then(|max_running| usize::try_from(max_running).ok())
+            .unwrap_or(usize::MAX);
+        RunQueue { due: BTreeMap::new(), ready: VecDeque::new(), running: 0, max_running }
     }
 
     pub(super) fn add(&mut self, at: Moment, number: u32) {
@@ -29,15 +31,15 @@ impl RunQueue {
         self.due.first_key_value().map(|(at, _)| *at)
     }
 
-    /// The next that may begin at `now`, if there is one. Whoever begins says so.
+    /// The next term whose run may start at `now`, if there is one. The caller reports an actual start with [`Self::started`].
     pub(super) fn next(&mut self, now: Moment) -> Option<u32> {
-        while let Some(lot) = self.due.first_entry().filter(|lot| *lot.key() <= now) {
-            self.ready.extend(lot.remove());
+        while let Some(batch) = self.due.first_entry().filter(|batch| *batch.key() <= now) {
+            self.ready.extend(batch.remove());
         }
-        if self.running >= self.most { None } else { self.ready.pop_front() }
+        if self.running >= self.max_running { None } else { self.ready.pop_front() }
     }
 
-    pub(super) fn begun(&mut self) {
+    pub(super) fn started(&mut self) {
         self.running += 1;
     }
 
@@ -46,8 +48,8 @@ impl RunQueue {
     }
 }
 
-/// How long until the next slot of a shard begins: each has its own place within the period, which is the same on every member,
-/// so that work is spread evenly and goes on in step wherever the shard is.
+/// The time until the next slot of a shard. Each shard has its own offset within the period, which is the same on every member,
+/// so that work is spread evenly and keeps its rhythm when the shard moves.
 pub(super) fn until_next(period: Duration, hash: u64, unix_ms: u64) -> Duration {
     let period = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
     let offset = hash % period;
@@ -64,23 +66,23 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_run_at_a_time_and_all_have_their_turn() {
-        let mut agenda = RunQueue::new(Some(2));
+    fn concurrent_runs_are_limited_and_every_shard_gets_its_turn() {
+        let mut queue = RunQueue::new(Some(2));
         for number in 1..=3 {
-            agenda.add(at(10), number);
+            queue.add(at(10), number);
         }
-        assert_eq!(agenda.next(at(9)), None);
+        assert_eq!(queue.next(at(9)), None);
         for expected in [1, 2] {
-            assert_eq!(agenda.next(at(10)), Some(expected));
-            agenda.begun();
+            assert_eq!(queue.next(at(10)), Some(expected));
+            queue.started();
         }
-        assert_eq!(agenda.next(at(10)), None);
-        agenda.ended();
-        assert_eq!(agenda.next(at(10)), Some(3));
+        assert_eq!(queue.next(at(10)), None);
+        queue.ended();
+        assert_eq!(queue.next(at(10)), Some(3));
     }
 
     #[test]
-    fn a_slot_begins_once_a_period_at_the_shards_own_time() {
+    fn a_slot_starts_once_per_period_at_the_shards_offset() {
         let period = Duration::from_secs(5);
         for hash in [0, 1, 4_999, 5_000, u64::MAX] {
             for now in [0, 1, 1_750_258_800_123] {

@@ -1,31 +1,32 @@
-//! Shards and members for people: tables that are aligned, and as many names as fit on a screen. A fleet may have a hundred
-//! thousand shards, called whatever their owners call them.
+//! Text tables of shards and members: aligned columns, and as many names as fit on a screen.
+//!
+//! A fleet may have a hundred thousand shards, and users choose their names freely, so names are shortened and escaped.
 
 use tenure::fleet::Shard;
 
 use crate::output;
 
-/// So many shards are named at most.
-pub(super) const NAMED: usize = 50;
-/// And no more than so much of each name.
-const LONGEST: usize = 60;
-const WIDTH: usize = 100;
+/// The greatest number of shards that a text lists by name.
+pub(super) const MAX_NAMES: usize = 50;
+/// The greatest number of characters shown of a name.
+const MAX_NAME_CHARS: usize = 60;
+const LINE_CHARS: usize = 100;
 
-/// Some shards that have something in common.
-pub(super) struct MemberShards<'a> {
+/// Shards that have an owner or a state in common.
+pub(super) struct ShardGroup<'a> {
     pub(super) title: String,
     pub(super) shards: Vec<&'a Shard>,
 }
 
-/// A title and some names for each group, and how many more there are altogether.
-pub(super) fn groups(groups: &[MemberShards<'_>]) -> String {
-    let groups: Vec<&MemberShards<'_>> =
+/// A title and some names for each group, and the total number of names that are left out.
+pub(super) fn groups(groups: &[ShardGroup<'_>]) -> String {
+    let groups: Vec<&ShardGroup<'_>> =
         groups.iter().filter(|group| !group.shards.is_empty()).collect();
     let all: usize = groups.iter().map(|group| group.shards.len()).sum();
-    let each = if all <= NAMED { NAMED } else { (NAMED / groups.len()).max(1) };
+    let each = if all <= MAX_NAMES { MAX_NAMES } else { (MAX_NAMES / groups.len()).max(1) };
     let mut lines = Vec::new();
     let mut named = 0;
-    for group in groups.iter().take(NAMED) {
+    for group in groups.iter().take(MAX_NAMES) {
         lines.push(format!("{} ({})", group.title, number(group.shards.len())));
         let names = group.shards.iter().take(each).map(|shard| name(shard));
         lines.extend(filled(names));
@@ -35,18 +36,18 @@ pub(super) fn groups(groups: &[MemberShards<'_>]) -> String {
     lines.join("\n")
 }
 
-/// Some names in a sentence, and how many more there are.
+/// The first few names in a sentence, and how many more there are.
 pub(super) fn some<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const SOME: usize = 5;
     let more = names.len().saturating_sub(SOME);
-    let mut text = names.take(SOME).map(cut).collect::<Vec<_>>().join(", ");
+    let mut text = names.take(SOME).map(shortened).collect::<Vec<_>>().join(", ");
     if more > 0 {
         text += &format!(" and {} more", number(more));
     }
     text
 }
 
-/// The last line of a list that was too long.
+/// The last line of a shortened list; `None` if nothing is left out.
 pub(super) fn more(count: usize) -> Option<String> {
     (count > 0).then(|| format!("… and {} more: --json shows all", number(count)))
 }
@@ -66,9 +67,9 @@ pub(super) fn table<const N: usize>(lines: &[[String; N]], numbers: [bool; N]) -
     text.collect::<Vec<_>>().join("\n")
 }
 
-/// A shard in a list: where it begins and ends can be seen.
+/// A shard's name in a list, quoted if its start or end would not be visible.
 pub(super) fn name(shard: &Shard) -> String {
-    let text = cut(shard.as_str());
+    let text = shortened(shard.as_str());
     if text.contains([' ', '\'']) { format!("'{text}'") } else { text }
 }
 
@@ -90,21 +91,21 @@ pub(super) fn shards(count: usize) -> String {
     format!("{} {}", number(count), if count == 1 { "shard" } else { "shards" })
 }
 
-/// Of a stranger's text what can be shown, and not all of a long one.
-fn cut(text: &str) -> String {
+/// Untrusted text with control characters escaped, shortened to [`MAX_NAME_CHARS`].
+fn shortened(text: &str) -> String {
     let text = output::printable(text);
-    if text.chars().count() <= LONGEST {
+    if text.chars().count() <= MAX_NAME_CHARS {
         return text;
     }
-    text.chars().take(LONGEST - 1).chain(['…']).collect()
+    text.chars().take(MAX_NAME_CHARS - 1).chain(['…']).collect()
 }
 
-/// Words in lines, each a little to the right.
+/// Fills indented lines with words.
 fn filled(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 2 + word.chars().count() <= WIDTH => {
+            Some(line) if line.chars().count() + 2 + word.chars().count() <= LINE_CHARS => {
                 line.push_str("  ");
                 line.push_str(&word);
             }
@@ -123,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_easy_to_read() {
+    fn numbers_have_thousands_separators() {
         for (value, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(number(value), text);
         }
     }
 
     #[test]
-    fn however_many_there_are_a_screen_holds_what_is_said() {
+    fn long_lists_are_shortened_to_a_screen() {
         let shards = many(100_000);
-        let group = |title: &str, range: std::ops::Range<usize>| MemberShards {
+        let group = |title: &str, range: std::ops::Range<usize>| ShardGroup {
             title: title.to_owned(),
             shards: shards[range].iter().collect(),
         };
@@ -142,28 +143,27 @@ mod tests {
             text.ends_with("\nb (1)\n  tenant-99999\n… and 99,974 more: --json shows all"),
             "{text}"
         );
-        // More owners than there is room for.
-        let owners: Vec<MemberShards<'_>> =
+        // More owners than fit on a screen.
+        let owners: Vec<ShardGroup<'_>> =
             (0..1_000).map(|at| group(&format!("web-{at}"), at * 10..at * 10 + 10)).collect();
         let text = groups(&owners);
-        assert_eq!(text.lines().count(), 2 * NAMED + 1, "{text}");
+        assert_eq!(text.lines().count(), 2 * MAX_NAMES + 1, "{text}");
         assert!(text.ends_with("… and 9,950 more: --json shows all"), "{text}");
         assert_eq!(groups(&[group("a", 0..0)]), "");
     }
 
     #[test]
-    fn a_hostile_name_neither_acts_nor_fills_the_screen() {
+    fn a_hostile_name_is_escaped_and_shortened() {
         let shards =
             ["\x1b[2J", "a  b", &"\u{202e}".repeat(170)].map(|name| Shard::new(name).unwrap());
-        let text =
-            groups(&[MemberShards { title: "a".to_owned(), shards: shards.iter().collect() }]);
+        let text = groups(&[ShardGroup { title: "a".to_owned(), shards: shards.iter().collect() }]);
         assert!(text.contains("  \\u{1b}[2J  'a  b'"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");
     }
 
     #[test]
-    fn a_sentence_names_a_few() {
+    fn a_sentence_lists_the_first_five_names() {
         assert_eq!(some(["a", "b"].into_iter()), "a, b");
         let names = ["a", "b", "c", "d", "e", "f", "\n"];
         assert_eq!(some(names.into_iter()), "a, b, c, d, e and 2 more");

@@ -1,4 +1,4 @@
-//! What is done for a shard.
+//! The work of a shard: a command, an HTTP poll or a mock, and how often it runs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,17 +14,17 @@ use super::shell_code::shell_with_shard;
 use crate::open_files;
 use crate::run::{GivenWork, HttpPoll};
 
-/// What stands for the shard.
-const SHARD: &str = "{}";
-/// How often work that is not a command is done, unless told otherwise.
-const POLL_EVERY: Duration = Duration::from_secs(5);
+/// The placeholder for the shard in commands and URLs.
+const PLACEHOLDER: &str = "{}";
+/// The default period of work that is not a command.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is done, and how often.
+/// The validated work of `tenure fleet run`, the same for every shard.
 pub(super) struct FleetWork {
     pub(super) kind: WorkKind,
-    /// `None`: it goes on for as long as the shard is ours.
+    /// `None`: the work runs for as long as this member owns the shard.
     pub(super) every: Option<Duration>,
-    /// How many runs go on at a time at most.
+    /// The greatest number of concurrent runs; `None`: no limit.
     pub(super) concurrency: Option<u32>,
 }
 
@@ -49,23 +49,23 @@ impl FleetWork {
             }
             Some(GivenWork::Command(command)) => WorkKind::Command(command.to_vec()),
             Some(GivenWork::Get(url)) => {
-                // Whatever a shard is called, the URL stays one.
+                // Any shard name leaves the URL valid, so one example is enough to check it.
                 let example = with_shard(url, "shard").unwrap_or_default();
                 let client = HttpPoll::new(&example, task.timeout())?;
-                // Kept idle, there would be a connection for each shard.
-                let client = if names_host(url) { client.without_idle()? } else { client };
+                // If idle connections were kept, there would be one for each shard.
+                let client = if shard_is_in_host(url) { client.without_idle()? } else { client };
                 WorkKind::Get { client: Arc::new(client), url: url.to_owned() }
             }
             Some(GivenWork::Mock) => WorkKind::Mock,
         };
-        let every = every.or(task.command.is_empty().then_some(POLL_EVERY));
+        let every = every.or(task.command.is_empty().then_some(DEFAULT_POLL_INTERVAL));
         if work.concurrency.is_some() && every.is_none() {
             return Err(Error::invalid(
                 "--concurrency is about work that comes again and again: give --every too, or leave it out",
             ));
         }
         let concurrency = match kind {
-            WorkKind::Get { .. } => Some(polls_at_once(work.concurrency)),
+            WorkKind::Get { .. } => Some(max_concurrent_polls(work.concurrency)),
             WorkKind::Command(_) | WorkKind::Mock => work.concurrency,
         };
         Ok(FleetWork { kind, every, concurrency })
@@ -79,57 +79,59 @@ impl FleetWork {
         }
     }
 
-    /// Whether the shard appears nowhere in what is done.
-    pub(super) fn forgets_the_shard(&self) -> bool {
+    /// Whether the work does not mention the shard, so that it is the same for every shard.
+    pub(super) fn ignores_the_shard(&self) -> bool {
         let uses = |argument: &OsString| {
             has_shard(argument) || argument.to_string_lossy().contains("TENURE_SHARD")
         };
         match &self.kind {
             WorkKind::Command(command) => !command.iter().skip(1).any(uses),
-            WorkKind::Get { url, .. } => !url.contains(SHARD),
+            WorkKind::Get { url, .. } => !url.contains(PLACEHOLDER),
             WorkKind::Mock => false,
         }
     }
 }
 
-/// As many as wanted, and no more than leave descriptors for the store.
-fn polls_at_once(wanted: Option<u32>) -> u32 {
+/// The limit of concurrent polls: as many as requested, but few enough to leave file descriptors for the store.
+fn max_concurrent_polls(wanted: Option<u32>) -> u32 {
     let most = open_files::for_polls(open_files::limit());
     wanted.unwrap_or(u32::MAX).min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// Whether shards are polled on hosts of their own.
-fn names_host(url: &str) -> bool {
+/// Whether the shard is part of the URL's host, so that each shard is polled on its own host.
+fn shard_is_in_host(url: &str) -> bool {
     let host = |shard| Url::parse(&with_shard(url, shard)?).ok()?.host_str().map(str::to_owned);
     host("a") != host("b")
 }
 
 fn has_shard(argument: &OsStr) -> bool {
-    argument.as_bytes().windows(SHARD.len()).any(|window| window == SHARD.as_bytes())
+    argument.as_bytes().windows(PLACEHOLDER.len()).any(|window| window == PLACEHOLDER.as_bytes())
 }
 
-/// The command for one shard: `{}` replaced wherever it stands.
+/// The command for one shard: every `{}` in the arguments is replaced.
 pub(super) fn command_for(command: &[OsString], shard: &Shard) -> Vec<OsString> {
     let argument = |argument: &OsString| {
         let mut rest = argument.as_bytes();
         let mut bytes = Vec::with_capacity(rest.len());
-        while let Some(at) = rest.windows(SHARD.len()).position(|window| window == SHARD.as_bytes())
+        while let Some(at) =
+            rest.windows(PLACEHOLDER.len()).position(|window| window == PLACEHOLDER.as_bytes())
         {
             bytes.extend_from_slice(&rest[..at]);
             bytes.extend_from_slice(shard.as_str().as_bytes());
-            rest = &rest[at + SHARD.len()..];
+            rest = &rest[at + PLACEHOLDER.len()..];
         }
         bytes.extend_from_slice(rest);
         OsString::from_vec(bytes)
     };
-    // What is run is never chosen by the name of a shard.
+    // The program is not replaced: the name of a shard never selects what is run.
     let (program, arguments) = command.split_at(command.len().min(1));
     program.iter().cloned().chain(arguments.iter().map(argument)).collect()
 }
 
-/// The URL for one shard, whose name cannot be anything but one piece of it; `None` where it would be something else.
+/// The URL for one shard. The shard's name is percent-encoded, so that it is exactly one segment or value of the URL; `None`
+/// for a name that cannot be one.
 pub(super) fn with_shard(url: &str, shard: &str) -> Option<String> {
-    // However they are written, these lead elsewhere.
+    // Even percent-encoded, dot segments change the path.
     if matches!(shard, "." | "..") {
         return None;
     }
@@ -142,7 +144,7 @@ pub(super) fn with_shard(url: &str, shard: &str) -> Option<String> {
             _ => piece.push_str(&format!("%{byte:02X}")),
         }
     }
-    Some(url.replace(SHARD, &piece))
+    Some(url.replace(PLACEHOLDER, &piece))
 }
 
 #[cfg(test)]
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shard_stands_where_it_is_asked_for_also_inside_an_argument() {
+    fn every_placeholder_is_replaced_also_inside_an_argument() {
         let command: Vec<OsString> =
             ["{}/poll", "--id={}", "{}{}", "{", "}"].map(OsString::from).into();
         let shard = Shard::new("a b").unwrap();
@@ -159,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_in_the_host_is_noticed() {
-        assert!(names_host("http://{}.example/poll") && names_host("https://{}/"));
-        assert!(!names_host("http://host/{}") && !names_host("http://host/?shard={}"));
+    fn a_shard_in_the_host_is_detected() {
+        assert!(shard_is_in_host("http://{}.example/poll") && shard_is_in_host("https://{}/"));
+        assert!(!shard_is_in_host("http://host/{}") && !shard_is_in_host("http://host/?shard={}"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether a command can be run, found out before anybody campaigns for it, and what to say if not.
+//! Checks whether a command can be run, before the candidate campaigns for it, and words the error if not.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -20,17 +20,17 @@ pub(crate) struct CommandError {
     pub(crate) exit: Exit,
 }
 
-/// Looks where exec would look.
+/// Searches for the command where exec would.
 pub(crate) fn check(command: &OsString) -> Result<(), CommandError> {
     find(command).map(drop).map_err(|error| refusal(command, &error))
 }
 
-/// A warning, where a command is known to become another user and this process may not kill that user's processes.
+/// A warning, if a command is known to change its user and this process may not kill that user's processes.
 pub(crate) fn changes_user(command: &OsString) -> Option<String> {
     if may_kill_all() {
         return None;
     }
-    // A wrapper may have another name by a link.
+    // A wrapper may have another name through a link.
     let path = fs::canonicalize(find(command).ok()?).ok()?;
     let file = fs::metadata(&path).ok()?;
     let is_setuid = file.mode() & 0o4000 != 0 && file.uid() != geteuid().as_raw();
@@ -44,10 +44,10 @@ pub(crate) fn changes_user(command: &OsString) -> Option<String> {
     })
 }
 
-/// Programs that run another as another user.
+/// Programs that run a command as another user.
 const CHANGE_USER: [&str; 5] = ["sudo", "sudo-rs", "su", "doas", "pkexec"];
 
-/// Whether this process may signal every other (`CAP_KILL`).
+/// Whether this process may signal every other process (`CAP_KILL`).
 fn may_kill_all() -> bool {
     const CAP_KILL: u32 = 5;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -56,10 +56,10 @@ fn may_kill_all() -> bool {
     set.map_or(geteuid().is_root(), |set| set & (1 << CAP_KILL) != 0)
 }
 
-/// What exec has said, although the command was found.
+/// The error of exec, although the command was found.
 pub(crate) fn refused(command: &OsString, error: &io::Error) -> CommandError {
     match error.kind() {
-        // It is there: what is not is named in its first line.
+        // The file exists: what is missing is the interpreter in its first line.
         ErrorKind::NotFound if find(command).is_ok() => {
             let error = io::Error::other("its interpreter is not found (see its first line)");
             refusal(command, &error)
@@ -86,7 +86,7 @@ fn refusal(command: &OsString, error: &io::Error) -> CommandError {
     CommandError { sentence, exit }
 }
 
-/// The first that is found and cannot be run is remembered, as a shell does.
+/// Like a shell, a file that was found but cannot be run decides the error.
 fn find(command: &OsString) -> io::Result<PathBuf> {
     if command.is_empty() {
         return Err(io::Error::from(ErrorKind::NotFound));

@@ -1,4 +1,6 @@
-//! Watches over a running command until nothing of it is left: in the guard, or without one in the leader itself.
+//! The loop that watches a running command until no process of it is left: in the guard, or without a guard in the leader.
+//!
+//! The loop receives orders (deadlines, stop, signals), applies the [`KillSchedule`], and kills and reaps the process tree.
 
 use std::time::Duration;
 
@@ -9,37 +11,38 @@ use tokio::task::JoinHandle;
 
 use super::kill_errors::KillErrors;
 use super::kill_schedule::{Due, KillSchedule};
-use super::process_tree::{Orphans, ProcessExit, ProcessTree, RETRY_AT_MOST};
+use super::process_tree::{MAX_RETRY_INTERVAL, Orphans, ProcessExit, ProcessTree};
 use super::protocol::GuardOrder;
 
-/// Deaths are told by SIGCHLD, but not all at once: how long until a killed tree is looked at again, at first and at last.
-pub(super) const AGAIN: Duration = Duration::from_millis(2);
-pub(super) const AT_LAST: Duration = Duration::from_millis(50);
+/// SIGCHLD reports the death of children, but may merge several into one. So a killed tree is polled too: this interval is the
+/// first, and it doubles up to [`MAX_POLL_INTERVAL`].
+pub(super) const MIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
+pub(super) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Where orders come from.
+/// The source of a command's orders: the leader's socket, or the leader itself.
 pub(crate) trait OrderSource {
-    /// The next one; `None` when no more can come, and then for ever.
+    /// The next order. `None` when no more can come, and from then on always.
     async fn next(&mut self) -> Option<GuardOrder>;
 
-    /// A process of the command could not be signalled, and runs on.
+    /// Reports that a process of the command could not be signalled, and keeps running.
     fn cannot_kill(&mut self, failure: String);
 }
 
-/// What came of the command.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandExit {
     pub(crate) ended: ProcessExit,
-    /// It was told to stop, and has not ended by itself.
+    /// The command was asked to stop, and has not ended by itself.
     pub(crate) told: bool,
 }
 
-/// Deaths of children, from the moment this is made.
+/// A stream of SIGCHLD, from the moment this is called.
 pub(crate) fn deaths() -> std::io::Result<Signals> {
     signal(SignalKind::child())
 }
 
-/// Runs a task that oversees commands. If it panics, all child processes that are not spared are killed, as after the death of
-/// a guard, and the result is `None`. `cannot_kill` gets what could not be killed.
+/// Runs a task that watches commands. If it panics, all child processes that are not spared are killed, as after the death of a
+/// guard, and the result is `None`. `cannot_kill` receives each process that could not be killed.
 pub(crate) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
     cannot_kill: impl Fn(String) + Send + 'static,
@@ -57,48 +60,49 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
-/// Returns when nothing of `tree` is left. It is ended when its fuse has burnt down, when an order says so, when no order
-/// can come any more, and when `fate` is sealed.
+/// Returns when no process of `tree` is left. The tree is ended when its schedule says so, when an order says so, when no order
+/// can come any more, and when `abort` completes.
 pub(crate) async fn oversee(
     tree: &mut ProcessTree,
-    fuse: &mut KillSchedule,
+    schedule: &mut KillSchedule,
     deaths: &mut Signals,
     orders: &mut impl OrderSource,
-    fate: impl Future<Output = ()>,
+    abort: impl Future<Output = ()>,
 ) -> CommandExit {
     let clock = Clock::boot();
-    let mut fate = std::pin::pin!(fate);
-    let (mut sealed, mut deaf) = (false, false);
-    let mut again = None;
-    // Longer, the longer nothing dies: those who are to die need the processor too.
-    let mut pause = AGAIN;
-    // Whether the command was told to stop before it ended.
-    let mut told = None;
+    let mut abort = std::pin::pin!(abort);
+    let (mut aborted, mut orders_ended) = (false, false);
+    let mut poll_at = None;
+    // Grows while nothing dies: the processes that are to die need the processor too.
+    let mut pause = MIN_POLL_INTERVAL;
+    // Whether the command was asked to stop before it ended.
+    let mut asked_to_stop = None;
     let mut failures = KillErrors::default();
     loop {
         failures.take().into_iter().for_each(|failure| orders.cannot_kill(failure));
         if let Some(ended) = tree.ended() {
-            let told = *told.get_or_insert(fuse.burnt());
-            if !fuse.burnt() {
-                // It ended by itself; what it has left behind has the usual time to follow.
-                fuse.stop(clock.now() + fuse.stop_within());
+            let asked_to_stop = *asked_to_stop.get_or_insert(schedule.is_stopping());
+            if !schedule.is_stopping() {
+                // The command ended by itself. Its remaining processes get the usual time to end too.
+                schedule.stop(clock.now() + schedule.stop_within());
             }
             if tree.is_gone() {
-                return CommandExit { ended, told };
+                return CommandExit { ended, told: asked_to_stop };
             }
         }
-        match fuse.due(clock.now()) {
-            Some(Due::Ask) => {
-                tree.ask(&mut failures);
+        match schedule.due(clock.now()) {
+            Some(Due::Terminate) => {
+                tree.terminate(&mut failures);
                 continue;
             }
-            // Each death wakes us; looking for what is left must not take the time that dying needs.
-            Some(Due::Kill) if again.is_none_or(|again| clock.now() >= again) => {
+            // Each death wakes this loop; walking the tree must not take the time that dying needs.
+            Some(Due::Kill) if poll_at.is_none_or(|poll_at| clock.now() >= poll_at) => {
                 let begun = clock.now();
                 tree.kill(&mut failures);
                 let took = clock.now().since(begun);
-                again = Some(clock.now() + took.max(pause));
-                let most = if failures.take_recent() { RETRY_AT_MOST } else { AT_LAST };
+                poll_at = Some(clock.now() + took.max(pause));
+                let most =
+                    if failures.take_recent() { MAX_RETRY_INTERVAL } else { MAX_POLL_INTERVAL };
                 pause = (2 * pause).min(most);
                 if tree.is_gone() {
                     continue;
@@ -108,33 +112,33 @@ pub(crate) async fn oversee(
             Some(Due::Kill) => {}
             None => {}
         }
-        let wake_at = again.unwrap_or_else(|| fuse.burns_until());
+        let wake_at = poll_at.unwrap_or_else(|| schedule.next_due_at());
         tokio::select! {
-            // Orders first: one that extends the deadline has been true since it was sent.
+            // Orders first: an order that extends the deadline has been valid since it was sent.
             biased;
-            order = orders.next(), if !deaf => match order {
-                Some(GuardOrder::Deadline { nanos, .. }) => fuse.extend(Moment::from_nanos(nanos)),
-                Some(GuardOrder::Stop(kill_at)) => fuse.stop(Moment::from_nanos(kill_at)),
+            order = orders.next(), if !orders_ended => match order {
+                Some(GuardOrder::Deadline { nanos, .. }) => schedule.extend(Moment::from_nanos(nanos)),
+                Some(GuardOrder::Stop(kill_at)) => schedule.stop(Moment::from_nanos(kill_at)),
                 Some(GuardOrder::Signal(number)) => {
                     if let Some(signal) = Signal::from_named_raw(number) {
                         tree.signal(signal, &mut failures);
                     }
                 }
-                // Said too early, it is as good as no more orders.
+                // A dismissal that comes too early counts as the end of the orders.
                 Some(GuardOrder::Dismissed) | None => {
-                    deaf = true;
-                    fuse.cut();
+                    orders_ended = true;
+                    schedule.kill_now();
                 }
             },
-            () = &mut fate, if !sealed => {
-                sealed = true;
-                fuse.cut();
+            () = &mut abort, if !aborted => {
+                aborted = true;
+                schedule.kill_now();
             }
             _ = deaths.recv() => {
-                // Reaped as they come, also while the command runs.
+                // Orphans are reaped as they end, also while the command runs.
                 tree.reap_strays();
-                pause = AGAIN;
-                again = again.map(|at: Moment| at.min(clock.now() + AGAIN));
+                pause = MIN_POLL_INTERVAL;
+                poll_at = poll_at.map(|at: Moment| at.min(clock.now() + MIN_POLL_INTERVAL));
             }
             () = clock.sleep_until(wake_at) => {}
         }
@@ -150,17 +154,17 @@ mod tests {
     use super::super::{SparedProcess, adopt_orphans};
     use super::*;
 
-    const IN_A_PROCESS_OF_ITS_OWN: &str = "TENURE_TEST_OVERSEER_PANICS";
+    const SEPARATE_PROCESS_VAR: &str = "TENURE_TEST_OVERSEER_PANICS";
 
-    /// In a process of its own: the children of all other tests would be killed too.
+    /// In a separate process: the children of all other tests would be killed too.
     #[test]
     #[allow(clippy::zombie_processes, reason = "what is tested reaps it")]
     fn what_an_overseer_that_panics_has_left_is_killed() {
-        if std::env::var_os(IN_A_PROCESS_OF_ITS_OWN).is_none() {
+        if std::env::var_os(SEPARATE_PROCESS_VAR).is_none() {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "--nocapture"]);
             command.arg("guard::oversee::tests::what_an_overseer_that_panics_has_left_is_killed");
-            let output = command.env(IN_A_PROCESS_OF_ITS_OWN, "1").output().unwrap();
+            let output = command.env(SEPARATE_PROCESS_VAR, "1").output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
             return;
         }
@@ -168,9 +172,9 @@ mod tests {
         crate::runtime().unwrap().block_on(async {
             let child = Command::new("sh").args(["-c", "setsid sleep 60 & wait"]).spawn().unwrap();
             let pid = Pid::from_child(&child);
-            let overseen = SparedProcess::new(pid);
+            let spared = SparedProcess::new(pid);
             let task = async move {
-                let _overseen = overseen;
+                let _spared = spared;
                 Clock::boot().sleep(Duration::from_millis(100)).await;
                 panic!("as wanted by this test");
             };

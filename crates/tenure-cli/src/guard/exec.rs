@@ -1,7 +1,7 @@
-//! The last step before the command: ties it to the guard's life, and becomes it.
+//! The process that becomes the command: `tenure guard-child` ties its life to the guard's, and then executes the command.
 //!
-//! A process of its own because a tie to the parent's life can only be made from inside, and between fork and exec there is
-//! no safe way to do it. It also keeps a slow exec (a program on a network file system) from holding up the guard.
+//! It is a separate process because only a process itself can tie its life to its parent's, and between fork and exec there is
+//! no safe way to do it. It also keeps a slow exec (a program on a network file system) from blocking the guard.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use std::process::Command;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::log;
-use super::realtime::calm;
+use super::realtime::restore_class;
 use crate::exit::Exit;
 
 /// `tenure guard-child PID:CLASS CMD ARG…`
@@ -23,20 +23,21 @@ pub(crate) fn run(args: &[OsString]) -> Exit {
         ));
         return Exit::Usage;
     };
-    // Without the guard nobody would end the command in time. Somebody who kills both, and not the command, does this.
+    // Without the guard no process would end the command in time. This covers the case that the leader and the guard are
+    // killed, and the command is not.
     let tied = set_parent_process_death_signal(Some(Signal::KILL));
     let (guard, class) = guard.to_str().and_then(|guard| guard.split_once(':')).unzip();
     let guard = guard.and_then(|pid| pid.parse().ok());
-    // The guard's haste is its own.
-    let calmed = match class {
+    // The real-time class is for the guard only.
+    let class_restored = match class {
         None | Some("") => true,
-        Some(class) => class.parse().is_ok_and(|class| calm(class).is_ok()),
+        Some(class) => class.parse().is_ok_and(|class| restore_class(class).is_ok()),
     };
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
-    if tied.is_err() || !calmed || parent != guard {
+    if tied.is_err() || !class_restored || parent != guard {
         return Exit::CannotRun;
     }
-    // Returns only if it fails.
+    // `exec` returns only if it fails.
     let error = Command::new(command).args(rest).exec();
     let refusal = super::command_check::refused(command, &error);
     let _written_at_the_end = log::start();

@@ -1,4 +1,4 @@
-//! Processes of a command that could not be signalled: each is reported once.
+//! The errors of signalling a command's processes: each process is reported once.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,20 +7,20 @@ use rustix::io::Errno;
 
 use super::procfs::{self, ProcessInfo};
 
-/// What was reported of the processes below us.
+/// The processes below the guard that could not be signalled.
 #[derive(Debug, Default)]
 pub(crate) struct KillErrors {
-    /// Number and start of the process.
+    /// Process number and start time of each reported process.
     reported: HashSet<(i32, u64)>,
     /// `/proc` could not be read.
     unreadable: bool,
     new: Vec<String>,
-    /// There was a failure since this was last asked.
+    /// A signal failed since this was last taken.
     recent: bool,
 }
 
 impl KillErrors {
-    /// A signal to this process failed. What to report, if that is new.
+    /// A signal to this process failed. Returns what to report, if that is new.
     pub(super) fn signal(&mut self, process: &ProcessInfo, error: Errno) -> Option<String> {
         self.recent = true;
         if !self.reported.insert((process.pid, process.started)) {
@@ -39,8 +39,8 @@ impl KillErrors {
         Some(text)
     }
 
-    /// `/proc` did not show every process, so there may be some that were not signalled. What to report, if that is new.
-    pub(super) fn unseen(&mut self, error: &io::Error) -> Option<String> {
+    /// `/proc` did not show every process, so some may not have been signalled. Returns what to report, if that is new.
+    pub(super) fn incomplete(&mut self, error: &io::Error) -> Option<String> {
         self.recent = true;
         if std::mem::replace(&mut self.unreadable, true) {
             return None;
@@ -52,17 +52,17 @@ impl KillErrors {
         Some(text)
     }
 
-    /// The next that has not been reported yet.
+    /// The next failure that has not been reported yet.
     pub(crate) fn next(&mut self) -> Option<String> {
         self.new.pop()
     }
 
-    /// Everything that has not been reported yet.
+    /// All failures that have not been reported yet.
     pub(crate) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.new)
     }
 
-    /// Whether there was a failure since this was last asked.
+    /// Whether a signal failed since this was last called.
     pub(super) fn take_recent(&mut self) -> bool {
         std::mem::take(&mut self.recent)
     }
@@ -90,8 +90,8 @@ mod tests {
         assert!(text.contains(&format!(", uid {user}): Operation not permitted")), "{text}");
         assert_eq!(failures.signal(&of(me, 5), Errno::PERM), None);
         assert!(failures.signal(&of(me, 6), Errno::MFILE).is_some(), "another with its number");
-        failures.unseen(&io::Error::from(Errno::MFILE));
-        failures.unseen(&io::Error::from(Errno::MFILE));
+        failures.incomplete(&io::Error::from(Errno::MFILE));
+        failures.incomplete(&io::Error::from(Errno::MFILE));
         assert_eq!(failures.take().len(), 3);
         assert_eq!(failures.take().len(), 0);
         assert!(failures.take_recent() && !failures.take_recent());

@@ -1,4 +1,4 @@
-//! The leader's process, as its guard sees it.
+//! The leader's process, held by a pidfd: the guard waits for its death.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::{cannot, procfs, protocol};
 
-/// The process that leads; `None` if it had ended before the guard looked for it.
+/// The leader's process; `None` if it had ended before the guard opened it.
 pub(super) struct LeaderProcess(Option<AsyncFd<OwnedFd>>);
 
 impl LeaderProcess {
@@ -19,10 +19,10 @@ impl LeaderProcess {
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
             Err(Errno::SRCH) => return Ok(LeaderProcess(None)),
-            // It may live: nothing may be released for it.
+            // The leader may be alive: its lease must not be released.
             Err(error) => return Err(cannot("watch the leader", &error.into())),
         };
-        // Asked after: as long as it is our parent, no other process has its number.
+        // Checked after opening: while the leader is this process's parent, no other process has its number.
         if getppid() != Some(pid) {
             return Ok(LeaderProcess(None));
         }
@@ -31,7 +31,7 @@ impl LeaderProcess {
         Ok(LeaderProcess(Some(watched)))
     }
 
-    /// Whether it had ended before the guard looked for it.
+    /// Whether the leader had ended before the guard opened its process.
     pub(super) fn was_gone(&self) -> bool {
         self.0.is_none()
     }

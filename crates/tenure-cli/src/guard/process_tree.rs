@@ -1,10 +1,13 @@
-//! The command and everything it has started, however they are related by now.
+//! The process tree of a command: the command and all its descendants, in any group or session and with any parent.
 //!
-//! Whoever has a [`Tree`] is a subreaper: a process of it whose parent dies becomes our own child. So what is left can be
-//! listed, and is known to be gone when we have no child any more. No stranger is ever signalled, although process numbers
-//! are used again: those of our own children are safe, because nobody reaps them but us; the command's group has its number
-//! for as long as it has a member or we do not reap the command itself; whoever is deeper is first held by a descriptor, and
-//! then asked whose child it is.
+//! A process that has a [`ProcessTree`] is a subreaper: a descendant whose parent dies becomes its own child. So the remaining
+//! processes can be listed, and all are known to be gone when this process has no child any more.
+//!
+//! No unrelated process is ever signalled, although process numbers are reused:
+//!
+//! - The number of a child is safe, because only this process reaps it.
+//! - The number of the command's group is safe while the group has a member or this process has not reaped the command itself.
+//! - A deeper descendant is first held by a descriptor (pidfd), and then its parent is checked.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,7 +21,7 @@ use rustix::process::{
 };
 use tenure::Clock;
 
-use super::command_loop::{AGAIN, AT_LAST};
+use super::command_loop::{MAX_POLL_INTERVAL, MIN_POLL_INTERVAL};
 use super::kill_errors::KillErrors;
 use super::{procfs, spare_fds};
 use crate::exit::Exit;
@@ -40,17 +43,18 @@ impl From<ProcessExit> for Exit {
     }
 }
 
-/// Children of this process that do not belong to the command: the guard itself, a hook, and those that the library starts.
+/// Children of this process that do not belong to the command: the guard itself, a hook, and the processes that the library
+/// starts.
 pub(super) fn spared() -> MutexGuard<'static, BTreeSet<i32>> {
     tenure::process::owned()
 }
 
-/// Spares a child of ours for as long as it lives. Its owner reaps it, and then drops this.
+/// Spares a child of this process while it lives. Its owner reaps it, and then drops this.
 #[derive(Debug)]
 pub(crate) struct SparedProcess(Pid);
 
 impl SparedProcess {
-    /// To be called before anything else gets its turn on this thread.
+    /// Must be called before any other task runs on this thread.
     pub(crate) fn new(pid: Pid) -> SparedProcess {
         spared().insert(raw(pid));
         SparedProcess(pid)
@@ -63,18 +67,18 @@ impl Drop for SparedProcess {
     }
 }
 
-/// From now on whatever is orphaned below us is ours.
+/// Makes this process a subreaper: from now on it adopts every orphaned descendant.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     spare_fds::keep();
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// The command and what came of it.
+/// A command and its descendants.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
-    /// The leader of its own group.
+    /// The command itself, which leads its own process group.
     main: Pid,
-    /// We have no other children than these.
+    /// This process has no other children.
     alone: bool,
     ended: Option<ProcessExit>,
     reaped: bool,
@@ -86,12 +90,12 @@ impl ProcessTree {
         ProcessTree { main, alone: true, ended: None, reaped: false }
     }
 
-    /// The same where others are spared.
+    /// The tree of the child `main` in a process that also has spared children.
     pub(crate) fn among_others(main: Pid) -> ProcessTree {
         ProcessTree { main, alone: false, ended: None, reaped: false }
     }
 
-    /// How the command itself has ended, if it has. Does not reap it, so that its group can still be reached.
+    /// How the command itself has ended, if it has. Does not reap it, so that its group can still be signalled.
     pub(crate) fn ended(&mut self) -> Option<ProcessExit> {
         if self.ended.is_none() {
             self.ended = peek(self.main);
@@ -99,37 +103,38 @@ impl ProcessTree {
         self.ended
     }
 
-    /// To the command's group, and to the command itself if it has left that.
+    /// Signals the command's group, and the command itself if it has left that group.
     pub(crate) fn signal(&self, signal: Signal, failures: &mut KillErrors) {
         if self.reaped {
             return;
         }
-        // A group takes it if one of its processes does. The others are signalled one by one when everything is killed.
+        // Signalling a group succeeds if one of its processes can be signalled. The others are signalled one by one when the
+        // whole tree is killed.
         let mut sent = procfs::sent(kill_process_group(self.main, signal));
         if sent.is_ok() && getpgid(Some(self.main)) != Ok(self.main) {
             sent = procfs::sent(kill_process(self.main, signal));
         }
         if let Err(error) = sent
-            && let Ok(Some(process)) = procfs::look_at(raw(self.main))
+            && let Ok(Some(process)) = procfs::read_process(raw(self.main))
             && !process.ended
         {
             failures.signal(&process, error);
         }
     }
 
-    /// Asks everything to end, also what is stopped.
-    pub(crate) fn ask(&mut self, failures: &mut KillErrors) {
+    /// Sends SIGTERM to the whole tree, and SIGCONT so that stopped processes act on it.
+    pub(crate) fn terminate(&mut self, failures: &mut KillErrors) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal, failures);
         }
         if self.is_gone() {
             return;
         }
-        let us = BTreeSet::from([procfs::me()]);
+        let guard = BTreeSet::from([procfs::me()]);
         for pid in self.strays().unwrap_or_default().into_iter().map(raw) {
             for signal in [Signal::TERM, Signal::CONT] {
-                if let Err(error) = procfs::signal_if_child_of(&us, pid, signal)
-                    && let Ok(Some(process)) = procfs::look_at(pid)
+                if let Err(error) = procfs::signal_if_child_of(&guard, pid, signal)
+                    && let Ok(Some(process)) = procfs::read_process(pid)
                 {
                     failures.signal(&process, error);
                 }
@@ -137,9 +142,10 @@ impl ProcessTree {
         }
     }
 
-    /// Kills what there is now. What has been forked meanwhile is found the next time: again, until [`Tree::is_gone`].
+    /// Kills every process of the tree that exists now. Processes that were forked meanwhile are found by the next call: repeat
+    /// until [`ProcessTree::is_gone`].
     pub(crate) fn kill(&mut self, failures: &mut KillErrors) {
-        // The group at once: no fork escapes that, and often it is all there is.
+        // The group first, in one call: no fork escapes it, and often no other process exists.
         self.signal(Signal::KILL, failures);
         if !self.is_gone() {
             let mut spared = spared().clone();
@@ -148,10 +154,10 @@ impl ProcessTree {
         }
     }
 
-    /// Reaps the orphans that have ended, while the command runs on.
+    /// Reaps the orphans that have ended, while the command keeps running.
     pub(crate) fn reap_strays(&mut self) {
         if self.ended().is_some() {
-            // The end of the command is somebody else's to see.
+            // The command's end is reported by `ended` and reaped by `is_gone`.
             return;
         }
         if self.alone {
@@ -161,17 +167,17 @@ impl ProcessTree {
         }
     }
 
-    /// Who leads the command's group.
+    /// The process that leads the command's group.
     pub(super) fn main(&self) -> Pid {
         self.main
     }
 
-    /// Reaps the command itself, which has ended. Its number is anybody's from now on.
-    pub(super) fn bury(self) {
+    /// Reaps the command itself, which has ended. Its process number may be reused from now on.
+    pub(super) fn reap_main(self) {
         reap(self.main);
     }
 
-    /// Reaps what has ended, and tells whether nothing is left.
+    /// Reaps the processes that have ended. Returns whether no process of the tree is left.
     pub(crate) fn is_gone(&mut self) -> bool {
         let ended = self.ended().is_some();
         if !self.alone {
@@ -180,53 +186,54 @@ impl ProcessTree {
                 self.reaped = true;
                 reap(self.main);
             }
-            return ended && nothing_left();
+            return ended && none_left();
         }
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.main => {
                     self.reaped = true;
-                    self.ended = self.ended.or_else(|| how(status));
+                    self.ended = self.ended.or_else(|| exit_of(status));
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return false,
-                // The kernel's own word for it: no child is left.
+                // ECHILD: the kernel confirms that no child is left.
                 Err(Errno::CHILD) => return true,
                 Err(_) => return false,
             }
         }
     }
 
-    /// Our children that are not the command itself.
+    /// The unspared children of this process, except the command itself.
     fn strays(&self) -> io::Result<Vec<Pid>> {
-        let mut pids = unknown()?;
+        let mut pids = unspared_children()?;
         pids.retain(|pid| *pid != self.main);
         Ok(pids)
     }
 }
 
-/// Kills everybody who descends from us, but for those that are `spared` and their families: all of them in one go, because
-/// on a busy machine it takes its time until each layer has died and the next is ours.
+/// Kills every descendant of this process except the `spared` children and their descendants. All in one walk: on a busy
+/// machine it takes a while until each generation has died and this process has adopted the next.
 fn kill_all(spared: &BTreeSet<i32>, failures: &mut KillErrors) {
     let walked = procfs::walk(
         |pid| spared.contains(&pid),
-        |process, ours| {
+        |process, descendants| {
             if !process.ended
-                && let Err(error) = procfs::signal_if_child_of(ours, process.pid, Signal::KILL)
+                && let Err(error) =
+                    procfs::signal_if_child_of(descendants, process.pid, Signal::KILL)
             {
                 failures.signal(process, error);
             }
         },
     );
     if let Err(error) = walked {
-        failures.unseen(&error);
+        failures.incomplete(&error);
     }
 }
 
-/// How often what could not be killed is tried again, at least.
-pub(super) const RETRY_AT_MOST: Duration = Duration::from_secs(1);
+/// The longest interval between two attempts to kill a process that could not be killed.
+pub(super) const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ends every child that is not spared: the process tree of a guard that died.
+/// Kills every child that is not spared: the process tree of a guard that died.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     failures: KillErrors,
@@ -235,14 +242,14 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     pub(crate) fn new() -> Orphans {
-        Orphans { failures: KillErrors::default(), pause: AGAIN }
+        Orphans { failures: KillErrors::default(), pause: MIN_POLL_INTERVAL }
     }
 
-    /// Returns `None` when nothing is left, and before that whatever could not be killed, each once: then it is to be called
+    /// Returns `None` when no process is left. Before that, returns each process that could not be killed, once: then call it
     /// again.
     ///
     /// # Cancellation
-    /// Dropping this leaves what is left as it is; it can be called again.
+    /// Dropping this leaves the remaining processes as they are; it can be called again.
     pub(crate) async fn end(&mut self) -> Option<String> {
         let clock = Clock::boot();
         loop {
@@ -251,41 +258,42 @@ impl Orphans {
             if let Some(failure) = self.failures.next() {
                 return Some(failure);
             }
-            if nothing_left() {
+            if none_left() {
                 return None;
             }
             clock.sleep(self.pause).await;
-            let most = if self.failures.take_recent() { RETRY_AT_MOST } else { AT_LAST };
+            let most =
+                if self.failures.take_recent() { MAX_RETRY_INTERVAL } else { MAX_POLL_INTERVAL };
             self.pause = (2 * self.pause).min(most);
         }
     }
 }
 
-/// Reaps what became our child and has ended: all there is to do for it.
+/// Reaps the adopted orphans that have ended.
 pub(crate) fn reap_orphans() {
-    reap_all(unknown().unwrap_or_default());
+    reap_all(unspared_children().unwrap_or_default());
 }
 
-/// Those of our children that have ended and that nobody has spared or reaped so far.
+/// The children of this process that have ended and are neither spared nor reaped.
 pub(crate) fn ended_orphans() -> Vec<Pid> {
-    let unknown = unknown().unwrap_or_default();
+    let unknown = unspared_children().unwrap_or_default();
     unknown.into_iter().filter(|pid| peek(*pid).is_some()).collect()
 }
 
-/// Our children that nobody has spared.
-pub(super) fn unknown() -> io::Result<Vec<Pid>> {
+/// The children of this process that are not spared.
+pub(super) fn unspared_children() -> io::Result<Vec<Pid>> {
     let mut pids = procfs::children()?;
     let spared = spared();
     pids.retain(|pid| !spared.contains(&raw(*pid)));
     Ok(pids)
 }
 
-/// Whether every child is gone that is not spared.
-fn nothing_left() -> bool {
-    unknown().map_or_else(|_| no_child_left(), |unknown| unknown.is_empty())
+/// Whether every child that is not spared is gone.
+fn none_left() -> bool {
+    unspared_children().map_or_else(|_| no_child_left(), |unknown| unknown.is_empty())
 }
 
-/// The same where `/proc` cannot be read, by `wait`. While a spared child is left, `wait` cannot tell the others apart.
+/// The same by `wait`, where `/proc` cannot be read. While a spared child is left, `wait` cannot tell the others apart.
 fn no_child_left() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let is_child = |pid: &i32| {
@@ -322,7 +330,7 @@ fn raw(pid: Pid) -> i32 {
     pid.as_raw_nonzero().get()
 }
 
-fn how(status: WaitStatus) -> Option<ProcessExit> {
+fn exit_of(status: WaitStatus) -> Option<ProcessExit> {
     let code = status.exit_status().map(ProcessExit::Code);
     code.or_else(|| status.terminating_signal().map(ProcessExit::Signal))
 }
@@ -335,7 +343,8 @@ mod tests {
     fn a_child_that_the_library_owns_is_no_orphan() {
         let mut command = std::process::Command::new("true");
         let group = tenure::process::ProcessGroup::spawn(&mut command).unwrap();
-        let orphans = unknown().unwrap().into_iter().chain(ended_orphans()).map(raw).collect();
+        let orphans =
+            unspared_children().unwrap().into_iter().chain(ended_orphans()).map(raw).collect();
         assert!(tenure::process::owned().is_disjoint(&orphans), "{orphans:?}");
         assert!(group.reap().unwrap().success());
     }

@@ -1,8 +1,8 @@
-//! Who descends from this process, read from `/proc`, and signals to those processes.
+//! The descendants of this process, read from `/proc`, and signals to them.
 //!
-//! A list of processes is old when it has been read: some of them are gone, others have been forked. So everybody who uses it
-//! asks again, and nobody trusts a number in it before it is pinned down. What cannot be read is an error, never an empty
-//! list: a process that was not seen is not gone.
+//! A list of processes is outdated as soon as it has been read: some of them are gone, others have been forked. So every caller
+//! reads it repeatedly, and trusts no process number in it before the process is held by a descriptor. A read that fails is an
+//! error, never an empty list: a process that was not found is not proven to be gone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,9 +15,9 @@ use super::pidfd::Pidfd;
 use super::proc_mount;
 use super::spare_fds;
 
-/// The number of everybody there is.
-fn numbers() -> io::Result<Vec<i32>> {
-    if !proc_mount::is_ours() {
+/// The numbers of all processes.
+fn all_pids() -> io::Result<Vec<i32>> {
+    if !proc_mount::is_own_namespace() {
         return Ok(Vec::new());
     }
     let mut numbers = Vec::new();
@@ -27,46 +27,46 @@ fn numbers() -> io::Result<Vec<i32>> {
     Ok(numbers)
 }
 
-/// One process, as it was when it was looked at.
+/// A snapshot of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
     pub(super) pid: i32,
     pub(super) parent: i32,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// When it was started: with its number it is this one and no other.
+    /// When the process was started. Together with the number it identifies the process.
     pub(super) started: u64,
-    /// It has ended, and waits to be reaped.
+    /// The process has ended and is not reaped yet.
     pub(super) ended: bool,
 }
 
-/// `None` for a process that is gone.
-pub(super) fn look_at(pid: i32) -> io::Result<Option<ProcessInfo>> {
-    // The name of the program need not be text.
+/// Reads one process; `None` if it is gone.
+pub(super) fn read_process(pid: i32) -> io::Result<Option<ProcessInfo>> {
+    // The program's name need not be UTF-8.
     match fs::read(format!("/proc/{pid}/stat")) {
-        Ok(stat) => Ok(read(pid, &String::from_utf8_lossy(&stat))),
+        Ok(stat) => Ok(parse_stat(pid, &String::from_utf8_lossy(&stat))),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The same for a process that need not be ours. Of one that `/proc` hides from this user (mounted with `hidepid`) nothing is
-/// known: it is another user's. A descendant of ours that became another user's is our child when its parents have died, and
-/// then [`look_at`] says that it is hidden.
-fn look_at_any(pid: i32) -> io::Result<Option<ProcessInfo>> {
-    match look_at(pid) {
+/// Reads a process that need not descend from this one. A process that `/proc` hides from this user (mounted with `hidepid`)
+/// belongs to another user and counts as gone. A descendant that changed its user becomes a child of this process when its
+/// parents have died, and then [`read_process`] reports that it is hidden.
+fn read_any_process(pid: i32) -> io::Result<Option<ProcessInfo>> {
+    match read_process(pid) {
         Err(error) if matches!(errno(&error), Errno::PERM | Errno::ACCESS) => Ok(None),
-        looked => looked,
+        result => result,
     }
 }
 
-/// Whether an error of a file below `/proc/PID` says that the process is gone.
+/// Whether an error of a file below `/proc/PID` means that the process is gone.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || Errno::from_io_error(error) == Some(Errno::SRCH)
 }
 
-fn read(pid: i32, stat: &str) -> Option<ProcessInfo> {
-    // The name of the program is in parentheses, and may itself contain some.
+fn parse_stat(pid: i32, stat: &str) -> Option<ProcessInfo> {
+    // The program's name is in parentheses, and may itself contain some.
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut words = rest.split(' ');
     let [state, parent, group, session] =
@@ -82,39 +82,39 @@ fn read(pid: i32, stat: &str) -> Option<ProcessInfo> {
 }
 
 pub(super) fn parent(pid: i32) -> io::Result<Option<i32>> {
-    Ok(look_at(pid)?.map(|process| process.parent))
+    Ok(read_process(pid)?.map(|process| process.parent))
 }
 
 /// The children of this process, reaped or not.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
     let _spare = spare_fds::release();
-    match listed() {
+    match listed_by_kernel() {
         Some(pids) => Ok(pids),
-        None => searched(),
+        None => searched_in_proc(),
     }
 }
 
-fn searched() -> io::Result<Vec<Pid>> {
+fn searched_in_proc() -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
-    for pid in numbers()? {
-        if look_at_any(pid)?.is_some_and(|process| process.parent == me()) {
+    for pid in all_pids()? {
+        if read_any_process(pid)?.is_some_and(|process| process.parent == me()) {
             pids.extend(Pid::from_raw(pid));
         }
     }
     Ok(pids)
 }
 
-/// The same by the kernel's own lists, where it keeps them: quicker than looking at everybody.
-fn listed() -> Option<Vec<Pid>> {
-    if !proc_mount::is_ours() {
+/// The same by the kernel's own lists, where it provides them: faster than reading every process.
+fn listed_by_kernel() -> Option<Vec<Pid>> {
+    if !proc_mount::is_own_namespace() {
         return Some(Vec::new());
     }
     let mut pids = Vec::new();
-    // Closed before the lists are opened: there may be one descriptor only.
+    // The directory is closed before the lists are opened: only one descriptor may be free.
     let tasks = fs::read_dir("/proc/self/task").ok()?.map(|task| task.map(|task| task.path()));
     let tasks: Vec<_> = tasks.collect::<io::Result<_>>().ok()?;
     for task in tasks {
-        // A thread that has just ended had children too, and they are another's now.
+        // A thread that has just ended had children too; another thread is their parent now.
         let list = fs::read_to_string(task.join("children")).ok()?;
         pids.extend(
             list.split_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw),
@@ -123,76 +123,77 @@ fn listed() -> Option<Vec<Pid>> {
     Some(pids)
 }
 
-/// Shows everybody who descends from us, parents before their children, but for those that are `spared` and their families.
-/// `seen` gets each one together with the numbers of all that were found so far, ours among them. An error where `/proc` does
-/// not show every process.
+/// Visits every descendant of this process, parents before their children, except the `spared` children and their descendants.
+/// `visit` gets each process together with the numbers of all that were found so far, this process included. Returns an error
+/// if `/proc` does not show every process.
 pub(super) fn walk(
     spared: impl Fn(i32) -> bool,
-    mut seen: impl FnMut(&ProcessInfo, &BTreeSet<i32>),
+    mut visit: impl FnMut(&ProcessInfo, &BTreeSet<i32>),
 ) -> io::Result<()> {
     let _spare = spare_fds::release();
     let me = me();
-    let mut ours = BTreeSet::from([me]);
-    let mut meet = |process: &ProcessInfo, ours: &mut BTreeSet<i32>| {
-        let is_ours = ours.contains(&process.parent);
-        if is_ours && ours.insert(process.pid) {
-            seen(process, ours);
+    let mut descendants = BTreeSet::from([me]);
+    let mut visit_descendant = |process: &ProcessInfo, descendants: &mut BTreeSet<i32>| {
+        let is_descendant = descendants.contains(&process.parent);
+        if is_descendant && descendants.insert(process.pid) {
+            visit(process, descendants);
         }
-        is_ours
+        is_descendant
     };
-    // The first error is returned at the end: whatever can be seen is shown all the same.
-    let mut unseen = None;
-    let mut seen_or_not = |looked: io::Result<Option<ProcessInfo>>| {
-        looked.unwrap_or_else(|error| {
-            unseen.get_or_insert(error);
+    // The first error is returned at the end: all readable processes are visited all the same.
+    let mut first_error = None;
+    let mut found_or_error = |result: io::Result<Option<ProcessInfo>>| {
+        result.unwrap_or_else(|error| {
+            first_error.get_or_insert(error);
             None
         })
     };
-    // Our children at once: one that starts its successor and ends is among them, and gone before all others are listed.
+    // Children first: a child that starts its successor and ends would be gone before all processes are listed.
     for pid in children()?.into_iter().map(|pid| pid.as_raw_nonzero().get()) {
         if !spared(pid)
-            && let Some(process) = seen_or_not(look_at(pid))
+            && let Some(process) = found_or_error(read_process(pid))
         {
-            meet(&process, &mut ours);
+            visit_descendant(&process, &mut descendants);
         }
     }
-    let mut everybody = numbers()?;
-    if !everybody.contains(&me) && proc_mount::is_ours() {
+    let mut pids = all_pids()?;
+    if !pids.contains(&me) && proc_mount::is_own_namespace() {
         return Err(io::Error::other("/proc shows no processes"));
     }
-    // Whoever was forked after us has a greater number, until they begin anew; and parents come before their children.
-    everybody.sort_unstable_by_key(|pid| (*pid < me, *pid));
+    // Processes forked after this one have greater numbers, until the numbers wrap around; and parents come before their
+    // children.
+    pids.sort_unstable_by_key(|pid| (*pid < me, *pid));
     let mut others = Vec::new();
-    for pid in everybody {
-        if !ours.contains(&pid) && !spared(pid) {
-            let found = seen_or_not(look_at_any(pid));
-            others.extend(found.filter(|process| !meet(process, &mut ours)));
+    for pid in pids {
+        if !descendants.contains(&pid) && !spared(pid) {
+            let found = found_or_error(read_any_process(pid));
+            others.extend(found.filter(|process| !visit_descendant(process, &mut descendants)));
         }
     }
-    // Numbers begin anew, and then a child comes before its parent.
+    // When the numbers have wrapped around, a child may come before its parent.
     loop {
         let before = others.len();
-        others.retain(|process| !meet(process, &mut ours));
+        others.retain(|process| !visit_descendant(process, &mut descendants));
         if others.len() == before {
-            return unseen.map_or(Ok(()), Err);
+            return first_error.map_or(Ok(()), Err);
         }
     }
 }
 
-/// Signals a process if its parent, by now, is us or one of `ours`. One that is gone is no error.
+/// Signals a process if its current parent is in `parents`. A process that is gone is no error.
 ///
-/// A number alone is never trusted: the process is held by a descriptor, and then its parent is read. Without a descriptor to
-/// spare, our own child is signalled by its number, which no other process gets before we reap the child. A deeper
-/// descendant becomes our child when its parents die.
+/// A number alone is never trusted: the process is held by a descriptor, and then its parent is read. If no descriptor is free,
+/// a child of this process is signalled by its number, which no other process gets before the child is reaped. A deeper
+/// descendant becomes a child of this process when its parents die.
 pub(super) fn signal_if_child_of(
-    ours: &BTreeSet<i32>,
+    parents: &BTreeSet<i32>,
     pid: i32,
     signal: Signal,
 ) -> Result<(), Errno> {
     let Some(number) = Pid::from_raw(pid) else { return Ok(()) };
     let pinned = match Pidfd::open(number) {
         Ok(process) => match process.parent() {
-            Ok(parent) if parent.is_some_and(|parent| ours.contains(&parent)) => {
+            Ok(parent) if parent.is_some_and(|parent| parents.contains(&parent)) => {
                 return sent(process.signal(signal));
             }
             Ok(_) => return Ok(()),
@@ -202,7 +203,7 @@ pub(super) fn signal_if_child_of(
     };
     match pinned {
         Err(Errno::SRCH) => Ok(()),
-        // Only this thread reaps what it has not spared, so the number is the child's until we return.
+        // Only this thread reaps the children that are not spared, so the number stays the child's until this function returns.
         _ if parent(pid).is_ok_and(|parent| parent == Some(me())) => {
             sent(kill_process(number, signal))
         }
@@ -210,7 +211,7 @@ pub(super) fn signal_if_child_of(
     }
 }
 
-/// A process that is gone needs no signal.
+/// Maps the error of a process that is gone to success: it needs no signal.
 pub(super) fn sent(result: rustix::io::Result<()>) -> Result<(), Errno> {
     match result {
         Err(Errno::SRCH) => Ok(()),
@@ -222,7 +223,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The name of its program and its real user, for a message.
+/// The program's name and the real user of a process, for a message.
 pub(super) fn name_and_user(pid: i32) -> Option<(String, u32)> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
@@ -231,7 +232,7 @@ pub(super) fn name_and_user(pid: i32) -> Option<(String, u32)> {
     Some((crate::output::printable(value("Name:")?.trim()), user))
 }
 
-/// The environment which `pid` was started with: variables, with a NUL behind each.
+/// The environment that `pid` was started with: variables, each followed by a NUL.
 pub(super) fn environment(pid: i32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ")).ok()
 }
@@ -247,25 +248,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_found_whichever_way() {
+    fn a_child_is_found_by_both_methods() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         assert!(children().unwrap().contains(&Pid::from_raw(pid).unwrap()));
-        assert!(searched().unwrap().contains(&Pid::from_raw(pid).unwrap()));
+        assert!(searched_in_proc().unwrap().contains(&Pid::from_raw(pid).unwrap()));
         assert_eq!(parent(pid).unwrap(), Some(me()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!children().unwrap().contains(&Pid::from_raw(pid).unwrap()));
-        assert_eq!(look_at(pid).unwrap(), None);
+        assert_eq!(read_process(pid).unwrap(), None);
     }
 
     #[test]
-    fn the_name_of_a_program_does_not_confuse_us() {
+    fn parentheses_in_a_program_name_are_parsed() {
         let rest = "S 7 8 9 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711 3133440 0";
         let process =
             ProcessInfo { pid: 5, parent: 7, group: 8, session: 9, started: 4711, ended: false };
-        assert_eq!(read(5, &format!("5 (a) S 1 (b) {rest}")), Some(process));
-        assert_eq!(read(5, "5 (a) S 1"), None);
+        assert_eq!(parse_stat(5, &format!("5 (a) S 1 (b) {rest}")), Some(process));
+        assert_eq!(parse_stat(5, "5 (a) S 1"), None);
     }
 
     #[test]
@@ -276,8 +277,8 @@ mod tests {
             let mut found = false;
             walk(
                 |pid| Some(pid) == spared,
-                |process, ours| {
-                    assert!(ours.contains(&process.parent));
+                |process, descendants| {
+                    assert!(descendants.contains(&process.parent));
                     found |= process.pid == pid;
                 },
             )
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_child_of_ours_is_signalled() {
+    fn only_a_child_of_a_given_parent_is_signalled() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         signal_if_child_of(&BTreeSet::from([1]), pid, Signal::KILL).unwrap();

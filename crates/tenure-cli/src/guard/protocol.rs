@@ -1,6 +1,6 @@
-//! What leader and guard say to each other, over a pair of sockets.
+//! The messages between leader and guard, and the socket pair that carries them.
 //!
-//! One packet is one message. Nothing is ever waited for when sending: whoever does not read is as good as dead.
+//! One packet is one message. A sender never blocks: a peer that does not read counts as dead.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,27 +19,28 @@ use tokio::io::unix::AsyncFd;
 use super::log::Log;
 use super::process_tree::ProcessExit;
 
-/// No message is longer; a packet that is has been cut off and is no message.
-pub(super) const MOST: usize = 64 * 1024;
-/// The command's stdin, and the file that says that the leader lives.
-const MOST_FILES: usize = 2;
+/// The longest message. A longer packet is truncated on receipt and is no valid message.
+pub(super) const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+/// The most files one message carries: the command's stdin, and the file whose lock shows that the leader lives.
+const MAX_FILES: usize = 2;
 
-/// The first message to the guard. Credentials come this way only: arguments and environment can be read by others.
+/// The first message to the guard: its configuration. Credentials are sent only this way: other users can read arguments and
+/// environment.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct GuardSetup {
-    /// With its password, if it has one.
+    /// The store's URL, with its password if it has one.
     pub(crate) store: String,
     #[serde(flatten)]
     hold: HoldProof,
     deadline: u64,
     pub(crate) stop_within_ms: u64,
     pub(crate) on_lose: Option<String>,
-    /// The process that leads.
+    /// The leader's process number.
     pub(crate) leader: i32,
     pub(crate) log: Log,
 }
 
-/// A hold, as it travels.
+/// A hold in its serialized form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HoldProof {
     name: String,
@@ -92,7 +93,7 @@ impl GuardSetup {
         }
     }
 
-    /// What the guard gives back when the leader cannot.
+    /// The lease that the guard releases when the leader is dead.
     pub(crate) fn hold(&self) -> Result<Hold> {
         Hold::try_from(&self.hold)
     }
@@ -102,45 +103,47 @@ impl GuardSetup {
     }
 }
 
-/// Every later message to the guard.
+/// Every later message to the guard: an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GuardOrder {
-    /// The lease was renewed: nanoseconds on the boot clock; 0 when it was refused. The guard acknowledges the number.
+    /// The lease was renewed: the deadline in nanoseconds on the boot clock; 0 when the renewal was refused. The guard
+    /// acknowledges the number.
     Deadline { nanos: u64, number: u64 },
     /// Stop the command; kill it at this moment.
     Stop(u64),
-    /// Pass on a signal.
+    /// Forward a signal to the command.
     Signal(i32),
-    /// The leader has heard that nothing is left, and gives the lease back itself.
+    /// The leader knows that no process is left, and releases the lease itself.
     Dismissed,
 }
 
-/// What the guard says.
+/// A message from the guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GuardReport {
-    /// The command could not be started; why.
+    /// The command could not be started, with the reason.
     Failed(String),
-    /// Nothing of the command is left.
+    /// No process of the command is left.
     Gone {
         ended: ProcessExit,
-        /// It was told to stop, and has not ended by itself.
+        /// The command was asked to stop, and has not ended by itself.
         told: bool,
     },
-    /// A process of the command could not be killed, and runs on; which and why.
+    /// A process of the command could not be killed and keeps running: which one, and the reason.
     CannotKill(String),
-    /// The guard has received the deadline with this number, and every one before it.
+    /// The guard has received the deadline with this number, and all earlier ones.
     Acknowledged(u64),
 }
 
-/// One end of the line.
+/// One end of the socket pair.
 #[derive(Debug)]
 pub(crate) struct GuardSocket(AsyncFd<OwnedFd>);
 
-/// Two ends: ours, and the one for the guard's stdin.
+/// Creates a socket pair: the caller's end, and the end that becomes the guard's stdin.
 pub(crate) fn line() -> io::Result<(GuardSocket, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    Ok((GuardSocket::over(ours)?, theirs))
+    let (leader_end, guard_end) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((GuardSocket::over(leader_end)?, guard_end))
 }
 
 impl GuardSocket {
@@ -148,7 +151,7 @@ impl GuardSocket {
         Ok(GuardSocket(watched(socket)?))
     }
 
-    /// Sends at once or not at all.
+    /// Sends without blocking, or fails.
     pub(crate) fn send(
         &self,
         message: &impl Serialize,
@@ -157,11 +160,15 @@ impl GuardSocket {
         send(self.0.get_ref().as_fd(), &serde_json::to_vec(message)?, files)
     }
 
-    /// Sends when there is room for it.
+    /// Waits for room in the socket, and sends.
     ///
     /// # Cancellation
-    /// Dropping this has sent the whole message or nothing of it.
-    pub(crate) async fn pass(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// When this is dropped, either the whole message was sent or nothing of it.
+    pub(crate) async fn send_when_writable(
+        &self,
+        message: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         loop {
             let mut ready = self.0.writable().await?;
             if let Ok(sent) = ready.try_io(|socket| send(socket.as_fd(), message, files)) {
@@ -170,16 +177,17 @@ impl GuardSocket {
         }
     }
 
-    /// The next message; `None` when the other end is closed, or what comes is none.
+    /// The next message. `None` when the other end is closed, or the packet is no valid message.
     pub(crate) async fn receive<M: DeserializeOwned>(&self) -> Option<M> {
         self.receive_with_files().await.map(|(message, _)| message)
     }
 
-    /// What has come already, if anything has: as [`Line::receive_with_files`] says it.
+    /// A message that has arrived already; the outer `None` if none has. The inner value is that of
+    /// [`GuardSocket::receive_with_files`].
     pub(crate) fn take<M: DeserializeOwned>(&self) -> Option<Option<(M, Vec<OwnedFd>)>> {
         match receive(self.0.get_ref().as_fd()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            received => Some(received.ok().and_then(read)),
+            received => Some(received.ok().and_then(parse)),
         }
     }
 
@@ -190,22 +198,24 @@ impl GuardSocket {
         loop {
             let mut ready = self.0.readable().await.ok()?;
             match ready.try_io(|socket| receive(socket.as_fd())) {
-                Ok(received) => return received.ok().and_then(read),
+                Ok(received) => return received.ok().and_then(parse),
                 Err(_not_yet) => {}
             }
         }
     }
 }
 
-fn read<M: DeserializeOwned>((bytes, files): (Vec<u8>, Vec<OwnedFd>)) -> Option<(M, Vec<OwnedFd>)> {
+fn parse<M: DeserializeOwned>(
+    (bytes, files): (Vec<u8>, Vec<OwnedFd>),
+) -> Option<(M, Vec<OwnedFd>)> {
     Some((serde_json::from_slice(&bytes).ok()?, files))
 }
 
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    if bytes.len() > MOST {
+    if bytes.len() > MAX_MESSAGE_BYTES {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -216,8 +226,8 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::R
 }
 
 fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut bytes = vec![0; MOST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut bytes = vec![0; MAX_MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = loop {
@@ -231,7 +241,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         _ => Vec::new(),
     });
     let files = files.collect();
-    // An empty packet is the end of the line: nobody sends one.
+    // An empty packet is the end of the stream: no peer sends one.
     if received.bytes == 0 {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
     }
@@ -257,47 +267,48 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_files_arrive_and_the_end_is_seen() {
+    fn messages_files_and_the_close_arrive() {
         in_runtime(async {
-            let (ours, theirs) = line().unwrap();
-            let theirs = GuardSocket::over(theirs).unwrap();
+            let (leader_end, guard_end) = line().unwrap();
+            let guard_end = GuardSocket::over(guard_end).unwrap();
             let deadline = GuardOrder::Deadline { nanos: 7, number: 1 };
-            ours.send(&deadline, &[]).unwrap();
-            ours.send(&GuardOrder::Signal(15), &[io::stdin().as_fd()]).unwrap();
-            assert_eq!(theirs.receive().await, Some(deadline));
-            let (order, files) = theirs.receive_with_files::<GuardOrder>().await.unwrap();
+            leader_end.send(&deadline, &[]).unwrap();
+            leader_end.send(&GuardOrder::Signal(15), &[io::stdin().as_fd()]).unwrap();
+            assert_eq!(guard_end.receive().await, Some(deadline));
+            let (order, files) = guard_end.receive_with_files::<GuardOrder>().await.unwrap();
             assert_eq!((order, files.len()), (GuardOrder::Signal(15), 1));
-            assert!(theirs.take::<GuardOrder>().is_none(), "nothing has come");
-            ours.send(&GuardOrder::Dismissed, &[]).unwrap();
-            assert_eq!(theirs.take::<GuardOrder>().unwrap().unwrap().0, GuardOrder::Dismissed);
-            drop(ours);
-            assert!(theirs.take::<GuardOrder>().unwrap().is_none());
-            assert_eq!(theirs.receive::<GuardOrder>().await, None);
+            assert!(guard_end.take::<GuardOrder>().is_none(), "nothing has come");
+            leader_end.send(&GuardOrder::Dismissed, &[]).unwrap();
+            assert_eq!(guard_end.take::<GuardOrder>().unwrap().unwrap().0, GuardOrder::Dismissed);
+            drop(leader_end);
+            assert!(guard_end.take::<GuardOrder>().unwrap().is_none());
+            assert_eq!(guard_end.receive::<GuardOrder>().await, None);
         });
     }
 
     #[test]
-    fn a_reader_that_does_not_read_is_noticed_and_not_waited_for() {
+    fn sending_to_a_peer_that_does_not_read_fails_at_once() {
         in_runtime(async {
-            let (ours, _theirs) = line().unwrap();
-            let send = |number| ours.send(&GuardOrder::Deadline { nanos: 7, number }, &[]).err();
+            let (leader_end, _guard_end) = line().unwrap();
+            let send =
+                |number| leader_end.send(&GuardOrder::Deadline { nanos: 7, number }, &[]).err();
             let full = (0..1_000_000).find_map(send);
             assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
         });
     }
 
     #[test]
-    fn what_is_no_message_is_the_end() {
+    fn an_invalid_message_counts_as_the_end() {
         in_runtime(async {
-            let (ours, theirs) = line().unwrap();
-            let theirs = GuardSocket::over(theirs).unwrap();
-            ours.send(&"hello", &[]).unwrap();
-            assert_eq!(theirs.receive::<GuardOrder>().await, None);
+            let (leader_end, guard_end) = line().unwrap();
+            let guard_end = GuardSocket::over(guard_end).unwrap();
+            leader_end.send(&"hello", &[]).unwrap();
+            assert_eq!(guard_end.receive::<GuardOrder>().await, None);
         });
     }
 
     #[test]
-    fn a_hold_survives_the_line() {
+    fn a_hold_survives_serialization() {
         let hold = Hold {
             name: Name::new("a").unwrap(),
             candidate: CandidateId::new("b").unwrap(),

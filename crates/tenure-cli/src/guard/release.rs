@@ -1,4 +1,4 @@
-//! Giving leases back in place of a leader that cannot.
+//! The guard's [`Releaser`]: releases leases in place of a leader that is dead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use tenure::store::{Scope, Store};
 use tenure::{Clock, Error, Hold, Name, Release, Result};
 use tokio::task::JoinHandle;
 
-/// One try may take so long.
-const TRY: Duration = Duration::from_secs(2);
-/// A connection that died while nobody needed it is noticed by the first try.
-const TRIES: u32 = 3;
+/// How long one attempt may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The first attempt may only find out that an idle connection is dead.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// The way to the store, opened beforehand: nothing has to be looked up or shaken hands over when it is needed.
+/// A connection to the store, opened in advance: no name resolution or handshake is left for the moment of the release.
 pub(crate) struct Releaser {
     url: String,
     opening: Option<JoinHandle<Result<Arc<dyn Store>>>>,
     store: Option<Arc<dyn Store>>,
 }
 
-/// What could not be given back, and why.
+/// The leases that could not be released, and the error.
 #[derive(Debug)]
 pub(crate) struct NotReleased {
     pub(crate) holds: Vec<Hold>,
-    pub(crate) why: Error,
+    pub(crate) error: Error,
 }
 
 impl Releaser {
-    /// `name` is looked at once, to be connected.
+    /// Starts to connect in the background, by observing `name` once.
     pub(crate) fn prepare(url: String, name: Name) -> Releaser {
         let opening = tokio::spawn({
             let url = url.clone();
             async move {
                 let store = tenure::open(&url).await?;
-                // Connects; what it finds is of no interest.
+                // Connects; the result is not needed.
                 let _ = store.observe(&Scope::name(&name)).await;
                 Ok(store)
             }
@@ -41,17 +41,18 @@ impl Releaser {
         Releaser { url, opening: Some(opening), store: None }
     }
 
-    /// Gives them back in one go, each under the token of its term: one that is somebody else's by now stays so.
-    pub(crate) async fn give(
+    /// Releases all leases in one batch, each under the token of its term: a lease that another candidate holds by now is not
+    /// changed.
+    pub(crate) async fn release(
         &mut self,
         mut holds: Vec<Hold>,
     ) -> std::result::Result<(), NotReleased> {
         let clock = Clock::boot();
-        let mut why = Error::unavailable("it was not tried");
-        for _ in 0..TRIES {
+        let mut last_error = Error::unavailable("it was not tried");
+        for _ in 0..MAX_ATTEMPTS {
             let tried = tokio::select! {
                 tried = self.attempt(&holds) => tried,
-                () = clock.sleep(TRY) => Err(Error::unavailable("the store does not answer")),
+                () = clock.sleep(ATTEMPT_TIMEOUT) => Err(Error::unavailable("the store does not answer")),
             };
             match tried {
                 Ok(answers) => {
@@ -59,7 +60,7 @@ impl Releaser {
                     holds.retain(|_| match answers.next() {
                         Some(Ok(())) => false,
                         Some(Err(error)) => {
-                            why = error;
+                            last_error = error;
                             true
                         }
                         None => true,
@@ -69,13 +70,13 @@ impl Releaser {
                     }
                 }
                 Err(error) => {
-                    // It may be the connection.
+                    // The connection may be broken: the next attempt opens another.
                     self.store = None;
-                    why = error;
+                    last_error = error;
                 }
             }
         }
-        Err(NotReleased { holds, why })
+        Err(NotReleased { holds, error: last_error })
     }
 
     async fn attempt(&mut self, holds: &[Hold]) -> Result<Vec<Result<()>>> {

@@ -1,19 +1,19 @@
-//! PURE: who may ask at all.
+//! PURE: which requests are accepted, judged by their Host and Origin headers.
 //!
-//! A page in somebody's browser can make requests to this machine, and a name of its owner can be made to mean this
-//! machine (DNS rebinding). What it cannot do is say another Host than that name. So where only this machine can connect,
-//! we answer only to names that nobody else can own. Where others can connect, probes come by address, and only what
-//! changes something is guarded: it needs the secret, and must not come from somebody else's page.
+//! A page in a user's browser can send requests to this machine, and the page's owner can make a DNS name point to this
+//! machine (DNS rebinding). But such a request always carries that name as its Host. So where only this machine can
+//! connect, the server accepts only host names that no other party can own. Where other machines can connect, probes use
+//! addresses, and only control requests are protected: they need the secret and must not come from another site's page.
 
 use std::net::IpAddr;
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, Uri};
 
-/// Which names we answer to.
+/// The host names that the server accepts.
 #[derive(Debug)]
 pub(super) struct Auth {
-    /// `None`: any.
+    /// `None` accepts any.
     hosts: Option<Vec<String>>,
 }
 
@@ -23,12 +23,12 @@ impl Auth {
         if !address.is_loopback() {
             return Auth { hosts: None };
         }
-        let ours = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+        let own_names = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
         let address = match address {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => format!("[{address}]"),
         };
-        let hosts = ours.into_iter().chain([address]).chain(allowed.iter().cloned());
+        let hosts = own_names.into_iter().chain([address]).chain(allowed.iter().cloned());
         Auth { hosts: Some(hosts.collect()) }
     }
 
@@ -36,36 +36,38 @@ impl Auth {
         self.hosts.is_some()
     }
 
-    /// Whether a request that came for this Host is for us. The address of a request may name one too.
-    pub(super) fn knows(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+    /// Whether the server accepts the Host of a request. The request target may name a host too, which must also match.
+    pub(super) fn accepts_host(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let Some(hosts) = &self.hosts else { return true };
-        let known = |host: &str| hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare(host)));
-        let asked = uri.authority().map(|authority| known(authority.as_str()));
-        one(headers, HOST.as_str()).is_some_and(known) && asked != Some(false)
+        let accepts =
+            |host: &str| hosts.iter().any(|own| own.eq_ignore_ascii_case(without_port(host)));
+        let target_accepted = uri.authority().map(|authority| accepts(authority.as_str()));
+        single_header(headers, HOST.as_str()).is_some_and(accepts) && target_accepted != Some(false)
     }
 }
 
-/// Whether the request comes from a page that is not ours. Programs have no Origin.
+/// Whether the request comes from a page of another site. Programs send no Origin.
 pub(super) fn is_foreign(headers: &HeaderMap) -> bool {
     if !headers.contains_key(ORIGIN) {
         return false;
     }
-    let origin = one(headers, ORIGIN.as_str()).and_then(|origin| Some(origin.split_once("://")?.1));
-    match (origin, one(headers, HOST.as_str())) {
+    let origin = single_header(headers, ORIGIN.as_str())
+        .and_then(|origin| Some(origin.split_once("://")?.1));
+    match (origin, single_header(headers, HOST.as_str())) {
         (Some(origin), Some(host)) => !origin.eq_ignore_ascii_case(host),
         _ => true,
     }
 }
 
-/// The header, if it is there once and can be read.
-fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// The header's value, if the header occurs once and is readable.
+fn single_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut all = headers.get_all(name).iter();
     let first = all.next()?.to_str().ok()?;
     all.next().is_none().then_some(first)
 }
 
 /// A host without its port.
-fn bare(host: &str) -> &str {
+fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => host,
@@ -84,17 +86,17 @@ mod tests {
         headers
     }
 
-    fn knows(gate: &Auth, host: &str) -> bool {
-        gate.knows(&Uri::from_static("/status"), &headers(&[("host", host)]))
+    fn accepts_host(auth: &Auth, host: &str) -> bool {
+        auth.accepts_host(&Uri::from_static("/status"), &headers(&[("host", host)]))
     }
 
     #[test]
-    fn on_this_machine_only_its_own_names_are_known() {
-        let gate = Auth::new("127.0.0.1".parse().unwrap(), &["build-7".to_owned()]);
+    fn on_loopback_only_its_own_names_are_accepted() {
+        let auth = Auth::new("127.0.0.1".parse().unwrap(), &["build-7".to_owned()]);
         for host in
             ["localhost", "LOCALHOST:3000", "127.0.0.1:3000", "[::1]", "[::1]:3000", "Build-7:1"]
         {
-            assert!(knows(&gate, host), "{host}");
+            assert!(accepts_host(&auth, host), "{host}");
         }
         for host in [
             "",
@@ -109,29 +111,29 @@ mod tests {
             "localhost:x",
             "0.0.0.0",
         ] {
-            assert!(!knows(&gate, host), "{host}");
+            assert!(!accepts_host(&auth, host), "{host}");
         }
         let none = Uri::from_static("/");
-        assert!(!gate.knows(&none, &headers(&[])));
-        assert!(!gate.knows(&none, &headers(&[("host", "localhost"), ("host", "evil")])));
+        assert!(!auth.accepts_host(&none, &headers(&[])));
+        assert!(!auth.accepts_host(&none, &headers(&[("host", "localhost"), ("host", "evil")])));
         let local = headers(&[("host", "localhost")]);
-        assert!(!gate.knows(&Uri::from_static("http://evil.example/"), &local));
-        assert!(gate.knows(&Uri::from_static("http://localhost/"), &local));
+        assert!(!auth.accepts_host(&Uri::from_static("http://evil.example/"), &local));
+        assert!(auth.accepts_host(&Uri::from_static("http://localhost/"), &local));
         let other = Auth::new("127.0.0.5".parse().unwrap(), &[]);
-        assert!(knows(&other, "127.0.0.5:80"));
+        assert!(accepts_host(&other, "127.0.0.5:80"));
         let mapped = Auth::new("::ffff:127.0.0.1".parse().unwrap(), &[]);
         assert!(mapped.is_loopback());
     }
 
     #[test]
-    fn elsewhere_probes_come_by_any_name() {
-        let gate = Auth::new("0.0.0.0".parse().unwrap(), &[]);
-        assert!(knows(&gate, "10.1.2.3:3000") && knows(&gate, "evil.example"));
-        assert!(gate.knows(&Uri::from_static("/"), &headers(&[])));
+    fn on_other_addresses_any_host_is_accepted() {
+        let auth = Auth::new("0.0.0.0".parse().unwrap(), &[]);
+        assert!(accepts_host(&auth, "10.1.2.3:3000") && accepts_host(&auth, "evil.example"));
+        assert!(auth.accepts_host(&Uri::from_static("/"), &headers(&[])));
     }
 
     #[test]
-    fn a_page_of_somebody_else_is_foreign() {
+    fn a_page_of_another_site_is_foreign() {
         let foreign =
             |host: &str, origin: &str| is_foreign(&headers(&[("host", host), ("origin", origin)]));
         assert!(!is_foreign(&headers(&[("host", "localhost:3000")])));

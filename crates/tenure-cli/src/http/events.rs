@@ -1,7 +1,7 @@
-//! `/events`: the state, then what happens, to everybody who listens.
+//! `/events`: the current state, then every event, sent to all subscribers.
 //!
-//! Each event is written once and shared. The last few are kept for those who come back with `Last-Event-ID`. Nobody is
-//! waited for: who is too far behind is let go, and finds the state when coming back.
+//! Each event is encoded once and shared. The last few are kept for clients that reconnect with `Last-Event-ID`. The server
+//! waits for no client: a subscriber that is too far behind is disconnected, and gets the current state when it reconnects.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use tokio::sync::broadcast;
 
 use crate::time;
 
-/// So many events are kept for those who come back, and so far may a listener be behind.
-const KEPT: usize = 256;
+/// How many events are kept for clients that reconnect, and how far a subscriber may be behind.
+const MAX_KEPT_EVENTS: usize = 256;
 
-/// A comment: there is nothing new, and we are still there.
-const BEAT: &str = ": still here\n\n";
+/// An SSE comment that keeps the connection alive while nothing happens.
+const KEEPALIVE: &str = ": still here\n\n";
 
-/// What stands on every event, and what it says besides.
+/// The fields of every event, and the fields of this event.
 #[derive(Debug, Serialize)]
 struct EventJson<'a, T> {
     at: String,
@@ -29,13 +29,13 @@ struct EventJson<'a, T> {
     what: &'a T,
 }
 
-/// What happened, and who listens.
+/// The recent events and the subscribers.
 #[derive(Debug)]
 pub(super) struct EventLog {
-    /// Numbers begin anew with every process; those of another one mean nothing here.
+    /// Identifies this process. Event numbers start again with every process; those of another process mean nothing here.
     epoch: String,
-    kept: Mutex<RecentEvents>,
-    listeners: broadcast::Sender<Bytes>,
+    recent: Mutex<RecentEvents>,
+    subscribers: broadcast::Sender<Bytes>,
 }
 
 #[derive(Debug, Default)]
@@ -44,9 +44,9 @@ struct RecentEvents {
     frames: VecDeque<(u64, Bytes)>,
 }
 
-/// What a new listener gets.
-pub(super) struct Listening {
-    /// The number of the state: whoever has seen it has seen everything up to here.
+/// What a new subscriber receives.
+pub(super) struct EventSubscription {
+    /// The id of the state: a client that has received the state has received every event up to this id.
     pub(super) id: String,
     pub(super) missed: Vec<Bytes>,
     pub(super) live: broadcast::Receiver<Bytes>,
@@ -55,13 +55,17 @@ pub(super) struct Listening {
 impl Default for EventLog {
     fn default() -> EventLog {
         let epoch = Nonce::random().to_string().chars().take(8).collect();
-        EventLog { epoch, kept: Mutex::default(), listeners: broadcast::channel(KEPT).0 }
+        EventLog {
+            epoch,
+            recent: Mutex::default(),
+            subscribers: broadcast::channel(MAX_KEPT_EVENTS).0,
+        }
     }
 }
 
 impl EventLog {
-    /// Tells of `what` happened to `name`.
-    pub(super) fn tell(&self, name: &str, event: &'static str, what: &impl Serialize) {
+    /// Publishes that `what` happened to `name`.
+    pub(super) fn publish(&self, name: &str, event: &'static str, what: &impl Serialize) {
         let item = EventJson { at: time::now(), event, name, what };
         if let Ok(data) = serde_json::to_string(&item) {
             self.push(event, &data);
@@ -69,34 +73,37 @@ impl EventLog {
     }
 
     pub(super) fn push(&self, event: &str, data: &str) {
-        let mut kept = self.kept();
-        kept.last += 1;
-        let last = kept.last;
+        let mut recent = self.recent();
+        recent.last += 1;
+        let last = recent.last;
         let frame = frame(&self.id(last), event, data);
-        if kept.frames.len() == KEPT {
-            kept.frames.pop_front();
+        if recent.frames.len() == MAX_KEPT_EVENTS {
+            recent.frames.pop_front();
         }
-        kept.frames.push_back((last, frame.clone()));
-        // Under the lock, so that a new listener has it in one place or the other. Nobody listening is fine.
-        let _ = self.listeners.send(frame);
+        recent.frames.push_back((last, frame.clone()));
+        // Sent under the lock, so that a new subscriber gets the event exactly once: either kept or live. Having no subscriber
+        // is not an error.
+        let _ = self.subscribers.send(frame);
     }
 
-    /// Keeps connections from looking dead; numbers are not used up for it.
-    pub(super) fn beat(&self) {
-        let _ = self.listeners.send(Bytes::from_static(BEAT.as_bytes()));
+    /// Sends a comment that keeps idle connections alive. It uses no event number.
+    pub(super) fn send_keepalive(&self) {
+        let _ = self.subscribers.send(Bytes::from_static(KEEPALIVE.as_bytes()));
     }
 
-    /// Begins to listen behind the event `last`, if that is one of ours.
-    pub(super) fn listen(&self, last: Option<&str>) -> Listening {
-        let kept = self.kept();
-        let seen =
+    /// Subscribes to the events after `last`, if that is an id of this process.
+    pub(super) fn subscribe(&self, last: Option<&str>) -> EventSubscription {
+        let recent = self.recent();
+        let last_received =
             last.and_then(|id| id.strip_prefix(&self.epoch)?.strip_prefix('-')?.parse().ok());
-        let seen: u64 = seen.filter(|seen| *seen <= kept.last).unwrap_or(kept.last);
-        let missed = kept.frames.iter().filter(|(number, _)| *number > seen);
-        Listening {
-            id: self.id(seen),
+        let last_received: u64 = last_received
+            .filter(|last_received| *last_received <= recent.last)
+            .unwrap_or(recent.last);
+        let missed = recent.frames.iter().filter(|(number, _)| *number > last_received);
+        EventSubscription {
+            id: self.id(last_received),
             missed: missed.map(|(_, frame)| frame.clone()).collect(),
-            live: self.listeners.subscribe(),
+            live: self.subscribers.subscribe(),
         }
     }
 
@@ -104,12 +111,12 @@ impl EventLog {
         format!("{}-{number}", self.epoch)
     }
 
-    fn kept(&self) -> MutexGuard<'_, RecentEvents> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, RecentEvents> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One event as it goes over the line. `data` is one line: it is JSON.
+/// One event in the SSE format. `data` is one line: it is JSON.
 pub(super) fn frame(id: &str, event: &str, data: &str) -> Bytes {
     Bytes::from(format!("id: {id}\nevent: {event}\ndata: {data}\n\n"))
 }
@@ -118,37 +125,42 @@ pub(super) fn frame(id: &str, event: &str, data: &str) -> Bytes {
 mod tests {
     use super::*;
 
-    fn numbers(listening: &Listening) -> Vec<String> {
-        let text = listening.missed.iter().map(|frame| String::from_utf8_lossy(frame).into_owned());
+    fn numbers(subscription: &EventSubscription) -> Vec<String> {
+        let text =
+            subscription.missed.iter().map(|frame| String::from_utf8_lossy(frame).into_owned());
         text.map(|text| text.lines().last().unwrap_or_default().to_owned())
             .map(|text| text.trim_start_matches("data: ").to_owned())
             .collect()
     }
 
     #[test]
-    fn who_comes_back_gets_what_was_missed_and_nobody_gets_more() {
-        let news = EventLog::default();
-        let first = news.listen(None);
+    fn a_client_that_reconnects_gets_the_missed_events_and_no_others() {
+        let event_log = EventLog::default();
+        let first = event_log.subscribe(None);
         assert!(first.missed.is_empty());
         for number in 1..=3 {
-            news.push("changed", &format!("{number}"));
+            event_log.push("changed", &format!("{number}"));
         }
-        let trimmed = |last: &str| {
-            let listening = news.listen(Some(last));
-            let data: Vec<String> = numbers(&listening);
-            (data, listening.id)
+        let resumed = |last: &str| {
+            let subscription = event_log.subscribe(Some(last));
+            let data: Vec<String> = numbers(&subscription);
+            (data, subscription.id)
         };
-        let id = |number: u64| format!("{}-{number}", news.epoch);
-        let (missed, state) = trimmed(&first.id);
+        let id = |number: u64| format!("{}-{number}", event_log.epoch);
+        let (missed, state) = resumed(&first.id);
         assert_eq!((missed.len(), state), (3, id(0)), "the state is numbered like what was seen");
-        assert_eq!(trimmed(&id(2)).0.len(), 1);
-        assert_eq!(trimmed(&id(3)).0.len(), 0);
-        for strange in ["", "x", "0", "other-1", &id(99), &format!("{}-x", news.epoch)] {
-            assert_eq!(trimmed(strange), (vec![], id(3)), "{strange}");
+        assert_eq!(resumed(&id(2)).0.len(), 1);
+        assert_eq!(resumed(&id(3)).0.len(), 0);
+        for unknown in ["", "x", "0", "other-1", &id(99), &format!("{}-x", event_log.epoch)] {
+            assert_eq!(resumed(unknown), (vec![], id(3)), "{unknown}");
         }
         for number in 4..1000 {
-            news.push("changed", &format!("{number}"));
+            event_log.push("changed", &format!("{number}"));
         }
-        assert_eq!(news.listen(Some(&id(1))).missed.len(), KEPT, "and no more is kept");
+        assert_eq!(
+            event_log.subscribe(Some(&id(1))).missed.len(),
+            MAX_KEPT_EVENTS,
+            "and no more is kept"
+        );
     }
 }

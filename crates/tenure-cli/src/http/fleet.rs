@@ -1,5 +1,5 @@
-//! `/fleet`: who is there, and who has what. As in the store, where everybody's shards are, and not only ours; with those the
-//! source names and nobody has ever owned.
+//! `/fleet`: the members and the owners of all shards. Read from the store, which knows the shards of every member and not only
+//! of this one; plus the shards that the source names and that no member has ever owned.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -13,19 +13,20 @@ use super::response::HttpError;
 use crate::fleet::FleetJson;
 use crate::store_access;
 
-/// A reading is good for so long. It is much work for the store: it looks at every shard.
-pub(super) const FRESH: Duration = Duration::from_secs(2);
+/// How long a read is valid. A read is expensive for the store, because it observes every shard.
+pub(super) const MAX_AGE: Duration = Duration::from_secs(2);
 
-/// `member` is not kept alive by it: whoever ends it need not wait for us.
+/// Reads the fleet. `member` is a weak reference, so that dropping the member does not wait for a read.
 pub(super) async fn read(
     member: &Weak<HttpMember>,
     store: &dyn Store,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Bytes, HttpError> {
     let gone = || HttpError::busy("this instance is about to end");
-    let (name, source) = member.upgrade().map(|member| member.sight()).ok_or_else(gone)?;
+    let (name, source) =
+        member.upgrade().map(|member| member.name_and_shards()).ok_or_else(gone)?;
     let known = source.shards.iter().cloned();
-    let found = store_access::patiently(&store.url(), patience, survey(store, &name, known)).await;
+    let found = store_access::patiently(&store.url(), timeout, survey(store, &name, known)).await;
     let mut found = found.map_err(|error| HttpError::of(&error))?;
     for shard in &source.paused {
         found.shards.entry(shard.clone()).or_default().paused = true;

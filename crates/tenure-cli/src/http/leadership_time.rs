@@ -1,4 +1,4 @@
-//! PURE: what only adds up over time: how long nobody led, and how long we do.
+//! PURE: time totals: how long no candidate led, and how long this candidate has led.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use tenure::{Event, Moment};
 
 #[derive(Clone, Debug)]
 pub(super) struct LeadershipTime {
-    /// Since when we lead.
+    /// Since when this candidate leads.
     led_since: Option<Moment>,
-    /// Since when we know of nobody who leads.
+    /// Since when no leader is known.
     leaderless_since: Option<Moment>,
     leaderless: Duration,
 }
 
 impl LeadershipTime {
-    /// At first nobody is known.
+    /// At first no leader is known.
     pub(super) fn new(now: Moment) -> LeadershipTime {
         LeadershipTime { led_since: None, leaderless_since: Some(now), leaderless: Duration::ZERO }
     }
 
-    pub(super) fn note(&mut self, event: &Event, now: Moment) {
+    pub(super) fn record(&mut self, event: &Event, now: Moment) {
         match event {
             Event::BecameLeader { .. } => self.led_since = Some(now),
             Event::LostLeadership { .. } => self.led_since = None,
@@ -34,13 +34,13 @@ impl LeadershipTime {
         }
     }
 
-    /// How long nobody has led, as far as this instance knows.
+    /// How long no candidate has led, as far as this instance knows.
     pub(super) fn leaderless(&self, now: Moment) -> Duration {
         let open = self.leaderless_since.map_or(Duration::ZERO, |since| now.since(since));
         self.leaderless.saturating_add(open)
     }
 
-    /// How long we have led in this term.
+    /// How long this candidate has led in this term.
     pub(super) fn led(&self, now: Moment) -> Duration {
         self.led_since.map_or(Duration::ZERO, |since| now.since(since))
     }
@@ -58,18 +58,18 @@ mod tests {
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
         let to = |id: Option<&str>| Event::LeaderChanged { from: None, to: id.map(str::to_owned) };
         let token = Token::new(1).unwrap();
-        let mut tally = LeadershipTime::new(at(10));
-        assert_eq!(tally.leaderless(at(12)), Duration::from_secs(2));
-        tally.note(&to(Some("a")), at(13));
-        tally.note(&Event::BecameLeader { token, checkpoint: None }, at(13));
-        assert_eq!(tally.leaderless(at(20)), Duration::from_secs(3));
-        assert_eq!(tally.led(at(20)), Duration::from_secs(7));
-        tally.note(&Event::LostLeadership { token, why: EndReason::Resigned }, at(20));
-        tally.note(&to(None), at(20));
-        tally.note(&to(None), at(21));
-        assert_eq!(tally.leaderless(at(22)), Duration::from_secs(5));
-        assert_eq!(tally.led(at(22)), Duration::ZERO);
-        tally.note(&to(Some("b")), at(24));
-        assert_eq!(tally.leaderless(at(99)), Duration::from_secs(7));
+        let mut leadership_time = LeadershipTime::new(at(10));
+        assert_eq!(leadership_time.leaderless(at(12)), Duration::from_secs(2));
+        leadership_time.record(&to(Some("a")), at(13));
+        leadership_time.record(&Event::BecameLeader { token, checkpoint: None }, at(13));
+        assert_eq!(leadership_time.leaderless(at(20)), Duration::from_secs(3));
+        assert_eq!(leadership_time.led(at(20)), Duration::from_secs(7));
+        leadership_time.record(&Event::LostLeadership { token, why: EndReason::Resigned }, at(20));
+        leadership_time.record(&to(None), at(20));
+        leadership_time.record(&to(None), at(21));
+        assert_eq!(leadership_time.leaderless(at(22)), Duration::from_secs(5));
+        assert_eq!(leadership_time.led(at(22)), Duration::ZERO);
+        leadership_time.record(&to(Some("b")), at(24));
+        assert_eq!(leadership_time.leaderless(at(99)), Duration::from_secs(7));
     }
 }

@@ -1,4 +1,4 @@
-//! `/leases`: what is in the store, read at most four times a second.
+//! `/leases`: all leases of the store, read at most four times per second.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::selector::Selector;
 use crate::status::Row;
 use crate::store_access;
 
-/// A reading is good for so long.
-pub(super) const FRESH: Duration = Duration::from_millis(250);
+/// How long a read is valid.
+pub(super) const MAX_AGE: Duration = Duration::from_millis(250);
 
-pub(super) async fn read(store: &dyn Store, patience: Duration) -> Result<Bytes, HttpError> {
+pub(super) async fn read(store: &dyn Store, timeout: Duration) -> Result<Bytes, HttpError> {
     let all = Selector::all();
     let scope = all.scope();
-    let found = store_access::patiently(&store.url(), patience, store.observe(&scope)).await;
+    let found = store_access::patiently(&store.url(), timeout, store.observe(&scope)).await;
     let found = found.map_err(|error| HttpError::of(&error))?;
-    // What is not ours is no lease; `tenure doctor` tells of it.
+    // Data that is not a lease is left out; `tenure doctor` reports it.
     let mut leases: Vec<Lease> = found.into_iter().filter_map(Result::ok).collect();
     let candidates = nodes(&leases);
     leases.retain(|lease| all.shows(&lease.name));

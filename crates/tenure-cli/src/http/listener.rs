@@ -1,4 +1,4 @@
-//! The port and who may come in, settled before anything begins: a port that is taken is a mistake to hear of at once.
+//! The listening port, opened before anything else starts, so that a port already in use is reported at once.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -9,23 +9,24 @@ use super::auth::Auth;
 use super::options::{HttpArgs, Listen};
 use super::secret::Secret;
 
-/// So many clients may come at the same moment.
-const WAITING: i32 = 1024;
+/// The length of the accept queue: how many clients may connect at the same moment.
+const ACCEPT_QUEUE: i32 = 1024;
 
-/// A port that is ours, and not answered on yet.
+/// A bound port that does not accept connections yet, with the rules for its clients.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(super) listener: TcpListener,
-    pub(super) gate: Auth,
+    pub(super) auth: Auth,
     pub(super) secret: Option<Secret>,
     address: SocketAddr,
 }
 
 impl Listener {
-    /// Opens what `args` ask for, else `default`; `None`: neither wants one. `host` is `TENURE_HTTP_HOST`.
+    /// Opens the port that `args` name, or else `default`; `None` if neither names one. `host` is `TENURE_HTTP_HOST`.
     ///
     /// # Errors
-    /// Invalid, each in one sentence: the port is taken, the host is none of ours, the secret cannot be used.
+    /// Invalid, each in one sentence: the port is in use, the host is not an address of this machine, or the secret cannot be
+    /// used.
     pub(crate) fn open(
         args: &HttpArgs,
         default: Option<Listen>,
@@ -36,25 +37,25 @@ impl Listener {
         let host = listen.host(host);
         let bound = TcpListener::bind((host, listen.port)).and_then(|listener| {
             listener.set_nonblocking(true)?;
-            // Saying it again changes how many may wait to be let in; by itself it is 128, and whoever comes when
-            // all places are taken tries again after a whole second.
-            rustix::net::listen(&listener, WAITING)?;
+            // A second `listen` changes the length of the accept queue, which is 128 by default. A client that finds the queue
+            // full retries only after a whole second.
+            rustix::net::listen(&listener, ACCEPT_QUEUE)?;
             let address = listener.local_addr()?;
             Ok((listener, address))
         });
         let (listener, address) = bound.map_err(|error| refused(host, listen.port, &error))?;
-        let gate = Auth::new(address.ip(), &args.allow_host);
-        Ok(Some(Listener { listener, gate, secret, address }))
+        let auth = Auth::new(address.ip(), &args.allow_host);
+        Ok(Some(Listener { listener, auth, secret, address }))
     }
 
-    /// Where it is; the port also where any was asked for.
+    /// The bound address, with the real port if port 0 was requested.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Whether other machines can connect.
     pub(crate) fn is_open_to_others(&self) -> bool {
-        !self.gate.is_loopback()
+        !self.auth.is_loopback()
     }
 }
 
@@ -88,17 +89,17 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_opened_is_told_in_one_sentence() {
+    fn a_port_that_cannot_be_opened_is_reported_in_one_sentence() {
         assert!(Listener::open(&HttpArgs::default(), None, None).unwrap().is_none());
-        let door = open("0").unwrap().unwrap();
-        assert!(door.address().ip().is_loopback() && !door.is_open_to_others());
-        let said = open(&door.address().port().to_string()).unwrap_err();
-        assert_eq!(said.kind(), tenure::Kind::Invalid);
-        let said = said.to_string();
-        assert!(said.contains("is taken") && said.contains("--http PORT"), "{said}");
-        // Set aside for documents, so nobody has it.
-        let said = open("192.0.2.1:0").unwrap_err().to_string();
-        assert!(said.contains("no address of this machine"), "{said}");
+        let listener = open("0").unwrap().unwrap();
+        assert!(listener.address().ip().is_loopback() && !listener.is_open_to_others());
+        let error = open(&listener.address().port().to_string()).unwrap_err();
+        assert_eq!(error.kind(), tenure::Kind::Invalid);
+        let error = error.to_string();
+        assert!(error.contains("is taken") && error.contains("--http PORT"), "{error}");
+        // Reserved for documentation, so no machine has this address.
+        let error = open("192.0.2.1:0").unwrap_err().to_string();
+        assert!(error.contains("no address of this machine"), "{error}");
         let any = open("0.0.0.0:0").unwrap().unwrap();
         assert!(any.is_open_to_others());
         let default = Some(Listen::port(0));

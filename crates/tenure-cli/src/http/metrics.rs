@@ -9,17 +9,18 @@ use tenure::RenewalStats;
 
 use super::candidate::HttpCandidate;
 use super::member::HttpMember;
-use super::run_stats::RunRecorder;
+use super::run_stats::RunStatsData;
 
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Everything, as it stands now.
+/// All metrics of a candidate.
 pub(super) fn of_candidate(instance: &HttpCandidate) -> String {
     let (election, now) = (&instance.election, instance.clock.now());
-    // Not an answer that anybody acts on, so it commits us to nothing.
+    // No client acts on this status, so it commits to nothing.
     let status = election.status();
-    let (renewals, book, tally) = (election.renewals(), instance.work().read(), instance.tally());
-    let led = if status.is_leader { tally.led(now) } else { Duration::ZERO };
+    let (renewals, run_stats, leadership_time) =
+        (election.renewals(), instance.work().read(), instance.leadership_time());
+    let led = if status.is_leader { leadership_time.led(now) } else { Duration::ZERO };
     let mut page = MetricsText::default();
     page.gauge("tenure_is_leader", "Whether this candidate leads.", u8::from(status.is_leader));
     let token = status.token.map_or(0, |token| token.get());
@@ -29,12 +30,12 @@ pub(super) fn of_candidate(instance: &HttpCandidate) -> String {
     page.renewals(&renewals);
     let help = "How often the leader changed while this candidate looked.";
     page.counter("tenure_transitions_total", help, status.transitions);
-    let leaderless = tally.leaderless(now).as_secs_f64();
+    let leaderless = leadership_time.leaderless(now).as_secs_f64();
     let help = "How long this candidate knew of nobody who leads.";
     page.counter("tenure_leaderless_seconds_total", help, leaderless);
     let help = "How long it has led in this term, 0 if it does not.";
     page.gauge("tenure_leadership_seconds", help, led.as_secs_f64());
-    page.runs(&book);
+    page.runs(&run_stats);
     if let Some(candidates) = instance.candidates() {
         page.gauge("tenure_candidates", "Candidates that show themselves.", candidates);
     }
@@ -42,7 +43,7 @@ pub(super) fn of_candidate(instance: &HttpCandidate) -> String {
     page.0
 }
 
-/// The same of a member. No line for each shard: there may be a hundred thousand.
+/// All metrics of a member. There is no line for each shard, because there may be a hundred thousand.
 pub(super) fn of_member(member: &HttpMember) -> String {
     let (fleet, status) = (&member.fleet, member.status());
     let mut page = MetricsText::default();
@@ -66,7 +67,7 @@ struct MetricsText(String);
 
 impl MetricsText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -88,7 +89,7 @@ impl MetricsText {
         self.line(name, &[], value);
     }
 
-    /// Prometheus counts in each class all that are below it too.
+    /// In the Prometheus format each bucket also counts all smaller values.
     fn histogram(
         &mut self,
         name: &str,
@@ -108,12 +109,12 @@ impl MetricsText {
         self.line(&format!("{name}_count"), &[], count);
     }
 
-    fn runs(&mut self, book: &RunRecorder) {
+    fn runs(&mut self, run_stats: &RunStatsData) {
         self.head("tenure_runs_total", "counter", "Runs of the work on this instance.");
-        for (outcome, count) in &book.runs {
+        for (outcome, count) in &run_stats.runs {
             self.line("tenure_runs_total", &[("outcome", outcome)], count);
         }
-        let (help, took) = ("How long those runs took.", &book.took);
+        let (help, took) = ("How long those runs took.", &run_stats.took);
         self.histogram("tenure_run_seconds", help, took.classes(), took.count, took.sum);
     }
 
@@ -130,7 +131,7 @@ impl MetricsText {
         self.histogram("tenure_renew_seconds", help, classes, renewals.count, renewals.sum);
         let name = "tenure_renew_failures_total";
         self.head(name, "counter", "Renewals that the store did not grant.");
-        // Also those that never happened: a curve that begins at its first failure hides it.
+        // Causes that never happened are listed too: a series that begins at its first failure hides that failure.
         for (cause, count) in [
             ("unavailable", renewals.unavailable),
             ("refused", renewals.refused),

@@ -1,5 +1,5 @@
-//! Whom the server answers for: a candidate of one election, or a member of a fleet. Paths, limits, gate and secret are the
-//! same; here is where they differ.
+//! The participant that the server answers for: a candidate of one election, or a member of a fleet. Paths, limits,
+//! authorization and secret are the same for both; this file holds the differences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::member::{self, HttpMember};
 use super::metrics;
 use super::status;
 
-/// As long may anything of ours be behind before a probe hears of it. A process that was stopped for a moment and goes on is
-/// no reason to kill it.
+/// How far the renewing loop or the work may be behind before a health probe fails. A process that was stopped for a moment and
+/// continues should not be killed.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
-/// Whom.
+/// A candidate or a member.
 #[derive(Clone, Debug)]
 pub(crate) enum Participant {
     Candidate(Arc<HttpCandidate>),
@@ -46,7 +46,7 @@ pub(super) enum ParticipantStatus {
 }
 
 impl ParticipantStatus {
-    /// Whether it leads, or takes part.
+    /// Whether the candidate leads, or the member takes part.
     pub(super) fn is_leader(&self) -> bool {
         match self {
             ParticipantStatus::Candidate(body) => body.is_leader,
@@ -70,10 +70,10 @@ impl Participant {
         }
     }
 
-    pub(super) fn news(&self) -> &Arc<EventLog> {
+    pub(super) fn event_log(&self) -> &Arc<EventLog> {
         match self {
-            Participant::Candidate(instance) => &instance.news,
-            Participant::Member(member) => &member.news,
+            Participant::Candidate(instance) => &instance.event_log,
+            Participant::Member(member) => &member.event_log,
         }
     }
 
@@ -93,15 +93,18 @@ impl Participant {
         }
     }
 
-    /// Why a probe should have this process ended, if it should.
-    pub(super) fn trouble(&self) -> Option<String> {
+    /// The reason why a health probe should have this process restarted, if there is one.
+    pub(super) fn failure(&self) -> Option<String> {
         match self {
-            Participant::Candidate(instance) => trouble("election", instance.election.pulse()),
-            Participant::Member(member) => trouble("fleet", member.fleet.pulse()),
+            Participant::Candidate(instance) => {
+                pulse_failure("election", instance.election.pulse())
+            }
+            Participant::Member(member) => pulse_failure("fleet", member.fleet.pulse()),
         }
     }
 
-    /// Passes on what happens. A member is told of it: its events have one listener, and that is whoever does the work.
+    /// Publishes the events of a candidate. A member's events have one receiver, the supervisor of its work, which calls
+    /// [`HttpMember::note`].
     pub(super) async fn follow(self) {
         if let Participant::Candidate(instance) = self {
             let mut events = instance.election.events();
@@ -112,7 +115,7 @@ impl Participant {
     }
 }
 
-fn trouble(what: &str, pulse: Pulse) -> Option<String> {
+fn pulse_failure(what: &str, pulse: Pulse) -> Option<String> {
     let late = crate::duration::shown(pulse.late);
     let overrun = crate::duration::shown(pulse.overrun);
     match () {

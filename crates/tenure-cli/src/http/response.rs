@@ -1,4 +1,4 @@
-//! How we answer: JSON, never to be kept, never to be guessed at.
+//! Responses and errors: JSON with an explicit content type, never cached.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -11,7 +11,7 @@ use tenure::Error;
 
 pub(super) const JSON: &str = "application/json";
 
-/// What stands on every answer. No CORS headers: no page but ours has any business here.
+/// Adds the headers of every response. There are no CORS headers: no page of another site needs access.
 pub(super) async fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -19,21 +19,21 @@ pub(super) async fn with_headers(mut response: Response) -> Response {
     response
 }
 
-/// Any text.
+/// A response with a text body of this content type.
 pub(super) fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
     (status, [(CONTENT_TYPE, HeaderValue::from_static(kind))], body.into()).into_response()
 }
 
-/// A value as JSON.
+/// A response with a JSON body.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => text(status, JSON, body),
-        // Only a value that cannot be a key comes here, and we have none.
+        // Only a map key that is not a string fails here, and there are none.
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-/// Why there is no answer, in one sentence.
+/// An error response: a kind, one sentence, and perhaps a header.
 #[derive(Clone, Debug)]
 pub(super) struct HttpError {
     status: StatusCode,
@@ -47,25 +47,25 @@ impl HttpError {
         HttpError { status, kind, message: message.into(), header: None }
     }
 
-    /// What the client got wrong.
+    /// The client sent an invalid request.
     pub(super) fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
         HttpError::new(status, "invalid", message)
     }
 
-    /// What the client may not do.
+    /// The client is not allowed to do this.
     pub(super) fn denied(status: StatusCode, message: impl Into<String>) -> Self {
         HttpError::new(status, "denied", message)
     }
 
-    /// What the store did not say, and why.
+    /// The store did not answer; the reason is its error.
     pub(super) fn of(error: &Error) -> Self {
         HttpError::new(StatusCode::SERVICE_UNAVAILABLE, error.kind().as_str(), error.to_string())
     }
 
-    /// What there is too little of at the moment.
+    /// A resource is used up at the moment; the client may retry.
     pub(super) fn busy(message: impl Into<String>) -> Self {
-        let refusal = HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
-        refusal.with(RETRY_AFTER, "2")
+        let error = HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
+        error.with(RETRY_AFTER, "2")
     }
 
     pub(super) fn unauthorized(message: impl Into<String>) -> Self {
@@ -79,8 +79,8 @@ impl HttpError {
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        let said = serde_json::json!({"error": {"kind": self.kind, "message": self.message}});
-        let mut response = json(self.status, &said);
+        let body = serde_json::json!({"error": {"kind": self.kind, "message": self.message}});
+        let mut response = json(self.status, &body);
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }

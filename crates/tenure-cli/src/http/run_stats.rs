@@ -1,4 +1,5 @@
-//! What the work last did, told by whoever does it. The worker holds this and nothing else of HTTP.
+//! Statistics of the runs of the work, for `/status` and `/metrics`. The supervisor of the work writes them and knows nothing
+//! else of HTTP.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::histogram::Histogram;
 use crate::time;
 
-/// One run of the work of a name, wherever it ran. Times are Unix milliseconds.
+/// One run of the work of a name, on whichever candidate it ran. Times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastRun {
     pub(crate) slot: u64,
@@ -21,7 +22,7 @@ pub(crate) struct LastRun {
     pub(crate) outcome: Option<String>,
 }
 
-/// The same in JSON.
+/// The JSON form of [`LastRun`].
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LastRunBody {
@@ -44,12 +45,12 @@ impl From<&LastRun> for LastRunBody {
     }
 }
 
-/// The book that the worker writes and the handlers read.
+/// The shared statistics, which the supervisor writes and the handlers read.
 #[derive(Debug, Default)]
-pub(crate) struct RunStats(Mutex<RunRecorder>);
+pub(crate) struct RunStats(Mutex<RunStatsData>);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct RunRecorder {
+pub(super) struct RunStatsData {
     pub(super) last_polled: Option<u64>,
     pub(super) count: Option<u64>,
     pub(super) last_run: Option<LastRun>,
@@ -58,34 +59,34 @@ pub(super) struct RunRecorder {
 }
 
 impl RunStats {
-    /// This instance begins a poll now, at so many Unix milliseconds.
+    /// A run of this instance begins at `unix_ms`.
     pub(crate) fn began(&self, unix_ms: u64) {
-        self.book().last_polled = Some(unix_ms);
+        self.lock().last_polled = Some(unix_ms);
     }
 
-    /// What is known of the name: how many runs there were, and the last of them. From the checkpoint, whoever wrote it.
+    /// Sets what the checkpoint says about the name: the number of runs and the last run, whichever candidate saved it.
     pub(crate) fn known(&self, count: Option<u64>, last_run: Option<LastRun>) {
-        let mut book = self.book();
-        (book.count, book.last_run) = (count, last_run);
+        let mut data = self.lock();
+        (data.count, data.last_run) = (count, last_run);
     }
 
-    /// A run of this instance has ended like this after so long.
+    /// A run of this instance has ended with `outcome` after `took`.
     pub(crate) fn ended(&self, outcome: &'static str, took: Duration) {
-        let mut book = self.book();
-        *book.runs.entry(outcome).or_default() += 1;
-        book.took.note(took);
+        let mut data = self.lock();
+        *data.runs.entry(outcome).or_default() += 1;
+        data.took.record(took);
     }
 
-    /// A slot went by without a run of its own: it was skipped, or a dead leader's was interrupted.
+    /// A slot passed without a run of its own: it was skipped, or the run of a dead leader was interrupted.
     pub(crate) fn passed(&self, outcome: &'static str) {
-        *self.book().runs.entry(outcome).or_default() += 1;
+        *self.lock().runs.entry(outcome).or_default() += 1;
     }
 
-    pub(super) fn read(&self) -> RunRecorder {
-        self.book().clone()
+    pub(super) fn read(&self) -> RunStatsData {
+        self.lock().clone()
     }
 
-    fn book(&self) -> MutexGuard<'_, RunRecorder> {
+    fn lock(&self) -> MutexGuard<'_, RunStatsData> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

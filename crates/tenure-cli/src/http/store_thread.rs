@@ -1,7 +1,7 @@
-//! A thread beside the one that answers: for whatever needs the store.
+//! A separate thread for HTTP requests that need the store.
 //!
-//! A fleet may have a hundred thousand leases. To read them, sort them and write them down takes a good part of a second,
-//! and nobody who asks for something else should wait for that.
+//! A fleet may have a hundred thousand leases. Reading, sorting and encoding them takes a good part of a second, and other
+//! requests must not wait for that.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Where it is done. Dropped, it ends by itself, soon, and whatever is under way with it.
+/// A handle on the thread. After it is dropped the thread ends soon, and cancels what is in flight.
 #[derive(Debug)]
 pub(super) struct StoreThread {
     runtime: Handle,
@@ -21,19 +21,19 @@ impl StoreThread {
     pub(super) fn start() -> io::Result<StoreThread> {
         let (end, ended) = oneshot::channel::<()>();
         let (runtime, _detached) = spawn_runtime("tenure-read", move |runtime| {
-            // Nothing is ever sent: the other end goes away.
+            // Nothing is ever sent: `ended` resolves when the sender is dropped.
             let _ = runtime.block_on(ended);
-            // What hangs in a file system must not keep us here.
+            // A call that hangs in a file system must not delay the end of the thread.
             runtime.shutdown_background();
         })?;
         Ok(StoreThread { runtime, _end: end })
     }
 
-    /// Begins it there. Whoever waits for it may go away: it goes on.
+    /// Runs `task` on the thread. It continues if the caller stops waiting for it.
     pub(super) fn spawn<T: Send + 'static>(
         &self,
-        what: impl Future<Output = T> + Send + 'static,
+        task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        self.runtime.spawn(what)
+        self.runtime.spawn(task)
     }
 }

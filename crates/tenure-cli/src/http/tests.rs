@@ -1,4 +1,4 @@
-//! The server as clients meet it: a real election or fleet, real sockets, requests byte for byte.
+//! Tests of the server from a client's view: a real election or fleet, real sockets, requests byte for byte.
 
 mod control;
 mod counting_store;

@@ -1,4 +1,4 @@
-//! Log lines for people: the message, what belongs to it, and nothing else.
+//! The text format of log lines: the message, its fields, and nothing else.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::LINE;
 
-/// The format, with what every line begins with.
+/// The text format, with the prefix of every line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextFormat {
     pub(super) prefix: &'static str,
@@ -52,7 +52,7 @@ impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            // One process is about one of these, and its first line has said which.
+            // A process has one name and one candidate, which its first line has logged.
             "name" | "candidate" => {}
             name => self.fields += &format!(" {name}={value:?}"),
         }

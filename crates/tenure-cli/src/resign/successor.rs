@@ -1,17 +1,17 @@
-//! PURE: who can take over from a leader that resigns, and what came of it.
+//! PURE: which candidates can take over from a leader that resigns, and sentences about the result.
 
 use tenure::{CandidateId, Name};
 
 use crate::candidate::{Candidate, listed};
 use crate::output::printable;
 
-/// What presence says about a successor before the leader is asked.
+/// What presence says about a named successor, checked before the request is sent to the leader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SuccessorCheck {
     Ready,
-    /// No candidate shows itself, so nothing is known: the request is made all the same.
+    /// No candidate has a presence, so nothing is known: the request is sent anyway.
     Unknown,
-    /// The leader is not disturbed; why.
+    /// No request is sent to the leader; the reason.
     Refused(String),
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn check(
     SuccessorCheck::Refused(format!("'{leader}' still leads '{name}': {why}. {others}."))
 }
 
-/// The sentence for a leader that handed over and leads again, because no other candidate took the lease.
+/// The sentence for a leader that released the lease and leads again, because no other candidate acquired it.
 pub(super) fn leads_again(leader: &str, candidates: &[Candidate]) -> String {
     let others = candidates.iter().filter(|other| other.candidate_id != leader);
     let others: Vec<String> = others
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_candidate_that_could_lead_is_asked_for() {
+    fn only_a_candidate_that_could_lead_is_accepted_as_successor() {
         let candidates = [
             candidate("web-1", "leading", None),
             candidate("web-2", "drained", None),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_leads_again_is_told_with_the_reason() {
+    fn a_leader_that_leads_again_is_reported_with_the_reason() {
         let candidates = [candidate("web-1", "leading", None), candidate("web-2", "drained", None)];
         assert_eq!(
             leads_again("web-1", &candidates),

@@ -1,4 +1,6 @@
-//! The command of one term, as the leader sees it: behind a guard, or, with `--no-guard`, its own child.
+//! The running command of one term: behind a guard, or with `--no-guard` a child of this process.
+//!
+//! The term supervisor sends [`GuardOrder`]s and receives [`CommandEvent`]s; both forms behave the same towards it.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,11 +22,11 @@ use crate::guard::{
 };
 use crate::permit::Permit;
 
-/// How the command is started in each term.
+/// The settings with which the command is started in each term.
 #[derive(Clone)]
 pub(super) struct CommandConfig {
     pub(super) command: Vec<OsString>,
-    /// The store's URL, with its password if it has one.
+    /// The store's URL, including its password if it has one.
     pub(super) store_url: String,
     pub(super) stop_within: Duration,
     pub(super) on_lose: Option<String>,
@@ -32,27 +34,28 @@ pub(super) struct CommandConfig {
     pub(super) guarded: bool,
 }
 
-/// What became of it.
+/// How a command ended.
 #[derive(Debug)]
 pub(super) enum CommandEnd {
-    /// Nothing of it is left.
+    /// No process of the command is left.
     Gone(CommandExit),
-    /// It was never started.
+    /// The command was never started; the reason.
     Failed(String),
-    /// The guard is dead, or without one the task that oversaw the command: what it left has been ended.
+    /// The guard died, or with `--no-guard` the task that supervised the command. The processes that were left have been
+    /// killed.
     Unguarded,
 }
 
-/// What happens to a command that runs.
+/// An event of a running command.
 #[derive(Debug)]
 pub(super) enum CommandEvent {
     Ended(CommandEnd),
-    /// A process of it could not be killed, and runs on; which and why.
+    /// A process of the command could not be killed and keeps running; names the process and the error.
     CannotKill(String),
 }
 
-/// A command that runs.
-#[allow(clippy::large_enum_variant)] // There is one of it.
+/// A running command.
+#[allow(clippy::large_enum_variant)] // Only one value exists at a time.
 pub(super) enum RunningCommand {
     Guarded(GuardConnection),
     Bare {
@@ -62,44 +65,44 @@ pub(super) enum RunningCommand {
     },
 }
 
-/// A command behind a guard.
+/// The connection to a guard and to the command behind it.
 pub(super) struct GuardConnection {
-    line: GuardSocket,
+    socket: GuardSocket,
     guard: tokio::process::Child,
     spared: SparedProcess,
     watchdog: Watchdog,
-    /// Reports that were received and not returned yet; `None` is the end of the line.
+    /// Reports that were received and not returned yet; `None` is the end of the connection.
     received: VecDeque<Option<GuardReport>>,
-    /// The guard is dead or dying: its tree comes to us, and ends here.
+    /// Set when the guard is dead or dying: its processes become children of this process, which kills them.
     orphans: Option<Orphans>,
 }
 
 impl RunningCommand {
     pub(super) fn start(
-        recipe: &CommandConfig,
+        config: &CommandConfig,
         permit: Permit<'_>,
         store: &dyn Store,
     ) -> io::Result<RunningCommand> {
-        match recipe.guarded {
-            true => guarded(recipe, &permit, store).map(RunningCommand::Guarded),
-            false => bare(recipe, &permit),
+        match config.guarded {
+            true => guarded(config, &permit, store).map(RunningCommand::Guarded),
+            false => bare(config, &permit),
         }
     }
 
-    /// Passes it on without waiting. Whoever does not take it is as good as dead.
+    /// Sends an order without waiting. A guard that does not accept it is treated as dead.
     pub(super) fn order(&mut self, order: GuardOrder) {
         match self {
-            RunningCommand::Guarded(GuardConnection { line, .. }) => {
-                if line.send(&order, &[]).is_err() {
+            RunningCommand::Guarded(GuardConnection { socket, .. }) => {
+                if socket.send(&order, &[]).is_err() {
                     self.abandon();
                 }
             }
-            // One that has ended needs no orders.
+            // A command that has ended needs no orders.
             RunningCommand::Bare { orders, .. } => _ = orders.send(order),
         }
     }
 
-    /// The lease is held until `deadline`.
+    /// Tells the guard that the lease is held until `deadline`.
     pub(super) fn extend(&mut self, deadline: Moment) {
         let number = match self {
             RunningCommand::Guarded(guarded) => {
@@ -110,7 +113,7 @@ impl RunningCommand {
         self.order(GuardOrder::Deadline { nanos: deadline.as_nanos(), number });
     }
 
-    /// When the guard counts as dead, unless it answers before. `None` if it is dead already.
+    /// When the guard counts as dead unless it acknowledges before. `None` if it is dead already.
     pub(super) fn expires_at(&self) -> Option<Moment> {
         match self {
             RunningCommand::Guarded(guarded) if guarded.orphans.is_none() => {
@@ -120,8 +123,8 @@ impl RunningCommand {
         }
     }
 
-    /// Reads what the guard has sent; whether no report is waiting for [`Ward::next`]. After a freeze of this process an
-    /// acknowledgement may be in the socket before the runtime knows of it.
+    /// Reads what the guard has sent and returns whether no report is waiting for [`RunningCommand::next`]. After a freeze of
+    /// this process an acknowledgement may be in the socket before the runtime knows of it.
     pub(super) fn has_no_report(&mut self) -> bool {
         match self {
             RunningCommand::Guarded(guarded) => guarded.has_no_report(),
@@ -129,18 +132,18 @@ impl RunningCommand {
         }
     }
 
-    /// The guard does not do its duty: without it we get the tree ourselves.
+    /// Kills a guard that does not do its duty. Its processes then become children of this process.
     pub(super) fn abandon(&mut self) {
         if let RunningCommand::Guarded(GuardConnection { guard, .. }) = self {
-            // One that has ended already needs no signal.
+            // A guard that has already ended needs no signal.
             let _ = guard.start_kill();
         }
     }
 
-    /// What happens next. After [`Event::Ended`] nothing of the command is left.
+    /// Returns the next event. After [`CommandEvent::Ended`] no process of the command is left.
     ///
     /// # Cancellation
-    /// Nothing is lost by dropping this.
+    /// Safe: a dropped call loses no event.
     pub(super) async fn next(&mut self) -> CommandEvent {
         match self {
             RunningCommand::Guarded(guarded) => guarded.next().await,
@@ -155,13 +158,13 @@ impl RunningCommand {
         }
     }
 
-    /// The guard has nothing more to do, and ends. The lease does not wait for that.
+    /// Tells the guard that it has nothing more to do, so that it ends. The release of the lease does not wait for that.
     pub(super) fn dismiss(self) {
-        if let RunningCommand::Guarded(GuardConnection { line, mut guard, spared, .. }) = self {
-            let _ = line.send(&GuardOrder::Dismissed, &[]);
+        if let RunningCommand::Guarded(GuardConnection { socket, mut guard, spared, .. }) = self {
+            let _ = socket.send(&GuardOrder::Dismissed, &[]);
             tokio::spawn(async move {
                 let _ = guard.wait().await;
-                drop((spared, line));
+                drop((spared, socket));
             });
         }
     }
@@ -170,7 +173,7 @@ impl RunningCommand {
 impl GuardConnection {
     fn has_no_report(&mut self) -> bool {
         while self.orphans.is_none()
-            && let Some(message) = self.line.take()
+            && let Some(message) = self.socket.take()
         {
             match message.map(|(report, _)| report) {
                 Some(GuardReport::Acknowledged(number)) => self.watchdog.acknowledged(number),
@@ -188,19 +191,19 @@ impl GuardConnection {
         while self.orphans.is_none() {
             let report = match self.received.pop_front() {
                 Some(report) => report,
-                None => self.line.receive().await,
+                None => self.socket.receive().await,
             };
             match report {
                 Some(GuardReport::Gone { ended, told }) => {
                     return CommandEvent::Ended(CommandEnd::Gone(CommandExit { ended, told }));
                 }
-                Some(GuardReport::Failed(why)) => {
-                    return CommandEvent::Ended(CommandEnd::Failed(why));
+                Some(GuardReport::Failed(reason)) => {
+                    return CommandEvent::Ended(CommandEnd::Failed(reason));
                 }
                 Some(GuardReport::CannotKill(failure)) => return CommandEvent::CannotKill(failure),
                 Some(GuardReport::Acknowledged(number)) => self.watchdog.acknowledged(number),
                 None => {
-                    // One that has ended already needs no signal.
+                    // A guard that has already ended needs no signal.
                     let _ = self.guard.start_kill();
                     self.orphans = Some(Orphans::new());
                 }
@@ -215,33 +218,33 @@ impl GuardConnection {
 }
 
 fn guarded(
-    recipe: &CommandConfig,
+    config: &CommandConfig,
     permit: &Permit<'_>,
     store: &dyn Store,
 ) -> io::Result<GuardConnection> {
-    let (line, theirs) = line()?;
+    let (socket, guard_end) = line()?;
     let mut command = Command::new(guard::OURSELVES);
-    command.arg0("tenure").arg(guard::GUARD).args(&recipe.command);
+    command.arg0("tenure").arg(guard::GUARD).args(&config.command);
     child_env::cleared(&mut command);
-    command.stdin(Stdio::from(theirs));
+    command.stdin(Stdio::from(guard_end));
     let guard = tokio::process::Command::from(command).spawn()?;
-    let spared = SparedProcess::new(pid_of(guard.id())?);
-    let stop_within_ms = u64::try_from(recipe.stop_within.as_millis()).unwrap_or(u64::MAX);
+    let spared = SparedProcess::new(checked_pid(guard.id())?);
+    let stop_within_ms = u64::try_from(config.stop_within.as_millis()).unwrap_or(u64::MAX);
     let deadline = permit.deadline();
-    let mut setup = GuardSetup::new(&recipe.store_url, permit.hold(), deadline, stop_within_ms);
-    setup.on_lose.clone_from(&recipe.on_lose);
-    setup.log = recipe.log;
+    let mut setup = GuardSetup::new(&config.store_url, permit.hold(), deadline, stop_within_ms);
+    setup.on_lose.clone_from(&config.on_lose);
+    setup.log = config.log;
     let stdin = io::stdin();
     let mut files = vec![stdin.as_fd()];
     files.extend(store.liveness());
-    line.send(&setup, &files)?;
-    let watchdog = Watchdog::new(recipe.stop_within);
+    socket.send(&setup, &files)?;
+    let watchdog = Watchdog::new(config.stop_within);
     let received = VecDeque::new();
-    Ok(GuardConnection { line, guard, spared, watchdog, received, orphans: None })
+    Ok(GuardConnection { socket, guard, spared, watchdog, received, orphans: None })
 }
 
-fn bare(recipe: &CommandConfig, permit: &Permit<'_>) -> io::Result<RunningCommand> {
-    let [program, args @ ..] = &*recipe.command else {
+fn bare(config: &CommandConfig, permit: &Permit<'_>) -> io::Result<RunningCommand> {
+    let [program, args @ ..] = &*config.command else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
     let hold = permit.hold();
@@ -249,22 +252,23 @@ fn bare(recipe: &CommandConfig, permit: &Permit<'_>) -> io::Result<RunningComman
     command.args(args).process_group(0);
     child_env::of(&mut command, &hold.name, &hold.candidate, Some(hold.token));
     let mut deaths = guard::deaths()?;
-    let main = pid_of(Some(command.spawn()?.id()))?;
-    // Reaped by its tree, and by nobody who clears up around it.
+    let main = checked_pid(Some(command.spawn()?.id()))?;
+    // Only the command's own process tree reaps it, not the task that reaps adopted orphans.
     let spared = SparedProcess::new(main);
     let (orders, inbox) = mpsc::unbounded_channel();
     let (report, failures) = mpsc::unbounded_channel();
-    let mut fuse = KillSchedule::new(permit.deadline(), recipe.stop_within);
+    let mut kill_schedule = KillSchedule::new(permit.deadline(), config.stop_within);
     let cannot_kill = report.clone();
-    let overseer = async move {
+    let supervision = async move {
         let mut tree = ProcessTree::among_others(main);
         let mut inbox = Inbox { orders: inbox, failures: report };
         let never = std::future::pending();
-        let outcome = guard::oversee(&mut tree, &mut fuse, &mut deaths, &mut inbox, never).await;
+        let outcome =
+            guard::oversee(&mut tree, &mut kill_schedule, &mut deaths, &mut inbox, never).await;
         drop(spared);
         outcome
     };
-    let task = guard::spawn_overseer(overseer, move |failure| _ = cannot_kill.send(failure));
+    let task = guard::spawn_overseer(supervision, move |failure| _ = cannot_kill.send(failure));
     Ok(RunningCommand::Bare { orders, failures, task })
 }
 
@@ -283,7 +287,7 @@ impl OrderSource for Inbox {
     }
 }
 
-fn pid_of(id: Option<u32>) -> io::Result<Pid> {
+fn checked_pid(id: Option<u32>) -> io::Result<Pid> {
     let pid = id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     pid.ok_or_else(|| io::Error::other("the process has no number"))
 }

@@ -1,4 +1,4 @@
-//! What is to be done, read off the command line: for `run`, for a whole instance, for `serve`.
+//! The validated settings of `tenure run` (with a name and work, or as a whole instance) and of `tenure serve`.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -16,82 +16,84 @@ use crate::http::Listen;
 use crate::store_url::ChosenStore;
 use crate::{logs, output};
 
-/// How often work that is not a command is done, unless told otherwise.
-const POLL_EVERY: Duration = Duration::from_secs(5);
-/// How often a whole instance tells where it stands.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-const PORT: u16 = 3000;
+/// The default period of work that is not a command.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The default heartbeat period of a whole instance.
+const INSTANCE_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+const DEFAULT_PORT: u16 = 3000;
 
-/// What is to be done.
+/// The validated settings of one `tenure run` or `tenure serve`.
 pub(super) struct RunConfig<'a> {
     pub(super) args: &'a Args,
     pub(super) name: Name,
     pub(super) id: CandidateId,
-    pub(super) choice: ChosenStore,
+    pub(super) chosen_store: ChosenStore,
     pub(super) options: Options,
     pub(super) priority: i32,
     pub(super) service: &'a ServiceArgs,
     pub(super) kind: RunKind<'a>,
-    /// Where HTTP is answered if nobody says so.
+    /// Where the HTTP server listens if no option or setting says so.
     pub(super) listen: Option<Listen>,
     pub(super) heartbeat: Option<Duration>,
 }
 
-/// What is done while leading.
+/// What the candidate does while it leads.
 pub(super) enum RunKind<'a> {
     Work {
         work: &'a WorkArgs,
         every: Option<Duration>,
     },
-    /// Nothing but answers.
+    /// Only answers over HTTP.
     Serve {
         answer_for: Option<Duration>,
     },
 }
 
 impl RunConfig<'_> {
-    /// `tenure run`; or an exit code, where what is to be run cannot be.
+    /// The config of `tenure run`, or an exit code if its work can never run.
     pub(super) fn run<'a>(args: &'a Args, run: &'a RunArgs) -> Result<Result<RunConfig<'a>, Exit>> {
         let RunArgs { lease, timing, work, service } = run;
         let named = lease.name()?;
-        let whole = named.is_none() && work.task.command.is_empty();
-        if let Some(exit) = nothing_to_run(args, work, whole)? {
+        let is_instance = named.is_none() && work.task.command.is_empty();
+        if let Some(exit) = check_work(args, work, is_instance)? {
             return Ok(Err(exit));
         }
-        let names = if whole { InstanceEnv::read(args)? } else { InstanceEnv::default() };
+        let instance_env =
+            if is_instance { InstanceEnv::read(args)? } else { InstanceEnv::default() };
         let name = match named {
             Some(name) => name.clone(),
-            None if whole => names.name()?,
-            None => return Err(nameless()),
+            None if is_instance => instance_env.name()?,
+            None => return Err(missing_name()),
         };
-        let mut plan = RunConfig::of(args, name, timing, service, names.choice(args)?)?;
-        plan.options.ttl = match plan.options.ttl {
-            None => names.ttl()?,
+        let mut config =
+            RunConfig::of(args, name, timing, service, instance_env.chosen_store(args)?)?;
+        config.options.ttl = match config.options.ttl {
+            None => instance_env.ttl()?,
             given => given,
         };
-        let mut every = work.task.command.is_empty().then_some(POLL_EVERY);
-        if whole {
-            every = Some(names.every()?.unwrap_or(POLL_EVERY));
-            plan.listen = Some(Listen::port(names.port()?.unwrap_or(PORT)));
-            plan.heartbeat = plan.heartbeat.or(Some(HEARTBEAT));
+        let mut every = work.task.command.is_empty().then_some(DEFAULT_POLL_INTERVAL);
+        if is_instance {
+            every = Some(instance_env.every()?.unwrap_or(DEFAULT_POLL_INTERVAL));
+            config.listen = Some(Listen::port(instance_env.port()?.unwrap_or(DEFAULT_PORT)));
+            config.heartbeat = config.heartbeat.or(Some(INSTANCE_HEARTBEAT_INTERVAL));
         }
-        // Found before anything is tried.
+        // Validated here so that a mistake is reported before anything is started.
         work.schedule.schedule(every)?;
         if let Some(GivenWork::Get(url)) = work.task.given()? {
             HttpPoll::read(url)?;
         }
-        plan.kind = RunKind::Work { work, every };
-        Ok(Ok(plan))
+        config.kind = RunKind::Work { work, every };
+        Ok(Ok(config))
     }
 
-    /// `tenure serve`.
+    /// The config of `tenure serve`.
     pub(super) fn serve<'a>(args: &'a Args, serve: &'a ServeArgs) -> Result<RunConfig<'a>> {
         let ServeArgs { lease, timing, service, answers } = serve;
-        let name = lease.name()?.ok_or_else(nameless)?.clone();
-        let mut plan = RunConfig::of(args, name, timing, service, ChosenStore::of(args)?)?;
-        plan.listen = Some(Listen::port(PORT));
-        plan.kind = RunKind::Serve { answer_for: answers.answer_for };
-        Ok(plan)
+        let name = lease.name()?.ok_or_else(missing_name)?.clone();
+        let mut config = RunConfig::of(args, name, timing, service, ChosenStore::of(args)?)?;
+        config.listen = Some(Listen::port(DEFAULT_PORT));
+        config.kind = RunKind::Serve { answer_for: answers.answer_for };
+        Ok(config)
     }
 
     fn of<'a>(
@@ -99,15 +101,15 @@ impl RunConfig<'_> {
         name: Name,
         timing: &TimingArgs,
         service: &'a ServiceArgs,
-        choice: ChosenStore,
+        chosen_store: ChosenStore,
     ) -> Result<RunConfig<'a>> {
         check_periods(service)?;
-        check_shared(&choice)?;
+        check_shared(&chosen_store)?;
         Ok(RunConfig {
             args,
             name,
             id: timing.node_id.clone().unwrap_or_else(CandidateId::generate),
-            choice,
+            chosen_store,
             options: timing.options(),
             priority: timing.priority,
             service,
@@ -117,7 +119,7 @@ impl RunConfig<'_> {
         })
     }
 
-    /// How long to wait for leadership, if not for ever.
+    /// How long to wait for leadership; `None` waits forever.
     pub(super) fn wait(&self) -> Option<Duration> {
         match &self.kind {
             RunKind::Work { work, .. } => work.wait,
@@ -129,7 +131,7 @@ impl RunConfig<'_> {
         matches!(&self.kind, RunKind::Work { work, .. } if work.once)
     }
 
-    /// The program that is run, if one is.
+    /// The program of the command, if there is a command.
     pub(super) fn program(&self) -> Option<&OsString> {
         match &self.kind {
             RunKind::Work { work, .. } => work.task.command.first(),
@@ -137,7 +139,7 @@ impl RunConfig<'_> {
         }
     }
 
-    /// A command runs on when we die, and nobody ends it.
+    /// Whether the command keeps running if this process dies, because no guard ends it.
     pub(super) fn unguarded(&self) -> bool {
         match &self.kind {
             RunKind::Work { work, .. } => work.task.no_guard && !work.task.command.is_empty(),
@@ -145,16 +147,16 @@ impl RunConfig<'_> {
         }
     }
 
-    /// The work is over when this process is: so its death may free the lease where it is seen. What others do with
-    /// an answer of `serve` is not.
+    /// Whether the work ends with this process, so that the death of the process may free the lease as soon as the store
+    /// detects it. What clients do with an answer of `serve` does not end with it.
     pub(super) fn ends_with_process(&self) -> bool {
         matches!(self.kind, RunKind::Work { .. }) && !self.unguarded()
     }
 }
 
-/// What one process alone sees makes everybody lead.
-pub(crate) fn check_shared(choice: &ChosenStore) -> Result<()> {
-    if choice.url.starts_with("memory:") {
+/// Refuses a store that only one process can see: every candidate would lead.
+pub(crate) fn check_shared(chosen_store: &ChosenStore) -> Result<()> {
+    if chosen_store.url.starts_with("memory:") {
         return Err(Error::invalid(
             "'memory:' is seen by one process only, so everybody would lead: give another store",
         ));
@@ -162,16 +164,16 @@ pub(crate) fn check_shared(choice: &ChosenStore) -> Result<()> {
     Ok(())
 }
 
-fn nameless() -> Error {
+fn missing_name() -> Error {
     Error::invalid(
         "a lease needs a name: type 'tenure run NAME -- CMD', or give --lock-name or TENURE_LOCK_NAME",
     )
 }
 
-/// Refuses what can never run, before anybody campaigns for it.
-fn nothing_to_run(args: &Args, work: &WorkArgs, whole: bool) -> Result<Option<Exit>> {
+/// Refuses work that can never run, before this candidate campaigns for it.
+fn check_work(args: &Args, work: &WorkArgs, is_instance: bool) -> Result<Option<Exit>> {
     match work.task.given()? {
-        None if !whole => Err(Error::invalid(
+        None if !is_instance => Err(Error::invalid(
             "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
              or give --get URL, or --mock to see an election without any work",
         )),
@@ -180,7 +182,7 @@ fn nothing_to_run(args: &Args, work: &WorkArgs, whole: bool) -> Result<Option<Ex
     }
 }
 
-/// Says why this command can never run, if it cannot.
+/// Reports why this command can never run, if it cannot.
 pub(crate) fn cannot_run(args: &Args, command: &OsString) -> Option<Exit> {
     if let Err(error) = proc_mount::check() {
         return Some(output::failed_beside(logs::prefix(args), &error, args.json));
@@ -191,7 +193,7 @@ pub(crate) fn cannot_run(args: &Args, command: &OsString) -> Option<Exit> {
     Some(refusal.exit)
 }
 
-/// What would be done over and over without a pause.
+/// Refuses periods of zero, which would repeat without a pause.
 pub(crate) fn check_periods(service: &ServiceArgs) -> Result<()> {
     let ServiceArgs { heartbeat, health_every, .. } = service;
     for (flag, period) in [("--heartbeat", *heartbeat), ("--health-every", Some(*health_every))] {

@@ -1,4 +1,4 @@
-//! `--get URL`: polling over HTTP, without a command.
+//! `--get URL`: work that polls a URL over HTTP instead of running a command.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::output;
 use crate::permit::{TermDeadline, while_valid};
 use crate::schedule::RunOutcome;
 
-/// The detail of a poll that was not sent, or whose answer was not awaited any more.
+/// The detail of a poll that was not sent, or that was abandoned while it waited for the response.
 const GIVEN_UP: &str = "given up at the deadline of the lease";
 
-/// What is polled, and how long an answer may take.
+/// A URL to poll and its timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpPoll {
     client: Client,
@@ -21,12 +21,12 @@ pub(crate) struct HttpPoll {
 }
 
 impl HttpPoll {
-    /// Reads the URL, or says what is wrong with it.
+    /// Parses the URL, or says what is wrong with it.
     pub(super) fn read(url: &str) -> Result<Url> {
-        let wrong = |why: &str| {
+        let wrong = |reason: &str| {
             let shown = output::printable(&tenure::store::shown(url));
             Error::invalid(format!(
-                "--get {shown}: {why}: give a URL like http://127.0.0.1:8080/poll"
+                "--get {shown}: {reason}: give a URL like http://127.0.0.1:8080/poll"
             ))
         };
         let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
@@ -40,37 +40,37 @@ impl HttpPoll {
         Ok(HttpPoll { client: client(usize::MAX)?, url: HttpPoll::read(url)?, timeout })
     }
 
-    /// The same, with a new connection for each poll.
+    /// The same poll with a new connection for each request.
     pub(crate) fn without_idle(self) -> Result<HttpPoll> {
         Ok(HttpPoll { client: client(0)?, ..self })
     }
 
-    /// The same for another URL, over the same connections.
+    /// The same poll for another URL, over the same connections.
     pub(crate) fn at(&self, url: &str) -> Result<HttpPoll> {
         Ok(HttpPoll { url: HttpPoll::read(url)?, ..self.clone() })
     }
 
-    /// Asks once. An answer of 2xx is success; its body is read to the end and thrown away.
+    /// Polls once. A response of 2xx is success; its body is read to the end and discarded.
     ///
     /// The request is handed to its connection only while `term` is valid: the clock is read after every wait for a name
     /// server, a connection or a TLS handshake. The connection's own task then writes it without another wait.
     ///
     /// # Cancellation
-    /// Dropping this closes the connection; what has been sent may still have its effect.
+    /// Dropping this closes the connection. A request that has been sent may still have its effect.
     pub(crate) async fn poll(&self, term: &impl TermDeadline) -> (RunOutcome, Option<String>) {
-        let asked = self.client.get(self.url.clone()).timeout(self.timeout);
-        // Whoever is polled can refuse what comes from an older term.
-        let asked = asked.header("Tenure-Token", term.hold().token.get());
-        let mut answer = match while_valid(term, asked.send()).await {
+        let request = self.client.get(self.url.clone()).timeout(self.timeout);
+        // The server can refuse a request from an older term.
+        let request = request.header("Tenure-Token", term.hold().token.get());
+        let mut answer = match while_valid(term, request.send()).await {
             Some(Ok(answer)) => answer,
-            Some(Err(error)) => return (RunOutcome::Failed, Some(why(&error))),
+            Some(Err(error)) => return (RunOutcome::Failed, Some(describe(&error))),
             None => return (RunOutcome::Stopped, Some(GIVEN_UP.to_owned())),
         };
         loop {
             match answer.chunk().await {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                Err(error) => return (RunOutcome::Failed, Some(why(&error))),
+                Err(error) => return (RunOutcome::Failed, Some(describe(&error))),
             }
         }
         let status = answer.status();
@@ -81,26 +81,26 @@ impl HttpPoll {
 
 /// A client that keeps at most `idle` unused connections to each host.
 fn client(idle: usize) -> Result<Client> {
-    // One provider for everything here; a second call finds it installed.
+    // All HTTP and TLS code here uses one crypto provider; a second call finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
         .pool_max_idle_per_host(idle)
-        // Where a redirect leads was not asked for, and may be somebody else's.
+        // Redirects are not followed: the operator did not name their target, which may belong to another party.
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .map_err(|error| Error::denied(format!("cannot poll over HTTP: {error}")))
 }
 
-/// In a few words; the URL is known, and may hold a password.
-fn why(error: &reqwest::Error) -> String {
+/// Describes the error without the URL, which is known and may contain a password.
+fn describe(error: &reqwest::Error) -> String {
     let what = match error {
         error if error.is_timeout() => "no answer in time",
         error if error.is_connect() => "cannot connect",
         error if error.is_body() => "the answer broke off",
         _ => "no answer",
     };
-    // The innermost cause is the one that says something.
+    // The innermost cause is the most specific.
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;
@@ -137,19 +137,19 @@ mod tests {
         assert!(listener.accept().is_err(), "there was a connection");
     }
 
-    /// A server whose queue is full makes the client wait for its connection. The term ends during that wait, and then the
+    /// A server with a full accept queue makes the client wait for its connection. The term ends during that wait, then the
     /// server accepts.
     #[tokio::test]
     async fn a_term_that_ends_while_the_connection_is_made_sends_nothing() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        // Linux: a second call sets another length of the queue, which takes one connection more than that.
+        // Linux: a second `listen` changes the length of the queue, which takes one connection more than that.
         rustix::net::listen(&listener, 0).unwrap();
         let (term, get) = (TestTerm::new(), get(port(&listener)));
         let first = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let clock = term.clock.clone();
-        // A task of its own, so that nothing but the connection wakes the client.
+        // A separate task, so that only the connection wakes the client.
         let server = tokio::spawn(async move {
-            // The client waits by now: the kernel repeats its request for a connection after a second.
+            // The client is waiting by now: the kernel repeats its SYN after one second.
             tenure::Clock::boot().sleep(Duration::from_millis(300)).await;
             clock.advance(LENGTH);
             listener.set_nonblocking(true).unwrap();

@@ -1,7 +1,7 @@
-//! The five names by which a whole instance is set up: REDIS_URL, PORT, REDIS_LOCK_KEY, REDIS_LOCK_TTL, POLL_INTERVAL.
+//! The five environment variables of a whole instance: REDIS_URL, PORT, REDIS_LOCK_KEY, REDIS_LOCK_TTL, POLL_INTERVAL.
 //!
-//! Read only where `tenure run` is given neither a name nor a command, from the environment and from a `.env` in the working
-//! directory. Elsewhere they belong to whoever is wrapped.
+//! They are read only if `tenure run` gets neither a name nor a command, from the environment and from a `.env` in the
+//! working directory. In every other case they belong to the wrapped program.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::store_url::ChosenStore;
 const DOT_ENV: &str = ".env";
 const DEFAULT_NAME: &str = "leader-election-demo";
 
-/// The store that a whole instance would use here, and where it is named, if nothing else names one. A file that cannot be
+/// The store that a whole instance would use here, and its origin, if no other setting names a store. A file that cannot be
 /// read names none.
 pub(crate) fn instance_store(args: &Args) -> Option<(String, Origin)> {
-    let names = InstanceEnv::read(args).ok()?;
-    names.get("REDIS_URL").map(|(url, origin)| (url.to_owned(), origin.clone()))
+    let instance_env = InstanceEnv::read(args).ok()?;
+    instance_env.get("REDIS_URL").map(|(url, origin)| (url.to_owned(), origin.clone()))
 }
 
-/// What was found under those names.
+/// The values found, each with its variable and its origin.
 #[derive(Default)]
 pub(super) struct InstanceEnv(Vec<(&'static str, String, Origin)>);
 
 impl InstanceEnv {
-    /// The environment first, then `--env-file`, then `.env`.
+    /// Reads the environment first, then `--env-file`, then `.env`.
     pub(super) fn read(args: &Args) -> Result<InstanceEnv> {
         let named = &args.settings.env_file;
         let dot_env = match named.is_at(Path::new(DOT_ENV)) {
-            // The operator has named this very file, so it need not pass as one that was only found.
+            // The operator named this file explicitly, so the checks for a file that was only found do not apply.
             true => EnvFile::default(),
             false => EnvFile::find(Path::new(DOT_ENV))?.unwrap_or_default(),
         };
@@ -43,7 +43,7 @@ impl InstanceEnv {
                 let variable = file.get(name)?;
                 Some((variable.value.clone(), file.origin(name, variable.line)))
             });
-            // Set to nothing is how people unset a variable.
+            // An empty value means that the variable is unset.
             if let Some((value, origin)) = own.or(in_files).filter(|(value, _)| !value.is_empty()) {
                 found.push((name, value, origin));
             }
@@ -65,13 +65,13 @@ impl InstanceEnv {
         }
     }
 
-    /// The store, where nothing of our own names one.
-    pub(super) fn choice(&self, args: &Args) -> Result<ChosenStore> {
+    /// The store: `REDIS_URL` only if no setting of Tenure names one.
+    pub(super) fn chosen_store(&self, args: &Args) -> Result<ChosenStore> {
         match (ChosenStore::of(args)?, self.get("REDIS_URL")) {
             (ChosenStore { from: None, .. }, Some((url, origin))) => {
                 Ok(ChosenStore::from_origin(url, origin.clone()))
             }
-            (choice, _) => Ok(choice),
+            (chosen_store, _) => Ok(chosen_store),
         }
     }
 
@@ -87,7 +87,7 @@ impl InstanceEnv {
         self.number("PORT", "a port, like 3000")
     }
 
-    /// The two names whose bare numbers are milliseconds.
+    /// The value of a variable whose plain number means milliseconds.
     fn millis(&self, name: &str) -> Result<Option<Duration>> {
         let what = "a number of milliseconds, like 4000";
         match self.number::<u64>(name, what)? {

@@ -1,4 +1,8 @@
-//! One term: the work begins, is kept informed, ends.
+//! One term of leadership: the supervisor starts the work, passes deadlines, signals and stop orders on to it, and waits for
+//! its end.
+//!
+//! Called by `run::lead_terms` with each new `Leadership`. The leadership is dropped, and with it the lease released, only
+//! after the work has ended. What is done on a schedule is in `scheduled.rs`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,121 +20,122 @@ use crate::messages::CommonMessages as _;
 use crate::permit::{TermDeadline as _, while_valid};
 use crate::signals::{Interrupts, Signals};
 
-use super::board::CandidateCount;
 use super::command::{CommandConfig, CommandEnd, CommandEvent, RunningCommand};
 use super::messages::RunMessages;
+use super::run_reporter::RunReporter;
 use super::scheduled::ScheduledWork;
 
-/// Asked to stop while the lease can still be renewed, a command has at least so long.
-const UNHURRIED: Duration = Duration::from_secs(5);
-/// A guard gets so long to kill before we do its duty.
-const GUARD_KILLS: Duration = Duration::from_millis(100);
-/// Work that cannot be kept running is begun again at once the first time, then after this, twice as long each time.
-const BACK_OFF: Duration = Duration::from_secs(1);
-const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+/// The least time that a command gets to stop while the lease can still be renewed.
+const MIN_STOP_TIME: Duration = Duration::from_secs(5);
+/// How long a guard gets to kill the command before this process kills the guard and takes over.
+const GUARD_KILL_TIMEOUT: Duration = Duration::from_millis(100);
+/// The second pause before a restart of work that cannot be kept running. The first restart is immediate; each later pause is
+/// twice as long as the one before.
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// What is done while leading.
+/// The work of a leader.
 pub(super) enum TermWork {
     Command(CommandConfig),
     Scheduled(Box<ScheduledWork>),
-    /// Others act on what we answer.
+    /// No work in this process: HTTP clients act on the answers of `tenure serve`.
     Serve,
 }
 
-/// Everybody who takes part in a term.
+/// Runs the work of this candidate's terms, one term at a time.
 pub(super) struct TermSupervisor<'a> {
-    pub(super) job: TermWork,
+    pub(super) work: TermWork,
     pub(super) election: &'a Election,
     pub(super) store: &'a dyn Store,
-    pub(super) lines: &'a RunMessages,
-    pub(super) board: CandidateCount,
+    pub(super) messages: &'a RunMessages,
+    pub(super) run_reporter: RunReporter,
     pub(super) instance: Option<Arc<HttpCandidate>>,
     pub(super) on_lead: Option<String>,
     pub(super) on_lose: Option<String>,
     pub(super) stop_within: Duration,
     pub(super) backoff: Backoff,
-    /// Checkpoints that could not be saved.
+    /// Limits how often a checkpoint that could not be saved is logged.
     pub(super) save_failures: Throttle,
 }
 
-/// How long this candidate pauses before it starts work again that could not be kept running; it outlasts a term.
+/// The pause before this candidate restarts work that could not be kept running. It outlasts a term.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     next: Cell<Duration>,
 }
 
 impl Backoff {
-    /// The pause after work that ran for `ran`.
+    /// Returns the pause after work that ran for `ran`.
     fn after(&self, ran: Duration) -> Duration {
-        let pause = if ran > BACK_OFF_MOST { Duration::ZERO } else { self.next.get() };
-        self.next.set((pause * 2).clamp(BACK_OFF, BACK_OFF_MOST));
+        let pause = if ran > MAX_BACKOFF { Duration::ZERO } else { self.next.get() };
+        self.next.set((pause * 2).clamp(MIN_BACKOFF, MAX_BACKOFF));
         pause
     }
 }
 
-/// How it goes on.
+/// What follows a term.
 pub(super) enum TermOutcome {
-    /// The work has come to its end.
+    /// The work has ended; the process exits.
     Ended(Exit),
-    /// The term was lost, and the work has been stopped.
+    /// The term was lost and the work has been stopped.
     Lost,
-    /// The work cannot be kept running here: the lease is released, and this candidate pauses before it campaigns again.
+    /// The work cannot be kept running here. The lease is released, and this candidate pauses before it campaigns again.
     Paused(Duration),
-    /// Nobody can do this work before an operator has acted.
+    /// No candidate can do this work until an operator has acted.
     Failed(Error),
 }
 
-/// How one run of the command came out.
+/// The result of one run of the command.
 pub(super) enum RunResult {
     Ended(ProcessExit),
-    /// It can never be run.
+    /// The command can never be run.
     Refused(Exit),
-    /// Stopped, or never begun; the term may go on.
+    /// The command was stopped, or never started; the term may continue.
     Stopped,
 }
 
 impl TermSupervisor<'_> {
-    /// Leads for one term. The leadership is dropped, and so the lease given back, when the work has ended.
+    /// Leads for one term. When the work has ended the leadership is dropped, which releases the lease.
     pub(super) async fn term(&self, leadership: Leadership, signals: &mut Signals) -> TermOutcome {
-        self.lines.became(leadership.token());
+        self.messages.became(leadership.token());
         if let Some(on_lead) = &self.on_lead {
             self.on_lead(on_lead, &leadership).await;
         }
-        let after = match &self.job {
-            TermWork::Command(recipe) => self.command(recipe, &leadership, signals).await,
-            TermWork::Scheduled(table) => self.scheduled(table, &leadership, signals).await,
+        let outcome = match &self.work {
+            TermWork::Command(config) => self.command(config, &leadership, signals).await,
+            TermWork::Scheduled(work) => self.scheduled(work, &leadership, signals).await,
             TermWork::Serve => self.serve(&leadership, signals).await,
         };
-        // The work has ended. Of a leader that is killed or frozen its guard does this.
+        // The work has ended. If the leader is killed or frozen, its guard runs this hook.
         if let Some(on_lose) = &self.on_lose
             && !hook(on_lose, &leadership).run().await
         {
-            self.lines.trouble("the hook --on-lose has failed, or did not end within 2 s");
+            self.messages.trouble("the hook --on-lose has failed, or did not end within 2 s");
         }
-        // Nobody may rely on an answer of ours any more when the lease is given back.
-        if let (TermWork::Serve, Some(instance)) = (&self.job, &self.instance) {
-            instance.answers_run_out().await;
+        // The lease is released only when no client may rely on a positive answer any more.
+        if let (TermWork::Serve, Some(instance)) = (&self.work, &self.instance) {
+            instance.answers_expired().await;
         }
-        after
+        outcome
     }
 
-    /// Leads until it is told otherwise.
+    /// Leads until the term is lost or a signal ends the process.
     async fn serve(&self, leadership: &Leadership, signals: &mut Signals) -> TermOutcome {
-        let after = tokio::select! {
+        let outcome = tokio::select! {
             biased;
-            why = leadership.lost() => {
-                self.lines.lost(&why);
+            reason = leadership.lost() => {
+                self.messages.lost(&reason);
                 TermOutcome::Lost
             }
             _ = signals.end() => TermOutcome::Ended(Exit::Done),
         };
-        if let (TermOutcome::Ended(_), Some(instance)) = (&after, &self.instance) {
+        if let (TermOutcome::Ended(_), Some(instance)) = (&outcome, &self.instance) {
             instance.answer_no();
         }
-        after
+        outcome
     }
 
-    /// Runs the hook `--on-lead`, which is part of the work: it starts only in a valid term, and is killed before the
+    /// Runs the hook `--on-lead`. The hook is part of the work: it starts only in a valid term and is killed before the
     /// deadline.
     async fn on_lead(&self, line: &str, leadership: &Leadership) {
         let ran = tokio::select! {
@@ -143,10 +148,10 @@ impl TermSupervisor<'_> {
             Some(false) => "has failed, or did not end within 2 s",
             None => "was not run to its end: the deadline of the lease came first",
         };
-        self.lines.trouble(&format!("the hook --on-lead {problem}"));
+        self.messages.trouble(&format!("the hook --on-lead {problem}"));
     }
 
-    /// Returns when whatever runs in this term has to be killed: shortly before the deadline, which every renewal moves.
+    /// Returns when everything that runs in this term must be killed: shortly before the deadline, which every renewal moves.
     async fn time_to_kill(&self, leadership: &Leadership) {
         let clock = Clock::boot();
         loop {
@@ -161,46 +166,46 @@ impl TermSupervisor<'_> {
 
     async fn command(
         &self,
-        recipe: &CommandConfig,
+        config: &CommandConfig,
         leadership: &Leadership,
         signals: &mut Signals,
     ) -> TermOutcome {
         let clock = Clock::boot();
-        let mut watch = StopSignals::default();
+        let mut stop_signals = StopSignals::default();
         loop {
-            // With hardly any time left, a renewal or the loss has to come first.
-            let room = async {
+            // If too little time is left, a renewal or the loss must come before the command is started.
+            let enough_time = async {
                 while leadership.valid_for() <= self.stop_within {
                     leadership.extended(leadership.deadline()).await;
                 }
             };
             tokio::select! {
                 biased;
-                why = leadership.lost() => {
-                    self.lines.lost(&why);
+                reason = leadership.lost() => {
+                    self.messages.lost(&reason);
                     return TermOutcome::Lost;
                 }
                 _ = signals.end() => return TermOutcome::Ended(Exit::Done),
-                () = room => {}
+                () = enough_time => {}
             }
-            let begun = clock.now();
-            match self.one_run(recipe, leadership, signals, &mut watch).await {
+            let started_at = clock.now();
+            match self.run_command(config, leadership, signals, &mut stop_signals).await {
                 RunResult::Ended(ended) => {
-                    if !watch.ending {
-                        self.lines.work_ended();
+                    if !stop_signals.ending {
+                        self.messages.work_ended();
                     }
                     return TermOutcome::Ended(ended.into());
                 }
                 RunResult::Refused(exit) => return TermOutcome::Ended(exit),
-                RunResult::Stopped if watch.ending => return TermOutcome::Ended(Exit::Done),
-                RunResult::Stopped if watch.lost => return TermOutcome::Lost,
+                RunResult::Stopped if stop_signals.ending => return TermOutcome::Ended(Exit::Done),
+                RunResult::Stopped if stop_signals.lost => return TermOutcome::Lost,
                 RunResult::Stopped => {}
             }
-            let pause = self.backoff.after(clock.now().since(begun));
+            let pause = self.backoff.after(clock.now().since(started_at));
             if !pause.is_zero() {
-                // Another candidate may be able to do the work meanwhile.
+                // Another candidate may be able to do the work during the pause.
                 let shown = duration::shown(pause);
-                self.lines.trouble(&format!(
+                self.messages.trouble(&format!(
                     "the command cannot be kept running here: releasing the lease, campaigning again in {shown}"
                 ));
                 self.election.withdraw();
@@ -214,52 +219,53 @@ impl TermSupervisor<'_> {
         self.election.candidate_id()
     }
 
-    /// Starts the command and stays with it until nothing of it is left.
-    pub(super) async fn one_run(
+    /// Starts the command and supervises it until no process of it is left.
+    pub(super) async fn run_command(
         &self,
-        recipe: &CommandConfig,
+        config: &CommandConfig,
         leadership: &Leadership,
         signals: &mut Signals,
-        watch: &mut StopSignals,
+        stop_signals: &mut StopSignals,
     ) -> RunResult {
-        // A hook, or a freeze, may have used the term up. A guard would refuse; without one nobody else asks.
+        // A hook or a freeze may have used up the term. A guard would refuse to start the command; without a guard this is the
+        // only check.
         let started = leadership
-            .permit(self.stop_within, |permit| RunningCommand::start(recipe, permit, self.store));
+            .permit(self.stop_within, |permit| RunningCommand::start(config, permit, self.store));
         let Some(started) = started else { return RunResult::Stopped };
-        let mut ward = match started {
-            Ok(ward) => ward,
-            // Without a guard it is the command itself that cannot be started.
-            Err(error) if !recipe.guarded => {
-                let refusal = refused(&recipe.command[0], &error);
-                self.lines.trouble(&refusal.sentence);
+        let mut command = match started {
+            Ok(command) => command,
+            // Without a guard the error concerns the command itself.
+            Err(error) if !config.guarded => {
+                let refusal = refused(&config.command[0], &error);
+                self.messages.trouble(&refusal.sentence);
                 return RunResult::Refused(refusal.exit);
             }
             Err(error) => {
-                self.lines.trouble(&format!("cannot start the guard: {error}"));
+                self.messages.trouble(&format!("cannot start the guard: {error}"));
                 return RunResult::Stopped;
             }
         };
-        let fate = self.attend(&mut ward, leadership, signals, watch).await;
-        ward.dismiss();
-        match fate {
+        let end = self.supervise(&mut command, leadership, signals, stop_signals).await;
+        command.dismiss();
+        match end {
             CommandEnd::Gone(CommandExit { ended, told: false }) => RunResult::Ended(ended),
-            // Signalled to end, and then out of time: how it ended is still its own answer.
-            CommandEnd::Gone(CommandExit { ended, told: true }) if watch.ending => {
+            // The command got a signal to end and then ran out of time. Its own exit still counts.
+            CommandEnd::Gone(CommandExit { ended, told: true }) if stop_signals.ending => {
                 RunResult::Ended(ended)
             }
             CommandEnd::Gone(CommandExit { told: true, .. }) => {
-                if !watch.lost {
-                    watch.lost = true;
-                    self.overdue(leadership).await;
+                if !stop_signals.lost {
+                    stop_signals.lost = true;
+                    self.end_overdue_term(leadership).await;
                 }
                 RunResult::Stopped
             }
-            CommandEnd::Failed(why) => {
-                self.lines.trouble(&format!("the guard cannot start the command: {why}"));
+            CommandEnd::Failed(reason) => {
+                self.messages.trouble(&format!("the guard cannot start the command: {reason}"));
                 RunResult::Stopped
             }
             CommandEnd::Unguarded => {
-                self.lines.trouble(match recipe.guarded {
+                self.messages.trouble(match config.guarded {
                     true => "the guard died: ended the command",
                     false => "a panic ended the task that oversees the command: ended the command",
                 });
@@ -268,84 +274,87 @@ impl TermSupervisor<'_> {
         }
     }
 
-    /// The guard has ended the command although nobody told it to: it heard of no renewal in time. So the term is over, also
-    /// if there was one: the guard has done what is done at its end.
-    async fn overdue(&self, leadership: &Leadership) {
+    /// Ends the term after the guard has ended the command without an order, because no renewal reached it in time. The term is
+    /// over even if there was a renewal: the guard has already done what is done at the end of a term.
+    async fn end_overdue_term(&self, leadership: &Leadership) {
         if leadership.valid_for().is_zero() {
-            return self.lines.lost(&leadership.lost().await);
+            return self.messages.lost(&leadership.lost().await);
         }
-        self.lines.trouble("the guard heard of no renewal in time, and ended the command");
+        self.messages.trouble("the guard heard of no renewal in time, and ended the command");
         leadership.resign();
         leadership.lost().await;
     }
 
-    /// Passes on every deadline, signal and order, until nothing of the command is left.
-    async fn attend(
+    /// Passes every deadline, signal and stop order on to the command, until no process of it is left.
+    async fn supervise(
         &self,
-        ward: &mut RunningCommand,
+        command: &mut RunningCommand,
         leadership: &Leadership,
         signals: &mut Signals,
-        watch: &mut StopSignals,
+        stop_signals: &mut StopSignals,
     ) -> CommandEnd {
         let clock = Clock::boot();
-        let mut known = leadership.deadline();
+        let mut known_deadline = leadership.deadline();
         let mut stop: Option<Moment> = None;
         let mut abandoned = false;
         let mut cannot_kill = false;
-        // The deadline may have moved since the guard was told of it.
-        ward.extend(known);
+        // The deadline may have moved since it was sent to the guard.
+        command.extend(known_deadline);
         loop {
-            // Past this a guard that was told to stop is not doing its duty, unless it has reported why.
-            let patience = stop.filter(|_| !cannot_kill).map(|kill_at| {
-                let last = known.before(reserve(self.stop_within) / 2);
-                (kill_at + GUARD_KILLS).min(last).max(watch.told_at + GUARD_REACTS)
+            // A guard that was ordered to stop the command and has not done so by this time has failed, unless it has reported
+            // why it cannot.
+            let kill_by = stop.filter(|_| !cannot_kill).map(|kill_at| {
+                let last = known_deadline.before(reserve(self.stop_within) / 2);
+                (kill_at + GUARD_KILL_TIMEOUT)
+                    .min(last)
+                    .max(stop_signals.stop_ordered_at + GUARD_REACTS)
             });
-            let expires_at = ward.expires_at();
+            let expires_at = command.expires_at();
             tokio::select! {
                 biased;
-                event = ward.next() => match event {
-                    CommandEvent::Ended(fate) => return fate,
+                event = command.next() => match event {
+                    CommandEvent::Ended(end) => return end,
                     CommandEvent::CannotKill(failure) => {
                         cannot_kill = true;
-                        self.lines.not_stopped(&failure);
+                        self.messages.not_stopped(&failure);
                     }
                 },
-                deadline = leadership.extended(known) => {
-                    known = deadline;
-                    ward.extend(deadline);
+                deadline = leadership.extended(known_deadline) => {
+                    known_deadline = deadline;
+                    command.extend(deadline);
                 }
-                why = leadership.lost(), if stop.is_none() => {
-                    self.lines.lost(&why);
-                    watch.lost = true;
-                    watch.told_at = clock.now();
-                    let kill_at = kill_at(&why, watch.told_at, known, self.stop_within);
+                reason = leadership.lost(), if stop.is_none() => {
+                    self.messages.lost(&reason);
+                    stop_signals.lost = true;
+                    stop_signals.stop_ordered_at = clock.now();
+                    let kill_at = kill_at(&reason, stop_signals.stop_ordered_at, known_deadline, self.stop_within);
                     stop = Some(kill_at);
-                    ward.order(GuardOrder::Stop(kill_at.as_nanos()));
+                    command.order(GuardOrder::Stop(kill_at.as_nanos()));
                 }
                 caught = signals.next() => {
-                    // Passed on, and no more: how long it takes to end is the command's own affair, because the lease is
+                    // The signal is only passed on. The command may take as long as it needs to end, because the lease is
                     // renewed meanwhile.
                     if caught.interrupts() {
-                        match watch.interrupts.kills(clock.now()) {
-                            true => ward.order(GuardOrder::Stop(Moment::NEVER.as_nanos())),
-                            false => self.lines.next_interrupt_kills("the command"),
+                        match stop_signals.interrupts.kills(clock.now()) {
+                            true => command.order(GuardOrder::Stop(Moment::PAST.as_nanos())),
+                            false => self.messages.next_interrupt_kills("the command"),
                         }
                     }
-                    watch.ending |= caught.ends;
-                    ward.order(GuardOrder::Signal(caught.number));
+                    stop_signals.ending |= caught.ends;
+                    command.order(GuardOrder::Signal(caught.number));
                 }
-                () = until(patience), if !abandoned => {
-                    if ward.has_no_report() {
+                () = until(kill_by), if !abandoned => {
+                    if command.has_no_report() {
                         abandoned = true;
-                        ward.abandon();
+                        command.abandon();
                     }
                 }
                 () = until(expires_at), if !abandoned => {
-                    // It may have answered meanwhile.
-                    if ward.has_no_report() && ward.expires_at().is_some_and(|at| clock.now() >= at) {
+                    // The guard may have acknowledged in the meantime.
+                    if command.has_no_report() && command.expires_at().is_some_and(|at| clock.now() >= at) {
                         abandoned = true;
-                        self.lines.trouble("the guard does not answer: killed it");
-                        ward.abandon();
+                        self.messages.trouble("the guard does not answer: killed it");
+                        command.abandon();
                     }
                 }
             }
@@ -353,30 +362,30 @@ impl TermSupervisor<'_> {
     }
 }
 
-/// What happened while the command ran.
+/// The reasons to stop that occurred while the command ran.
 #[derive(Default)]
 pub(super) struct StopSignals {
-    /// Somebody wants us to end.
+    /// A signal requests that this process ends.
     pub(super) ending: bool,
     interrupts: Interrupts,
     /// The term is over.
     pub(super) lost: bool,
-    told_at: Moment,
+    stop_ordered_at: Moment,
 }
 
-/// How long the command has to stop: as long as it likes where the lease is renewed meanwhile, within reason, and in any
-/// case no longer than its fuse burns.
-fn kill_at(why: &EndReason, now: Moment, deadline: Moment, stop_within: Duration) -> Moment {
-    match why {
+/// When a command whose term ended for `reason` is killed. While the lease can still be renewed, the command gets at least
+/// [`MIN_STOP_TIME`]. Otherwise it is killed before the deadline, as the guard's kill schedule does in any case.
+fn kill_at(reason: &EndReason, now: Moment, deadline: Moment, stop_within: Duration) -> Moment {
+    match reason {
         EndReason::Unreachable(_)
         | EndReason::StoreError(_)
         | EndReason::Paused(_)
         | EndReason::Refused(_) => deadline.before(reserve(stop_within)),
-        _ => now + stop_within.max(UNHURRIED),
+        _ => now + stop_within.max(MIN_STOP_TIME),
     }
 }
 
-/// A hook of this term.
+/// A hook with this term's name, candidate and token.
 fn hook(line: &str, leadership: &Leadership) -> Hook {
     let hold = leadership.hold();
     Hook::new(line, &hold.name, &hold.candidate, Some(hold.token))
@@ -394,12 +403,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_doubles_and_a_long_run_ends_it() {
+    fn backoff_doubles_and_a_long_run_resets_it() {
         let backoff = Backoff::default();
         let short = Duration::from_secs(1);
         let pauses: Vec<u64> = (0..8).map(|_| backoff.after(short).as_secs()).collect();
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(backoff.after(BACK_OFF_MOST + short), Duration::ZERO);
-        assert_eq!(backoff.after(short), BACK_OFF);
+        assert_eq!(backoff.after(MAX_BACKOFF + short), Duration::ZERO);
+        assert_eq!(backoff.after(short), MIN_BACKOFF);
     }
 }

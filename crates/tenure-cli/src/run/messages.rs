@@ -1,4 +1,4 @@
-//! The lines people read while `tenure run` runs: spelled in `docs/CLI.md`, the same on a terminal and in a pipe.
+//! The log lines of `tenure run`: spelled in `docs/CLI.md`, the same on a terminal and in a pipe.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,10 @@ use tenure::machine::EndReason;
 use tenure::{CandidateId, CandidateState, Clock, Name, StartupWait, Status, Token};
 
 use crate::messages::{CommonMessages, say};
-use crate::schedule::UpcomingRuns;
+use crate::schedule::ClockAhead;
 use crate::{startup_wait, time};
 
-/// Says what happens, for one candidate.
+/// Logs what happens to one candidate.
 #[derive(Clone, Debug)]
 pub(super) struct RunMessages {
     id: CandidateId,
@@ -34,20 +34,20 @@ impl RunMessages {
         say!(info, id, "became", "🎉 [{id}] BECAME LEADER - Starting leadership duties");
     }
 
-    pub(super) fn lost(&self, why: &EndReason) {
+    pub(super) fn lost(&self, reason: &EndReason) {
         let id = &self.id;
-        say!(info, id, "lost", "[{id}] Lost leadership: {}", reason(why, id));
+        say!(info, id, "lost", "[{id}] Lost leadership: {}", describe_end(reason, id));
     }
 
-    /// The work has come to its end by itself: that is why we shut down.
+    /// Records that the work has ended by itself, which is then the reason for the shutdown.
     pub(super) fn work_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn released(&self, why: &EndReason) {
+    pub(super) fn released(&self, reason: &EndReason) {
         let id = &self.id;
-        let why = match why {
-            // What we gave back then was hardly ours any more.
+        let reason = match reason {
+            // The term was already over for the store, or about to be: this release is not worth a line.
             EndReason::Unreachable(_)
             | EndReason::StoreError(_)
             | EndReason::Paused(_)
@@ -59,10 +59,10 @@ impl RunMessages {
             EndReason::Drained => "drain",
             _ => "shutdown",
         };
-        say!(info, id, "released", "[{id}] Released leadership: reason={why}");
+        say!(info, id, "released", "[{id}] Released leadership: reason={reason}");
     }
 
-    /// Somebody leads now; of ourselves it is said elsewhere.
+    /// Another candidate leads now. For this candidate `became` logs it.
     pub(super) fn leads(&self, leader: &str) {
         let id = &self.id;
         if leader == id.as_str() {
@@ -71,14 +71,14 @@ impl RunMessages {
         say!(info, id, "changed", "👥 [{id}] Status: FOLLOWER - {leader} leads");
     }
 
-    /// The lease is held, and not led yet.
+    /// This candidate holds the lease and does not lead yet.
     pub(super) fn starting(&self, wait: &StartupWait) {
         let (id, left) = (&self.id, startup_wait::left(wait));
         let (reason, hint) = (wait.reason, startup_wait::hint(wait.reason));
         say!(warn, id, "starting", "[{id}] Has the lease, starts in {left}: {reason}{hint}");
     }
 
-    pub(super) fn beat(&self, status: &Status) {
+    pub(super) fn heartbeat(&self, status: &Status) {
         let (id, time) = (&self.id, time::of_day(Clock::boot().now()));
         if let Some(wait) = &status.starting {
             let left = startup_wait::left(wait);
@@ -89,12 +89,12 @@ impl RunMessages {
             say!(info, id, "beat", "👑 [{id}] Status: LEADER - Heartbeat at {time}");
             return;
         }
-        match held_back(&status.state) {
+        match not_campaigning(&status.state) {
             None => say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - Heartbeat at {time}"),
-            Some(why) => {
+            Some(reason) => {
                 let leader = status.current_leader.as_deref().map(crate::output::printable);
                 let leader = leader.as_deref().unwrap_or("nobody");
-                say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - {leader} leads; {why}");
+                say!(info, id, "beat", "👥 [{id}] Status: FOLLOWER - {leader} leads; {reason}");
             }
         }
     }
@@ -104,17 +104,17 @@ impl RunMessages {
         say!(info, id, "poll", "[{id}] poll {count}");
     }
 
-    /// A poll over HTTP.
-    pub(super) fn polled(&self, count: u64, well: bool, detail: Option<&str>) {
+    /// Logs the result of a poll over HTTP.
+    pub(super) fn polled(&self, count: u64, ok: bool, detail: Option<&str>) {
         let id = &self.id;
         let detail = detail.unwrap_or("no answer");
-        match well {
+        match ok {
             true => say!(info, id, "poll", "[{id}] poll {count}: {detail}"),
             false => say!(warn, id, "poll", "[{id}] poll {count} failed: {detail}"),
         }
     }
 
-    pub(super) fn ahead(&self, ahead: &UpcomingRuns) {
+    pub(super) fn ahead(&self, ahead: &ClockAhead) {
         let id = &self.id;
         let by = ahead.by.as_deref().unwrap_or("somebody");
         let idle = ahead.idle_ms.map_or("ever".to_owned(), |ms| {
@@ -137,8 +137,8 @@ impl CommonMessages for RunMessages {
     }
 }
 
-/// Why a candidate in this state does not campaign, for its heartbeat.
-fn held_back(state: &CandidateState) -> Option<String> {
+/// The reason why a candidate in this state does not campaign, for its heartbeat.
+fn not_campaigning(state: &CandidateState) -> Option<String> {
     match state {
         CandidateState::Drained => Some("drained".to_owned()),
         CandidateState::Unhealthy(reason) => Some(format!("health check fails ({reason})")),
@@ -146,9 +146,9 @@ fn held_back(state: &CandidateState) -> Option<String> {
     }
 }
 
-/// Why a term ended, in words.
-fn reason(why: &EndReason, id: &CandidateId) -> String {
-    match why {
+/// Describes why a term ended.
+fn describe_end(reason: &EndReason, id: &CandidateId) -> String {
+    match reason {
         EndReason::Unreachable(since) => {
             format!("store unreachable since {}", time::of_day(*since))
         }
@@ -182,7 +182,7 @@ mod tests {
         let id = CandidateId::new("n1").unwrap();
         for error in [Error::denied("wrong password"), Error::corrupt("'job' is not a lease")] {
             let text = error.to_string();
-            assert_eq!(reason(&EndReason::StoreError(error), &id), text);
+            assert_eq!(describe_end(&EndReason::StoreError(error), &id), text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What `tenure run` can be told.
+//! The command-line options of `tenure run` and `tenure serve`.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(crate) struct LeaseArgs {
 }
 
 impl LeaseArgs {
-    /// The name, in whichever way it was given.
+    /// The name of the lease, from NAME or `--lock-name`.
     pub(crate) fn name(&self) -> Result<Option<&Name>> {
         if self.name.is_some() && self.lock_name.is_some() {
             return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
@@ -111,7 +111,7 @@ pub(crate) struct TimingArgs {
 }
 
 impl TimingArgs {
-    /// The durations, as the library takes them.
+    /// The durations as options of the library.
     pub(crate) fn options(&self) -> Options {
         Options {
             ttl: self.lease_duration,
@@ -166,17 +166,17 @@ pub(crate) struct TaskArgs {
     pub(crate) no_guard: bool,
 }
 
-/// The kinds of work.
+/// The work that was given on the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GivenWork<'a> {
-    /// Never empty.
+    /// The command with its arguments; never empty.
     Command(&'a [OsString]),
     Get(&'a str),
     Mock,
 }
 
 impl TaskArgs {
-    /// What was given, if anything was.
+    /// Returns the work that was given, if any.
     pub(crate) fn given(&self) -> Result<Option<GivenWork<'_>>> {
         if self.timeout.is_some() && self.get.is_none() {
             return Err(Error::invalid(
@@ -195,7 +195,7 @@ impl TaskArgs {
         }
     }
 
-    /// How long an answer to `--get` may take.
+    /// How long a response to `--get` may take.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(GET_TIMEOUT)
     }

@@ -1,4 +1,4 @@
-//! The lines about the runs of a schedule: spelled in `docs/CLI.md`. Slots are named by their local time.
+//! The log lines about the runs of a schedule: spelled in `docs/CLI.md`. Slots are named by their local time.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::messages::{CommonMessages as _, say};
 use crate::schedule::{Interrupted, RunOutcome, RunRecord, Schedule, Slot};
 use crate::{duration, time};
 
-/// Above this many, only the first and the last skipped run are named.
-const NAMED_MOST: u64 = 2;
+/// Up to this many skipped runs are named individually; of more, only the first and the last.
+const MAX_NAMED_SLOTS: u64 = 2;
 
-/// Says what happens to the runs of one schedule.
+/// Logs what happens to the runs of one schedule.
 #[derive(Clone, Copy)]
-pub(super) struct RunLines<'a> {
-    pub(super) lines: &'a RunMessages,
+pub(super) struct ScheduleMessages<'a> {
+    pub(super) messages: &'a RunMessages,
     pub(super) schedule: &'a Schedule,
-    /// Unix milliseconds: times of another day are shown with their date.
+    /// Unix milliseconds. Times of another day are shown with their date.
     pub(super) now: u64,
 }
 
-impl RunLines<'_> {
+impl ScheduleMessages<'_> {
     /// The command of this slot's run failed; `reason` is its exit code or signal.
     pub(super) fn failed(&self, run: &RunRecord, reason: &str, took: Duration, next: Option<Slot>) {
         let (id, text) = (self.id(), self.failure(run, reason, took, next));
@@ -30,24 +30,24 @@ impl RunLines<'_> {
 
     fn failure(&self, run: &RunRecord, reason: &str, took: Duration, next: Option<Slot>) -> String {
         let next = next.map(|slot| format!("; next at {}", self.at(slot.at)));
-        let (name, slot, took) = (&self.lines.name, self.slot_of(run), duration::rounded(took));
+        let (name, slot, took) = (&self.messages.name, self.slot_of(run), duration::rounded(took));
         format!(
             "{name}: the run of {slot} failed: {reason} after {took}{}",
             next.unwrap_or_default()
         )
     }
 
-    /// So many slots, from `first` to `last`, came while `run` went on.
+    /// The `slots` from `first` to `last` came while `run` was in progress.
     pub(super) fn skipped(&self, first: u64, last: Slot, slots: u64, run: Option<&RunRecord>) {
         let (id, text) = (self.id(), self.skipping(first, last, slots, run));
         say!(warn, id, "skipped", "{text}");
     }
 
     fn skipping(&self, first: u64, last: Slot, slots: u64, run: Option<&RunRecord>) -> String {
-        let (name, first, last) = (&self.lines.name, self.at(first), self.at(last.at));
+        let (name, first, last) = (&self.messages.name, self.at(first), self.at(last.at));
         let skipped = match slots {
             0 | 1 => format!("the run of {last}"),
-            ..=NAMED_MOST => format!("the runs of {first} and {last}"),
+            ..=MAX_NAMED_SLOTS => format!("the runs of {first} and {last}"),
             _ => format!("{slots} runs, from {first} to {last}"),
         };
         let going = run
@@ -55,9 +55,9 @@ impl RunLines<'_> {
         format!("{name}: skipped {skipped}: {going} was still going")
     }
 
-    /// The leader of this run was lost before the run had ended.
+    /// The leader of this run was lost before the run ended.
     pub(super) fn interrupted(&self, run: &RunRecord, policy: Interrupted) {
-        let (id, name, slot, by) = (self.id(), &self.lines.name, self.slot_of(run), &run.by);
+        let (id, name, slot, by) = (self.id(), &self.messages.name, self.slot_of(run), &run.by);
         let then = match policy {
             Interrupted::Report => "not repeated (--interrupted rerun)",
             Interrupted::Rerun => "it runs again now (--interrupted rerun)",
@@ -77,7 +77,7 @@ impl RunLines<'_> {
     }
 
     fn done(&self, slot: Option<Slot>, last: Option<&RunRecord>) -> String {
-        let name = &self.lines.name;
+        let name = &self.messages.name;
         let Some(slot) = slot else { return format!("{name}: no run is due yet") };
         let at = self.at(slot.at);
         let Some(last) = last else {
@@ -104,19 +104,19 @@ impl RunLines<'_> {
     }
 
     fn id(&self) -> &CandidateId {
-        self.lines.id()
+        self.messages.id()
     }
 
     fn at(&self, unix_ms: u64) -> String {
         time::of_slot(unix_ms, self.now)
     }
 
-    /// To the second: nobody reads when exactly a run has ended.
+    /// Rounded down to the second, which is precise enough for the end of a run.
     fn second(&self, unix_ms: u64) -> String {
         self.at(unix_ms / 1_000 * 1_000)
     }
 
-    /// The time of the run's slot. In a checkpoint of an earlier version only its number is known.
+    /// The time of the run's slot. A checkpoint of an earlier version contains only the slot's number.
     fn slot_of(&self, run: &RunRecord) -> String {
         let at = run.slot_at.or_else(|| self.schedule.slot(run.slot).map(|slot| slot.at));
         at.map_or_else(|| format!("slot {}", run.slot), |at| self.at(at))
@@ -144,12 +144,12 @@ mod tests {
         }
     }
 
-    /// What the lines say, with the local times in them replaced by how far they are from now.
-    fn with<T>(test: impl FnOnce(&RunLines<'_>) -> T) -> T {
+    /// Runs `test` with the messages of a schedule of one run per minute, at the time `NOW`.
+    fn with<T>(test: impl FnOnce(&ScheduleMessages<'_>) -> T) -> T {
         let (id, name) = (CandidateId::new("n1").unwrap(), Name::new("job").unwrap());
-        let lines = RunMessages::new(&id, &name);
+        let messages = RunMessages::new(&id, &name);
         let schedule = Schedule::Every(MINUTE);
-        test(&RunLines { lines: &lines, schedule: &schedule, now: NOW })
+        test(&ScheduleMessages { messages: &messages, schedule: &schedule, now: NOW })
     }
 
     fn at(unix_ms: u64) -> String {
@@ -157,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_tells_its_slot_reason_duration_and_successor() {
-        with(|lines| {
+    fn a_failed_run_reports_its_slot_reason_duration_and_next_slot() {
+        with(|messages| {
             let run = run(NOW, RunOutcome::Failed);
-            let (took, next) = (Duration::from_millis(2_512), lines.schedule.next(NOW));
+            let (took, next) = (Duration::from_millis(2_512), messages.schedule.next(NOW));
             assert_eq!(
-                lines.failure(&run, "exit code 3", took, next),
+                messages.failure(&run, "exit code 3", took, next),
                 format!(
                     "job: the run of {} failed: exit code 3 after 2.5s; next at {}",
                     at(NOW),
@@ -171,7 +171,7 @@ mod tests {
             );
             let old = RunRecord { slot_at: None, ..run };
             assert_eq!(
-                lines.failure(&old, "signal 9", Duration::from_secs(90), None),
+                messages.failure(&old, "signal 9", Duration::from_secs(90), None),
                 format!("job: the run of {} failed: signal 9 after 1m30s", at(NOW))
             );
         });
@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn skipped_runs_are_named_by_their_times() {
-        with(|lines| {
+        with(|messages| {
             let run = run(NOW, RunOutcome::Running);
-            let slot = |after: u64| lines.schedule.current(NOW + after * MINUTE).unwrap();
-            let skipped = |slots| lines.skipping(NOW + MINUTE, slot(slots), slots, Some(&run));
+            let slot = |after: u64| messages.schedule.current(NOW + after * MINUTE).unwrap();
+            let skipped = |slots| messages.skipping(NOW + MINUTE, slot(slots), slots, Some(&run));
             let (zero, one) = (at(NOW), at(NOW + MINUTE));
             let end = format!(": the run of {zero} was still going");
             assert_eq!(skipped(1), format!("job: skipped the run of {one}{end}"));
@@ -194,18 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_done_tells_by_whom_and_when() {
-        with(|lines| {
-            let slot = lines.schedule.current(NOW);
+    fn a_slot_that_is_done_reports_its_candidate_and_time() {
+        with(|messages| {
+            let slot = messages.schedule.current(NOW);
             let (now, ended) = (at(NOW), at(NOW + 3_000));
             let ok = run(NOW, RunOutcome::Ok);
             assert_eq!(
-                lines.done(slot, Some(&ok)),
+                messages.done(slot, Some(&ok)),
                 format!("job: the run of {now} was done by host-b at {ended} (ok)")
             );
             let later = run(NOW + MINUTE, RunOutcome::Failed);
             assert_eq!(
-                lines.done(slot, Some(&later)),
+                messages.done(slot, Some(&later)),
                 format!(
                     "job: the run of {now} was skipped or missed; the last one, of {}, was done by host-b at {} (failed)",
                     at(NOW + MINUTE),
@@ -214,10 +214,10 @@ mod tests {
             );
             let interrupted = RunRecord { ended_at: None, ..run(NOW, RunOutcome::Interrupted) };
             assert_eq!(
-                lines.done(slot, Some(&interrupted)),
+                messages.done(slot, Some(&interrupted)),
                 format!("job: the run of {now} was begun by host-b (interrupted)")
             );
-            assert_eq!(lines.done(None, None), "job: no run is due yet");
+            assert_eq!(messages.done(None, None), "job: no run is due yet");
         });
     }
 }

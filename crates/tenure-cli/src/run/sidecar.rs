@@ -1,4 +1,4 @@
-//! What goes on beside the work: HTTP, presence, heartbeats, and what is shown there.
+//! The sidecar of the work: the HTTP server, the presence, the heartbeats, and the reader of the other candidates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tenure::timing::Timing;
 use tenure::{Clock, Election, Name, Result, Store};
 use tokio::task::JoinHandle;
 
-use super::board::CandidateCount;
 use super::config::{RunConfig, RunKind};
 use super::messages::RunMessages;
+use super::run_reporter::RunReporter;
 use crate::args::Args;
 use crate::http::{AnswerArgs, HttpArgs, HttpCandidate, HttpLimits, HttpServer, Listen, Listener};
 use crate::schedule::ScheduleCheckpoint;
 
-/// A presence outlives its process by so many leases at most.
+/// A presence outlives its process by at most this many leases.
 const PRESENCE_LEASES: u32 = 3;
 
-/// How often in a TTL the candidates are read while that matters: see [`read_again_after`].
+/// How many times per TTL the candidates are read while that matters: see [`read_again_after`].
 const READS_PER_TTL: u32 = 4;
 
-/// Opens the port before anything begins: one that is taken is a mistake to hear of at once.
+/// Opens the port before anything else starts, so that a port already in use is reported at once.
 pub(crate) fn door(
     args: &Args,
     http: &HttpArgs,
@@ -34,81 +34,86 @@ pub(crate) fn door(
     Listener::open(http, listen, host.as_deref())
 }
 
-/// All of it, until it is ended.
+/// Everything that runs beside the work, until it is stopped.
 pub(super) struct Sidecar {
     server: Option<HttpServer>,
     instance: Option<Arc<HttpCandidate>>,
     presence: Option<Arc<PresentCandidate>>,
     /// Shows the state of the candidate in its presence.
-    following: Option<JoinHandle<()>>,
+    presence_task: Option<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Sidecar {
     pub(super) fn start(
-        plan: &RunConfig<'_>,
-        door: Option<Listener>,
+        config: &RunConfig<'_>,
+        listener: Option<Listener>,
         election: &Arc<Election>,
         store: &Arc<dyn Store>,
         timing: &Timing,
-        (board, lines): (&CandidateCount, &RunMessages),
+        (run_reporter, messages): (&RunReporter, &RunMessages),
     ) -> Result<Sidecar> {
-        let url = door.as_ref().map(url).unwrap_or_default();
-        let mut service = Sidecar {
+        let url = listener.as_ref().map(url).unwrap_or_default();
+        let mut sidecar = Sidecar {
             server: None,
             instance: None,
             presence: None,
-            following: None,
+            presence_task: None,
             tasks: Vec::new(),
         };
-        if !plan.service.no_presence {
+        if !config.service.no_presence {
             let ttl = timing.ttl.saturating_mul(PRESENCE_LEASES).min(store.limits().max_ttl);
-            let presence = Presence::new(&plan.name, &plan.id, ttl)
+            let presence = Presence::new(&config.name, &config.id, ttl)
                 .url(&url)
-                .priority(plan.priority)
+                .priority(config.priority)
                 .state(election.status().state);
             let presence = Arc::new(presence.launch(Arc::clone(store))?);
             let (shown, election) = (Arc::clone(&presence), Arc::clone(election));
-            service.following = Some(tokio::spawn(async move { shown.follow(&election).await }));
-            service.presence = Some(presence);
+            sidecar.presence_task =
+                Some(tokio::spawn(async move { shown.follow(&election).await }));
+            sidecar.presence = Some(presence);
         }
-        if let Some(door) = door {
-            let answer_for = match plan.kind {
+        if let Some(listener) = listener {
+            let answer_for = match config.kind {
                 RunKind::Work { .. } => None,
                 RunKind::Serve { answer_for } => {
                     Some(AnswerArgs { answer_for }.answer_for(timing.ttl)?)
                 }
             };
             let instance =
-                HttpCandidate::new(Arc::clone(election), Arc::clone(&board.0), answer_for);
+                HttpCandidate::new(Arc::clone(election), Arc::clone(&run_reporter.0), answer_for);
             let server =
-                HttpServer::start(door, Arc::clone(&instance), store, HttpLimits::default())?;
-            service.server = Some(server);
-            service.instance = Some(instance);
+                HttpServer::start(listener, Arc::clone(&instance), store, HttpLimits::default())?;
+            sidecar.server = Some(server);
+            sidecar.instance = Some(instance);
         }
-        if service.presence.is_some() || service.instance.is_some() {
-            let others = PresenceReader {
-                // Without a presence of its own this candidate has no rank.
-                election: service.presence.as_ref().map(|_| Arc::clone(election)),
-                instance: service.instance.clone(),
-                name: plan.name.clone(),
+        if sidecar.presence.is_some() || sidecar.instance.is_some() {
+            let reader = PresenceReader {
+                // Without its own presence this candidate has no rank.
+                election: sidecar.presence.as_ref().map(|_| Arc::clone(election)),
+                instance: sidecar.instance.clone(),
+                name: config.name.clone(),
                 store: Arc::clone(store),
-                board: board.clone(),
+                run_reporter: run_reporter.clone(),
             };
-            service.tasks.push(tokio::spawn(others.read_repeatedly(timing.ttl)));
+            sidecar.tasks.push(tokio::spawn(reader.read_repeatedly(timing.ttl)));
         }
-        if let Some(every) = plan.heartbeat {
-            service.tasks.push(tokio::spawn(beat(Arc::clone(election), lines.clone(), every)));
+        if let Some(every) = config.heartbeat {
+            sidecar.tasks.push(tokio::spawn(log_heartbeats(
+                Arc::clone(election),
+                messages.clone(),
+                every,
+            )));
         }
-        Ok(service)
+        Ok(sidecar)
     }
 
     pub(super) fn instance(&self) -> Option<&Arc<HttpCandidate>> {
         self.instance.as_ref()
     }
 
-    /// Ends everything but the presence, which is seen until the lease is given back.
-    pub(super) fn hush(&mut self) {
+    /// Stops everything but the presence, which stays visible until the lease is released.
+    pub(super) fn stop_services(&mut self) {
         self.tasks.drain(..).for_each(|task| task.abort());
         self.instance = None;
         if let Some(server) = self.server.take() {
@@ -117,8 +122,8 @@ impl Sidecar {
     }
 
     pub(super) async fn leave(self) {
-        if let Some(following) = self.following {
-            following.abort();
+        if let Some(presence_task) = self.presence_task {
+            presence_task.abort();
         }
         if let Some(presence) = self.presence {
             presence.leave().await;
@@ -126,12 +131,12 @@ impl Sidecar {
     }
 }
 
-/// Where others reach us, as far as we know it.
-pub(crate) fn url(door: &Listener) -> String {
-    let address = door.address();
-    match door.is_open_to_others() && address.ip().is_unspecified() {
+/// The URL under which other machines reach this server, as far as it is known.
+pub(crate) fn url(listener: &Listener) -> String {
+    let address = listener.address();
+    match listener.is_open_to_others() && address.ip().is_unspecified() {
         false => format!("http://{address}"),
-        // On every address of this machine; others know it by its name.
+        // The server listens on every address of this machine, which others know by its host name.
         true => {
             let system = rustix::system::uname();
             format!("http://{}:{}", system.nodename().to_string_lossy(), address.port())
@@ -139,13 +144,13 @@ pub(crate) fn url(door: &Listener) -> String {
     }
 }
 
-/// What is read from the store now and then: the other candidates, and for HTTP what the leader has saved.
+/// Reads the store repeatedly: the other candidates, and for HTTP the checkpoint that the leader has saved.
 struct PresenceReader {
     election: Option<Arc<Election>>,
     instance: Option<Arc<HttpCandidate>>,
     name: Name,
     store: Arc<dyn Store>,
-    board: CandidateCount,
+    run_reporter: RunReporter,
 }
 
 impl PresenceReader {
@@ -171,23 +176,24 @@ impl PresenceReader {
         }
     }
 
-    /// Shows the runs that the leader has saved. The leader itself knows them better.
+    /// Shows the runs that the leader has saved. The leader itself has newer data.
     async fn show_runs(&self, instance: &HttpCandidate) {
         if !instance.is_leader()
             && let Ok(mut leases) = self.store.observe(&Scope::name(&self.name)).await
             && let Some(Ok(lease)) = leases.pop()
             && let Some(checkpoint) = lease.checkpoint
-            && let Ok(ledger) = ScheduleCheckpoint::read(Some(checkpoint.as_bytes()))
+            && let Ok(checkpoint) = ScheduleCheckpoint::read(Some(checkpoint.as_bytes()))
             && !instance.is_leader()
         {
-            self.board.show(ledger.as_ref());
+            self.run_reporter.show(checkpoint.as_ref());
         }
     }
 }
 
-/// How long after the last of so many reads of the candidates a candidate that `waits` reads them again. Candidates that start
-/// together have not announced themselves at the first read, and where priorities differ a candidate should count soon after
-/// it has started. The leader has no use for the priorities of others.
+/// How long a candidate pauses after the given number of reads before it reads the candidates again. A candidate that `waits`
+/// reads more often at first, because candidates that start together have not announced themselves at the first read; and where
+/// priorities differ, because a new candidate should count soon after its start. The leader does not use the priorities of
+/// others.
 fn read_again_after(ttl: Duration, reads: u32, waits: bool, priorities_differ: bool) -> Duration {
     match waits && (reads < READS_PER_TTL || priorities_differ) {
         true => ttl / READS_PER_TTL,
@@ -195,13 +201,13 @@ fn read_again_after(ttl: Duration, reads: u32, waits: bool, priorities_differ: b
     }
 }
 
-async fn beat(election: Arc<Election>, lines: RunMessages, every: Duration) {
+async fn log_heartbeats(election: Arc<Election>, messages: RunMessages, every: Duration) {
     let clock = Clock::boot();
     let mut next = clock.now() + every;
     loop {
         clock.sleep_until(next).await;
         let status = election.status();
-        lines.beat(&status);
+        messages.heartbeat(&status);
         next = next.max(clock.now().before(every)) + every;
     }
 }

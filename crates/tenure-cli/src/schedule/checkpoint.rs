@@ -1,7 +1,8 @@
-//! What the leader leaves for its successor: how many runs there were, and how the last one went.
+//! The checkpoint of a schedule, which the leader saves for its successor: how many runs there were, and how the last one
+//! ended.
 //!
-//! PURE. It is the checkpoint of the lease, saved under the token, so nobody but the leader writes it.
-//! Fields are only ever added: what a newer version has put there is carried along.
+//! PURE. It is the checkpoint of the lease, saved under the token, so only the leader writes it. Fields are only ever added:
+//! fields of a newer version are kept.
 
 use std::time::Duration;
 
@@ -12,30 +13,30 @@ use tenure::{Error, Result};
 use super::{LAST_MS, Schedule, Slot};
 use crate::{duration, time};
 
-/// A checkpoint holds no more.
-const BYTES_MOST: usize = 4096;
-/// As long as a candidate's id can be.
-const BY_MOST: usize = 100;
-const DETAIL_MOST: usize = 200;
-const OUTCOME_MOST: usize = 40;
+/// The most bytes of a lease's checkpoint.
+const MAX_BYTES: usize = 4096;
+/// The longest id of a candidate.
+const MAX_BY_BYTES: usize = 100;
+const MAX_DETAIL_BYTES: usize = 200;
+const MAX_OUTCOME_BYTES: usize = 40;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScheduleCheckpoint {
-    /// Runs begun.
+    /// How many runs have begun.
     pub(crate) count: u64,
     #[serde(default)]
     pub(crate) last_run: Option<RunRecord>,
-    /// Slots that came while a run went on.
+    /// Slots that came during a run.
     #[serde(default)]
     pub(crate) skipped: u64,
-    /// Slots that passed without a leader, or without one that could save.
+    /// Slots that passed without a leader, or without a leader that could save.
     #[serde(default)]
     pub(crate) missed: u64,
-    /// No slot that begins then or before begins any more: it has been run, skipped or missed.
+    /// Every slot that begins then or before is settled: it has been run, skipped or missed, and does not begin any more.
     #[serde(default, with = "moment")]
     pub(crate) settled_to: Option<u64>,
-    /// What is not known here.
+    /// Fields of a newer version.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct RunRecord {
     pub(crate) by: String,
     #[serde(default, with = "moment")]
     pub(crate) started_at: Option<u64>,
-    /// `None` while it goes on, and when nobody saw it end.
+    /// `None` during the run, and if no leader observed its end.
     #[serde(default, with = "moment")]
     pub(crate) ended_at: Option<u64>,
     pub(crate) outcome: RunOutcome,
@@ -64,7 +65,7 @@ pub(crate) struct RunRecord {
 }
 
 impl RunRecord {
-    /// `03:46:12 on e1, failed (exit code 3) after 2.5s`, for people.
+    /// A readable line: `03:46:12 on e1, failed (exit code 3) after 2.5s`.
     pub(crate) fn summary(&self, now_ms: u64) -> String {
         let RunRecord { slot, slot_at, by, started_at, ended_at, outcome, detail } = self;
         // A checkpoint of an earlier version has only the number of the slot.
@@ -77,18 +78,18 @@ impl RunRecord {
     }
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum RunOutcome {
     Running,
     Ok,
     Failed,
-    /// Its leader was lost, and nobody knows how far it came.
+    /// Its leader was lost, and it is not known how far the run came.
     Interrupted,
     /// Its leader has stopped it.
     Stopped,
-    /// A word of a newer version.
+    /// An outcome of a newer version.
     #[serde(untagged)]
     Other(String),
 }
@@ -108,10 +109,10 @@ impl RunOutcome {
 }
 
 impl ScheduleCheckpoint {
-    /// Reads a checkpoint.
+    /// Parses a checkpoint.
     ///
-    /// `None` if there is nothing: only then the count begins anew. An error if it is something else:
-    /// which slot was begun last is not known then, and whoever goes on might run one twice.
+    /// Returns `None` if there is none: only then the count starts at zero. Returns an error for anything else: it is then
+    /// unknown which slot was begun last, and a leader that continued might run one twice.
     pub(crate) fn read(checkpoint: Option<&[u8]>) -> Result<Option<ScheduleCheckpoint>> {
         let Some(bytes) = checkpoint.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         serde_json::from_slice(bytes).map(Some).map_err(|error| {
@@ -122,48 +123,49 @@ impl ScheduleCheckpoint {
         })
     }
 
-    /// As it is saved: never more than fits into a checkpoint.
+    /// The JSON to save, which always fits into a checkpoint.
     pub(crate) fn to_json(&self) -> String {
         let text = bounded(self);
-        if text.len() <= BYTES_MOST {
+        if text.len() <= MAX_BYTES {
             return text;
         }
-        // What is not ours goes first. The rest is bounded by itself.
+        // Unknown fields are dropped first. The known fields have limits of their own.
         bounded(&ScheduleCheckpoint { rest: Map::new(), ..self.clone() })
     }
 
-    /// When the newest slot that was dealt with began.
+    /// When the newest settled slot begins.
     pub(crate) fn settled(&self, schedule: &Schedule) -> Option<u64> {
-        // Without the time there is only the number, and the hope that it is of this schedule.
+        // Without the time there is only the number, which is assumed to belong to this schedule.
         let last = || self.last_run.as_ref().and_then(|run| schedule.slot(run.slot));
         self.settled_to.or_else(|| last().map(|slot: Slot| slot.at))
     }
 
-    /// The last run, if nobody has seen it end.
+    /// The last run, if no leader observed its end.
     pub(crate) fn unfinished(&self) -> Option<&RunRecord> {
         self.last_run.as_ref().filter(|run| run.outcome == RunOutcome::Running)
     }
 }
 
-fn bounded(ledger: &ScheduleCheckpoint) -> String {
-    let mut ledger = ledger.clone();
-    if let Some(run) = &mut ledger.last_run {
-        run.by = short(&run.by, BY_MOST);
-        run.detail = run.detail.as_deref().map(|detail| short(detail, DETAIL_MOST));
+fn bounded(checkpoint: &ScheduleCheckpoint) -> String {
+    let mut checkpoint = checkpoint.clone();
+    if let Some(run) = &mut checkpoint.last_run {
+        run.by = truncated(&run.by, MAX_BY_BYTES);
+        run.detail = run.detail.as_deref().map(|detail| truncated(detail, MAX_DETAIL_BYTES));
         if let RunOutcome::Other(word) = &mut run.outcome {
-            *word = short(word, OUTCOME_MOST);
+            *word = truncated(word, MAX_OUTCOME_BYTES);
         }
     }
-    // Numbers, strings and what was JSON before: there is nothing in it that cannot be written.
-    serde_json::to_string(&ledger).unwrap_or_else(|_| format!("{{\"count\":{}}}", ledger.count))
+    // It contains only numbers, strings and former JSON, so serialization cannot fail.
+    serde_json::to_string(&checkpoint)
+        .unwrap_or_else(|_| format!("{{\"count\":{}}}", checkpoint.count))
 }
 
-/// `text` with nothing in it that grows when it is written as JSON, cut to `most` bytes.
-fn short(text: &str, most: usize) -> String {
+/// `text` without characters that grow when encoded as JSON, cut to `limit` bytes.
+fn truncated(text: &str, limit: usize) -> String {
     let mut short = String::new();
     for c in text.chars() {
         let c = if c.is_control() || matches!(c, '"' | '\\') { ' ' } else { c };
-        if short.len() + c.len_utf8() > most {
+        if short.len() + c.len_utf8() > limit {
             break;
         }
         short.push(c);
@@ -171,7 +173,7 @@ fn short(text: &str, most: usize) -> String {
     short
 }
 
-/// RFC 3339 with milliseconds, or null.
+/// Serializes Unix milliseconds as RFC 3339 with milliseconds, or null.
 mod moment {
     use super::*;
 
@@ -179,7 +181,7 @@ mod moment {
         at: &Option<u64>,
         serializer: S,
     ) -> std::result::Result<S::Ok, S::Error> {
-        // What could not be read back is not written.
+        // A time that could not be parsed again is never written.
         at.map(|at| time::rfc3339(at.min(LAST_MS))).serialize(serializer)
     }
 
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_people_were_told() {
+    fn the_json_is_spelled_as_documented() {
         assert_eq!(
             full().to_json(),
             r#"{"count":42,"lastRun":{"slot":350051760,"slotAt":"2025-06-18T15:00:00.000Z","by":"worker-1","startedAt":"2025-06-18T15:00:00.041Z","endedAt":"2025-06-18T15:00:01.041Z","outcome":"failed","detail":"exit code 3"},"skipped":1,"missed":2,"settledTo":"2025-06-18T15:00:00.000Z"}"#
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_one_line() {
+    fn a_run_is_summarized_in_one_line() {
         let mut run = full().last_run.unwrap();
         let at = time::of_slot(1_750_258_800_000, AT);
         assert_eq!(run.summary(AT), format!("{at} on worker-1, failed (exit code 3) after 1.0s"));
@@ -256,16 +258,16 @@ mod tests {
             (Stopped, "stopped"),
             (Other("melted".to_owned()), "melted"),
         ] {
-            let mut ledger = full();
-            ledger.last_run.as_mut().unwrap().outcome = outcome;
-            let text = ledger.to_json();
+            let mut checkpoint = full();
+            checkpoint.last_run.as_mut().unwrap().outcome = outcome;
+            let text = checkpoint.to_json();
             assert!(text.contains(&format!("\"outcome\":\"{word}\"")), "{text}");
-            assert_eq!(read(&text), ledger);
+            assert_eq!(read(&text), checkpoint);
         }
     }
 
     #[test]
-    fn nothing_is_nothing_and_garbage_is_an_error() {
+    fn no_checkpoint_is_none_and_garbage_is_an_error() {
         assert_eq!(ScheduleCheckpoint::read(None).unwrap(), None);
         assert_eq!(ScheduleCheckpoint::read(Some(b"")).unwrap(), None);
         for garbage in [
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mere_count_is_enough() {
+    fn a_count_alone_is_enough() {
         assert_eq!(
             read(r#"{"count":7}"#),
             ScheduleCheckpoint { count: 7, ..ScheduleCheckpoint::default() }
@@ -303,24 +305,24 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_adds_is_carried_along() {
-        let ledger = read(r#"{"count":7,"lastRun":null,"colour":{"of":["hats"]},"n":1}"#);
-        let text = ledger.to_json();
+    fn fields_of_a_newer_version_are_kept() {
+        let checkpoint = read(r#"{"count":7,"lastRun":null,"colour":{"of":["hats"]},"n":1}"#);
+        let text = checkpoint.to_json();
         assert!(text.contains(r#""colour":{"of":["hats"]}"#), "{text}");
         read(r#"{"count":7,"lastRun":{"slot":1,"outcome":"ok","hat":"red"}}"#);
     }
 
     #[test]
-    fn it_never_outgrows_a_checkpoint() {
-        let mut ledger = full();
-        ledger.count = u64::MAX;
-        ledger.skipped = u64::MAX;
-        ledger.missed = u64::MAX;
-        ledger.settled_to = Some(u64::MAX);
-        ledger.rest.insert("new".to_owned(), Value::String("x".repeat(5_000)));
+    fn the_json_always_fits_into_a_checkpoint() {
+        let mut checkpoint = full();
+        checkpoint.count = u64::MAX;
+        checkpoint.skipped = u64::MAX;
+        checkpoint.missed = u64::MAX;
+        checkpoint.settled_to = Some(u64::MAX);
+        checkpoint.rest.insert("new".to_owned(), Value::String("x".repeat(5_000)));
         for nasty in ["\u{1}", "\"", "\\", "ö", "\u{10ffff}", "\u{7f}", "\u{2028}"] {
             let long = nasty.repeat(5_000);
-            ledger.last_run = Some(RunRecord {
+            checkpoint.last_run = Some(RunRecord {
                 slot: u64::MAX,
                 slot_at: Some(u64::MAX),
                 by: long.clone(),
@@ -329,20 +331,20 @@ mod tests {
                 outcome: RunOutcome::Other(long.clone()),
                 detail: Some(long),
             });
-            let text = ledger.to_json();
+            let text = checkpoint.to_json();
             assert!(text.len() <= 1_000, "{}", text.len());
             assert_eq!(read(&text).count, u64::MAX);
         }
     }
 
     #[test]
-    fn without_the_time_of_a_slot_its_number_tells() {
+    fn without_the_time_of_a_slot_its_number_decides() {
         let schedule = Schedule::Every(5_000);
-        let mut ledger = full();
-        assert_eq!(ledger.settled(&schedule), Some(1_750_258_800_000));
-        ledger.settled_to = None;
-        assert_eq!(ledger.settled(&schedule), Some(1_750_258_800_000));
-        ledger.last_run = None;
-        assert_eq!(ledger.settled(&schedule), None);
+        let mut checkpoint = full();
+        assert_eq!(checkpoint.settled(&schedule), Some(1_750_258_800_000));
+        checkpoint.settled_to = None;
+        assert_eq!(checkpoint.settled(&schedule), Some(1_750_258_800_000));
+        checkpoint.last_run = None;
+        assert_eq!(checkpoint.settled(&schedule), None);
     }
 }

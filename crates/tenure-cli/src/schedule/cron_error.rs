@@ -1,14 +1,14 @@
-//! What is wrong with a cron expression, and where.
+//! The error of an invalid cron expression: what is wrong, and at which character.
 //!
-//! The parser says what is wrong but not where. So each piece is given to it alone, every other field
-//! being `*`: the first piece that it does not take is the one to point at. It also takes a month for
-//! a minute (`JAN` is 1 wherever it stands) and ignores a comma too many; here they are mistakes.
+//! The parser says what is wrong but not where. So each piece is parsed alone, with `*` in every other field: the first piece
+//! that the parser refuses is the one to point at. The parser also accepts a month for a minute (`JAN` is 1 in any field) and
+//! ignores an extra comma; both are errors here.
 
 use tenure::{Error, Result};
 
-use super::cron::read;
+use super::cron::parse;
 
-/// A field, what may stand in it, and which words.
+/// A field, the values it accepts, and the words it accepts.
 const FIELDS: [(&str, &str, &[&str]); 6] = [
     ("second", "0-59", &[]),
     ("minute", "0-59", &[]),
@@ -39,9 +39,9 @@ struct CronField<'a> {
     at: usize,
 }
 
-/// Reads an expression, or says in one sentence what is wrong with it.
-pub(super) fn read_strictly(expression: &str) -> Result<croner::Cron> {
-    let (at, what) = match (mistake(expression), read(expression)) {
+/// Parses an expression, or says in one sentence what is wrong with it.
+pub(super) fn parse_strictly(expression: &str) -> Result<croner::Cron> {
+    let (at, what) = match (first_mistake(expression), parse(expression)) {
         (None, Some(pattern)) => return Ok(pattern),
         (Some(mistake), _) => mistake,
         (None, None) => (0, format!("expected {EXPECTED}")),
@@ -51,36 +51,36 @@ pub(super) fn read_strictly(expression: &str) -> Result<croner::Cron> {
     Err(Error::invalid(format!("--cron '{shown}', character {column}: {what}")))
 }
 
-/// The byte at which the first mistake is, and what it is.
-fn mistake(expression: &str) -> Option<(usize, String)> {
+/// The position of the first mistake in bytes, and its description.
+fn first_mistake(expression: &str) -> Option<(usize, String)> {
     let fields = fields(expression);
     if let [only] = fields[..]
         && only.text.starts_with('@')
     {
         let names = "@hourly, @daily, @weekly, @monthly or @yearly";
         let sentence = format!("expected {names}, or five fields like '0 2 * * *'");
-        return read(expression).is_none().then_some((only.at, sentence));
+        return parse(expression).is_none().then_some((only.at, sentence));
     }
-    // Six have the second in front. Fewer than five are what they look like, as far as they go.
+    // Six fields have the second in front. Fewer than five are read as the first of five.
     let first = usize::from(fields.len() < FIELDS.len());
     for (number, field) in fields.iter().enumerate().take(FIELDS.len() - first) {
-        if let Some(piece) = wrong(*field, number + first) {
+        if let Some(piece) = invalid_part(*field, number + first) {
             let (name, values, _) = FIELDS[number + first];
             let text = piece.text.escape_debug();
-            let why = if text.to_string().is_empty() {
+            let reason = if text.to_string().is_empty() {
                 format!("a piece of the {name} is missing")
             } else {
                 format!("'{text}' is no {name}")
             };
             let more = "*, a list 1,5, a range 1-5 or steps */5";
-            return Some((piece.at, format!("{why}: expected {values}, or {more}")));
+            return Some((piece.at, format!("{reason}: expected {values}, or {more}")));
         }
     }
     if let Some(surplus) = fields.get(FIELDS.len()) {
         let expected = "expected five, or six with the second in front";
         return Some((surplus.at, format!("one field too many: {expected}")));
     }
-    // None of five or six is missing.
+    // With five or six fields none is missing.
     let (missing, ..) = FIELDS.get(fields.len() + 1)?;
     Some((expression.trim_end().len(), format!("the {missing} is missing: expected {EXPECTED}")))
 }
@@ -91,15 +91,15 @@ fn fields(expression: &str) -> Vec<CronField<'_>> {
     fields
 }
 
-/// The part of a field that makes it wrong, as small as it can be told; `None` if it is right.
-fn wrong(field: CronField<'_>, number: usize) -> Option<CronField<'_>> {
+/// The smallest part of a field that makes it invalid; `None` if the field is valid.
+fn invalid_part(field: CronField<'_>, number: usize) -> Option<CronField<'_>> {
     let accepts = |text: &str| {
-        // Spaces would make more fields of it; no piece has any.
+        // A space would make two fields of it; no piece contains one.
         let mut all = ["*"; FIELDS.len()];
         all[number] = text;
         known_words(text, number)
             && text.split(',').all(|item| !item.is_empty())
-            && read(&all.join(" ")).is_some()
+            && parse(&all.join(" ")).is_some()
     };
     if accepts(field.text) {
         return None;
@@ -112,7 +112,7 @@ fn wrong(field: CronField<'_>, number: usize) -> Option<CronField<'_>> {
         Some(slash) => (item.to(slash), Some(item.from(slash + 1))),
         None => (item, None),
     };
-    // A range whose ends are right by themselves is wrong as a whole.
+    // If both ends of a range are valid, the range itself is wrong.
     if !accepts(range.text) {
         let end = split(range, |c| c == '-').into_iter().find(|end| !accepts(end.text));
         return Some(end.unwrap_or(range));
@@ -138,7 +138,7 @@ impl<'a> CronField<'a> {
     }
 }
 
-/// What stands between the separators, with where it stands.
+/// The pieces between the separators, each with its position.
 fn split(piece: CronField<'_>, separator: impl Fn(char) -> bool) -> Vec<CronField<'_>> {
     let mut pieces = Vec::new();
     let mut start = 0;

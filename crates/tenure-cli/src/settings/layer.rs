@@ -1,31 +1,31 @@
-//! The places a setting can come from besides the command line, one below the other.
+//! The layers below the command line that can give a setting: variables, the env file, `tenure.toml`.
 
 use std::ffi::OsString;
 
 use tenure::{Error, Result};
 
 use super::env_file::EnvFile;
-use super::file::{SettingsFile, Value};
+use super::file::{SettingValue, SettingsFile};
 use super::origin::Origin;
 use super::registry::Setting;
 
-/// One of those places.
+/// One layer.
 pub(crate) enum Layer<'a> {
     Variables(&'a dyn Fn(&str) -> Option<OsString>),
     EnvFile(&'a EnvFile),
     File(&'a SettingsFile),
 }
 
-/// A value and where it came from.
+/// A value and its origin.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GivenValue {
-    /// One, but for a setting that is a list.
+    /// One value, or several for a list.
     pub(crate) values: Vec<OsString>,
     pub(crate) origin: Origin,
 }
 
 impl Layer<'_> {
-    /// What this place says about `setting`.
+    /// The value that this layer gives `setting`.
     pub(crate) fn find(&self, setting: &Setting<'_>) -> Result<Option<GivenValue>> {
         let given: Vec<GivenValue> = match self {
             Layer::Variables(get) => {
@@ -44,8 +44,8 @@ impl Layer<'_> {
             }
             Layer::File(_) if !setting.in_file => Vec::new(),
             Layer::File(file) => {
-                let ours = |key: &str| setting.keys().any(|ours| ours == key);
-                let entries = file.entries.iter().filter(|entry| ours(&entry.key));
+                let is_key = |key: &str| setting.keys().any(|own| own == key);
+                let entries = file.entries.iter().filter(|entry| is_key(&entry.key));
                 let given = entries.map(|entry| {
                     let (path, exposed) = (file.path.clone(), file.exposed);
                     let origin = Origin::File { path, exposed, line: entry.line };
@@ -57,12 +57,12 @@ impl Layer<'_> {
                 given.collect::<Result<_>>()?
             }
         };
-        one(given)
+        agreed_value(given)
     }
 }
 
-/// Two names of one setting may both be given, if they agree.
-fn one(given: Vec<GivenValue>) -> Result<Option<GivenValue>> {
+/// Two names of one setting may both be given if their values agree.
+fn agreed_value(given: Vec<GivenValue>) -> Result<Option<GivenValue>> {
     let mut given = given.into_iter();
     let Some(first) = given.next() else { return Ok(None) };
     match given.find(|other| other.values != first.values) {
@@ -74,27 +74,27 @@ fn one(given: Vec<GivenValue>) -> Result<Option<GivenValue>> {
     }
 }
 
-/// A value of `tenure.toml` as it would be typed, or what the setting takes instead.
-fn values(setting: &Setting<'_>, value: &Value) -> Result<Vec<OsString>, String> {
+/// A value of `tenure.toml` as it would be typed, or what the setting accepts instead.
+fn values(setting: &Setting<'_>, value: &SettingValue) -> Result<Vec<OsString>, String> {
     match (setting.is_switch(), value) {
-        (true, Value::Bool(is)) => Ok(vec![is.to_string().into()]),
+        (true, SettingValue::Bool(is)) => Ok(vec![is.to_string().into()]),
         (true, _) => Err("takes true or false".to_owned()),
-        (false, Value::Many(items)) if setting.is_command() && !items.is_empty() => {
+        (false, SettingValue::Many(items)) if setting.is_command() && !items.is_empty() => {
             Ok(items.iter().map(OsString::from).collect())
         }
         (false, _) if setting.is_command() => {
             Err("takes a list of words, as in [\"/opt/backup.sh\", \"--full\"]".to_owned())
         }
-        (false, Value::One(text)) => Ok(vec![text.into()]),
-        (false, Value::Many(items)) if setting.is_list() => {
+        (false, SettingValue::One(text)) => Ok(vec![text.into()]),
+        (false, SettingValue::Many(items)) if setting.is_list() => {
             Ok(items.iter().map(OsString::from).collect())
         }
         (false, value) => {
             let is = match value {
-                Value::Bool(_) => "boolean",
-                Value::Many(_) => "array",
-                Value::Other(kind) => kind,
-                Value::One(_) => "text",
+                SettingValue::Bool(_) => "boolean",
+                SettingValue::Many(_) => "array",
+                SettingValue::Other(kind) => kind,
+                SettingValue::One(_) => "text",
             };
             let list = if setting.is_list() { ", or several between [ and ]" } else { "" };
             Err(format!("takes text in quotes{list}; this is of the kind '{is}'"))

@@ -11,7 +11,7 @@ use super::registry::{ChosenCommand, Setting};
 use super::resolve::Origins;
 use crate::output;
 
-/// One setting, as JSON has it.
+/// One setting in the JSON output.
 #[derive(Debug, Serialize)]
 struct SettingLine {
     key: String,
@@ -19,7 +19,7 @@ struct SettingLine {
     value: Json,
     /// `default` also if it is not set.
     origin: String,
-    /// What is done where it is not set, in the words of the help.
+    /// The default of a setting that is not set, as the help describes it.
     #[serde(skip)]
     instead: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(crate) fn print(chosen: &ChosenCommand<'_>, origins: &Origins, json: bool) -
 
 fn line(chosen: &ChosenCommand<'_>, setting: &Setting<'_>, origins: &Origins) -> SettingLine {
     let mut id = setting.id;
-    // NAME is another way to say it, and the file has this one only.
+    // NAME is another way to give it, and the output has only this key.
     if id == "lock_name" && origins.contains_key("name") {
         id = "name";
     }
@@ -62,7 +62,7 @@ fn line(chosen: &ChosenCommand<'_>, setting: &Setting<'_>, origins: &Origins) ->
     }
 }
 
-/// `TTL/3`, of a help that ends in `[default: TTL/3]`.
+/// The default in a help text: `TTL/3` of one that ends in `[default: TTL/3]`.
 fn default_in(help: &StyledStr) -> Option<String> {
     let help = help.to_string();
     let (_, default) = help.rsplit_once("[default: ")?;
@@ -70,7 +70,7 @@ fn default_in(help: &StyledStr) -> Option<String> {
 }
 
 impl SettingLine {
-    /// A line of a `tenure.toml` that would say the same.
+    /// The line of a `tenure.toml` that would set the same.
     fn toml(&self) -> String {
         let SettingLine { key, value, origin, instead } = self;
         let origin = output::printable(origin);
@@ -83,7 +83,7 @@ impl SettingLine {
     }
 }
 
-/// JSON's text is TOML's too, but for one character that TOML wants written out.
+/// JSON text is also valid TOML, except for one character that TOML requires to be escaped.
 fn toml(value: &Json) -> String {
     match value {
         Json::String(text) if is_number(text) => text.clone(),
@@ -94,7 +94,7 @@ fn toml(value: &Json) -> String {
     }
 }
 
-/// Whether TOML would give back the same text for a number.
+/// Whether TOML would return the same text for a number.
 fn is_number(text: &str) -> bool {
     text.parse::<i64>().is_ok_and(|number| number.to_string() == text)
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_toml() {
+    fn the_output_is_toml() {
         for value in [
             json!("a \"b\" \\ \n \u{7f} \u{1b} ö"),
             json!("12"),

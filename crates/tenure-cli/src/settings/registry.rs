@@ -1,18 +1,18 @@
-//! Which settings there are: read off the command line itself, so that a new flag is one at once.
+//! The registry of settings, derived from the command line itself, so that a new flag is a setting at once.
 //!
-//! A setting is a long flag with a variable. Those of the commands that run, and those that all
-//! commands share, are keys of `tenure.toml` too.
+//! A setting is a long flag with a variable. The flags of the commands that run work, and those that all commands share, are
+//! also keys of `tenure.toml`.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// The commands whose flags stand in `tenure.toml`; not all of them are there yet.
-const RUNNING: [&str; 3] = ["run", "serve", "fleet run"];
+/// The commands that run work, whose flags may be in `tenure.toml`.
+const RUN_COMMANDS: [&str; 3] = ["run", "serve", "fleet run"];
 
-/// Those say where settings are, or what to do with them: they are none themselves.
+/// Flags about settings files, which are not settings themselves.
 const ABOUT_SETTINGS: [&str; 3] = ["config", "env-file", "print-config"];
 
-/// Of each of these at most one counts; one that is given on a higher level hides the others.
-const EXCLUSIVE: [&[&str]; 5] = [
+/// Groups of exclusive settings: at most one of each group applies. A setting given in a higher layer hides the others.
+const EXCLUSIVE_SETTINGS: [&[&str]; 5] = [
     &["store", "lock_dir"],
     &["name", "lock_name"],
     &["command", "get", "mock"],
@@ -23,9 +23,9 @@ const EXCLUSIVE: [&[&str]; 5] = [
 /// One setting of the chosen command.
 pub(crate) struct Setting<'a> {
     pub(crate) arg: &'a Arg,
-    /// How clap calls it.
+    /// Clap's id.
     pub(crate) id: &'a str,
-    /// How people call it: without the dashes a flag, in capitals a variable.
+    /// The flag without its dashes; in capitals it is the variable.
     pub(crate) key: &'a str,
     aliases: Vec<&'a str>,
     /// Whether `tenure.toml` can give it.
@@ -38,7 +38,7 @@ impl Setting<'_> {
         std::iter::once(self.key).chain(self.aliases.iter().copied())
     }
 
-    /// The command that is run: words behind `--`, and a list in `tenure.toml`. No variable can hold such.
+    /// Whether it is the command to run: words after `--`, and a list in `tenure.toml`. A variable cannot hold a list of words.
     pub(crate) fn is_command(&self) -> bool {
         self.arg.is_last_set()
     }
@@ -50,20 +50,20 @@ impl Setting<'_> {
             .map(|key| format!("TENURE_{}", key.replace('-', "_").to_uppercase()))
     }
 
-    /// It is there or not, and has no value.
+    /// Whether it is a switch without a value.
     pub(crate) fn is_switch(&self) -> bool {
         !self.arg.get_action().takes_values()
     }
 
-    /// It may be given several times.
+    /// Whether it may be given several times.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self.arg.get_action(), ArgAction::Append)
     }
 }
 
-/// The command that was chosen, and what was said to it.
+/// The chosen subcommand and its parsed arguments.
 pub(crate) struct ChosenCommand<'a> {
-    /// `run`, or `fleet run`.
+    /// The path of the subcommand: `run`, or `fleet run`.
     pub(crate) path: Vec<&'a str>,
     pub(crate) command: &'a Command,
     pub(crate) matches: &'a ArgMatches,
@@ -80,18 +80,19 @@ impl<'a> ChosenCommand<'a> {
         chosen
     }
 
-    /// Those that only we start get their orders from us, and look nowhere else.
-    pub(crate) fn is_ours(&self) -> bool {
+    /// Whether it is an internal command, which only Tenure itself starts. It gets everything from its parent and reads no
+    /// settings files.
+    pub(crate) fn is_internal(&self) -> bool {
         self.command.is_hide_set()
     }
 
-    /// These print what they were built with. No broken file is in their way.
-    pub(crate) fn is_printed(&self) -> bool {
+    /// Whether it prints generated text. A broken settings file must not prevent that.
+    pub(crate) fn is_generator(&self) -> bool {
         matches!(self.path[..], ["completions" | "man"])
     }
 
     pub(crate) fn settings(&self) -> Vec<Setting<'a>> {
-        settings(self.command, RUNNING.contains(&self.path.join(" ").as_str()))
+        settings(self.command, RUN_COMMANDS.contains(&self.path.join(" ").as_str()))
     }
 }
 
@@ -112,9 +113,9 @@ fn setting(arg: &Arg, runs: bool) -> Option<Setting<'_>> {
     Some(Setting { arg, id, key, aliases, in_file })
 }
 
-/// Every key that a `tenure.toml` may have, whatever the command: one file serves them all.
+/// Every key that a `tenure.toml` may have, for any command: one file serves all commands.
 pub(crate) fn keys(root: &Command) -> Vec<String> {
-    let commands = RUNNING.iter().filter_map(|path| {
+    let commands = RUN_COMMANDS.iter().filter_map(|path| {
         path.split(' ').try_fold(root, |command, name| command.find_subcommand(name))
     });
     let all = commands.flat_map(|command| settings(command, true));
@@ -125,7 +126,8 @@ pub(crate) fn keys(root: &Command) -> Vec<String> {
     keys
 }
 
-/// Whether `one` and `other` are two ways to say something that is said once.
+/// Whether `one` and `other` are in the same group of exclusive settings.
 pub(crate) fn exclude_each_other(one: &str, other: &str) -> bool {
-    one != other && EXCLUSIVE.iter().any(|group| group.contains(&one) && group.contains(&other))
+    one != other
+        && EXCLUSIVE_SETTINGS.iter().any(|group| group.contains(&one) && group.contains(&other))
 }

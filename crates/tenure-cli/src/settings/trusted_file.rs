@@ -1,8 +1,8 @@
 //! Reads a file that decides what this process does, after checking who can write it.
 //!
 //! The file is opened once; type, owner and mode are those of the open descriptor, and the content is read from the same
-//! descriptor. So a name that another user exchanges between two steps cannot separate what was checked from what is read.
-//! Nothing else in the settings opens a file or asks for the state of one by its path: a test below checks the sources.
+//! descriptor. So a name that another user exchanges between two steps cannot separate what was checked from what is read. No
+//! other settings code opens a file or queries its state by path: a test below checks the sources.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,10 +16,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, open, readli
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-const OPEN: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
-/// So that opening a FIFO without a writer returns.
-const AT_ONCE: OFlags = OPEN.union(OFlags::NONBLOCK);
-const LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_BLOCKING: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+/// Opening a FIFO without a writer returns at once.
+const OPEN_NONBLOCKING: OFlags = OPEN_BLOCKING.union(OFlags::NONBLOCK);
+const OPEN_LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// The kernel's own limit for symbolic links on one path.
 const MAX_LINKS: usize = 40;
 
@@ -30,13 +30,14 @@ const GROUP_OR_OTHERS: u32 = 0o077;
 /// Which files are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrustRule {
-    /// Found under its usual name: a regular file; it, and every symbolic link that leads to it, belongs to this user or to root, and
-    /// neither its group nor others can write it.
+    /// Found at its usual path: a regular file. The file, and every symbolic link that leads to it, belongs to this user or to
+    /// root, and neither its group nor others can write it.
     Found,
     /// Named by the operator: any owner, mode and type. `--config /dev/null` is the way to use no file at all, and a shell
     /// gives a pipe for `--env-file <(CMD)`; both are read to their end.
     Named,
-    /// Named by the operator, and secret: a regular file that belongs to this user or to root, and only its owner can read or write it.
+    /// Named by the operator, and secret: a regular file that belongs to this user or to root, and that only its owner can read
+    /// or write.
     Secret,
 }
 
@@ -77,8 +78,8 @@ pub(crate) fn read(
 ) -> Result<TrustedFile, UntrustedReason> {
     let fd = match rule {
         TrustRule::Found => open_checking_links(path)?,
-        TrustRule::Named => open(path, OPEN, Mode::empty())?,
-        TrustRule::Secret => open(path, AT_ONCE, Mode::empty())?,
+        TrustRule::Named => open(path, OPEN_BLOCKING, Mode::empty())?,
+        TrustRule::Secret => open(path, OPEN_NONBLOCKING, Mode::empty())?,
     };
     let stat = fstat(&fd)?;
     check(&stat, rule)?;
@@ -90,7 +91,7 @@ pub(crate) fn read(
     Ok(TrustedFile { bytes, exposed: stat.st_mode & GROUP_OR_OTHERS != 0 })
 }
 
-/// The same by [`Rule::Found`]; `None` if there is no such file, or none that this user can see.
+/// Reads a file by [`TrustRule::Found`]; `None` if there is no such file, or none that this user can see.
 pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<TrustedFile>, UntrustedReason> {
     match read(path, TrustRule::Found, limit) {
         Ok(file) => Ok(Some(file)),
@@ -99,7 +100,8 @@ pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<TrustedFile>, Untru
     }
 }
 
-/// A directory that this user may not search (the home of the user who ran `sudo`) hides whether there is a file in it.
+/// Whether the file is absent. A directory that this user may not search (the home of the user who ran `sudo`) hides whether
+/// there is a file in it.
 fn is_absent(path: &Path, kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::NotFound | ErrorKind::NotADirectory => true,
@@ -108,11 +110,12 @@ fn is_absent(path: &Path, kind: ErrorKind) -> bool {
     }
 }
 
-/// Follows symbolic links at the end of the path itself: a link of another user could lead to any file of this one.
+/// Opens the file, and follows symbolic links at the end of the path itself: a link of another user could lead to any file of
+/// this one.
 fn open_checking_links(path: &Path) -> Result<OwnedFd, UntrustedReason> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
-        match open(&path, AT_ONCE | OFlags::NOFOLLOW, Mode::empty()) {
+        match open(&path, OPEN_NONBLOCKING | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::LOOP) => path = target(&path)?,
             opened => return Ok(opened?),
         }
@@ -120,12 +123,12 @@ fn open_checking_links(path: &Path) -> Result<OwnedFd, UntrustedReason> {
     Err(Errno::LOOP.into())
 }
 
-/// Where the link at `path` leads.
+/// The target of the link at `path`.
 fn target(path: &Path) -> Result<PathBuf, UntrustedReason> {
-    let link = open(path, LINK, Mode::empty())?;
+    let link = open(path, OPEN_LINK, Mode::empty())?;
     let stat = fstat(&link)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-        // Replaced since it was found to be a link: to be opened again.
+        // Replaced since it was found to be a link: the caller opens it again.
         return Ok(path.to_owned());
     }
     if !is_trusted(stat.st_uid) {
@@ -162,21 +165,21 @@ impl From<Errno> for UntrustedReason {
     }
 }
 
-/// Says it of a file whose name comes before.
+/// A predicate for a message that names the file first.
 impl fmt::Display for UntrustedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let we = geteuid().as_raw();
+        let own_uid = geteuid().as_raw();
         match self {
             UntrustedReason::Io(error) => error.fmt(f),
             UntrustedReason::NotRegular => f.write_str("is not a regular file"),
             UntrustedReason::TooLarge(limit) => write!(f, "is larger than {limit} bytes"),
             UntrustedReason::Link { owner } => {
-                write!(f, "is a symbolic link of user {owner}, and this process is user {we}")
+                write!(f, "is a symbolic link of user {owner}, and this process is user {own_uid}")
             }
             UntrustedReason::Owner { owner, mode } => {
                 write!(
                     f,
-                    "belongs to user {owner} (mode {mode:03o}), and this process is user {we}"
+                    "belongs to user {owner} (mode {mode:03o}), and this process is user {own_uid}"
                 )
             }
             UntrustedReason::Mode { owner, mode } => {
@@ -244,7 +247,7 @@ mod tests {
             for (rule, expected) in [(TrustRule::Found, found), (TrustRule::Secret, secret)] {
                 match (text(&path, rule), expected) {
                     (Ok(text), None) => assert_eq!(text, "text"),
-                    (Err(said), Some(says)) => assert!(said.contains(says), "{said}"),
+                    (Err(error), Some(says)) => assert!(error.contains(says), "{error}"),
                     (other, _) => panic!("mode {mode:o}, {rule:?}: {other:?}"),
                 }
             }
@@ -284,8 +287,8 @@ mod tests {
         symlink(scratch.0.join("link"), scratch.0.join("first")).unwrap();
         assert_eq!(text(&scratch.0.join("first"), TrustRule::Found).as_deref(), Ok("text"));
         scratch.put("version/file", "text", 0o666);
-        let said = text(&scratch.0.join("first"), TrustRule::Found).unwrap_err();
-        assert!(said.contains("everybody"), "{said}");
+        let error = text(&scratch.0.join("first"), TrustRule::Found).unwrap_err();
+        assert!(error.contains("everybody"), "{error}");
         symlink("loop", scratch.0.join("loop")).unwrap();
         assert!(text(&scratch.0.join("loop"), TrustRule::Found).is_err());
         symlink("nowhere", scratch.0.join("dangling")).unwrap();
@@ -322,7 +325,7 @@ mod tests {
         assert!(used > 0 && refused > 0, "the exchange had no effect: {used}, {refused}");
     }
 
-    /// A check by path and a read by path can be about two files.
+    /// A check by path and a read by path could concern two different files.
     #[test]
     fn settings_are_opened_and_checked_here_only() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,4 +1,4 @@
-//! PURE: what a watcher knows, and what is news to it.
+//! PURE: the leases that a watcher has observed; comparing a new observation with them gives the events.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tenure::{Ended, Lease, Name, Token};
 
 use crate::startup_wait;
 
-/// One line of `tenure watch --json`, but for the time.
+/// One line of `tenure watch --json`, without the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatchEvent {
@@ -19,52 +19,53 @@ pub(super) struct WatchEvent {
     pub(super) to: Option<String>,
     pub(super) token: Option<u64>,
     pub(super) reason: Option<String>,
-    /// The candidate that holds the lease and does not lead yet, and for how long.
+    /// The candidate that holds the lease but does not lead yet; the next field has its remaining wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) starts_in_ms: Option<u64>,
 }
 
-/// Who leads, as last seen.
+/// The last observed state of one lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct KnownLease {
     leader: Option<String>,
-    /// The holder that does not lead yet.
+    /// The holder in its start-up wait, which does not lead yet.
     starting: Option<String>,
     token: Option<Token>,
 }
 
-/// What was seen last of each lease; hints may repeat themselves, so only what differs is news.
+/// The last observed state of each lease. The store may repeat hints, so only a difference is an event.
 #[derive(Debug, Default)]
 pub(super) struct KnownLeases(BTreeMap<Name, KnownLease>);
 
 impl KnownLeases {
-    /// The state at the beginning.
+    /// Records the first observation, and returns one `state` event for each lease.
     pub(super) fn open(&mut self, leases: &[Lease]) -> Vec<WatchEvent> {
         let state = |lease: &Lease| {
             let known = KnownLease::of(lease);
-            let news = known.news("state", &lease.name, None, None).with_wait(lease);
+            let event = known.event("state", &lease.name, None, None).with_wait(lease);
             self.0.insert(lease.name.clone(), known);
-            news
+            event
         };
         leases.iter().map(state).collect()
     }
 
-    /// What has changed. Names not among `leases` are gone, unless not all of them could be read.
+    /// Records an observation, and returns the events. A name that is not among `leases` is gone, unless some leases could not
+    /// be read.
     pub(super) fn update(&mut self, leases: &[Lease], all_read: bool) -> Vec<WatchEvent> {
-        let mut news: Vec<WatchEvent> =
+        let mut events: Vec<WatchEvent> =
             leases.iter().flat_map(|lease| self.compare(lease)).collect();
         if all_read {
             for (name, known) in &mut self.0 {
                 let is_gone = !leases.iter().any(|lease| lease.name == *name);
                 if let Some(from) = known.leader.take_if(|_| is_gone) {
                     let reason = Some("the record is gone".to_owned());
-                    news.push(known.news("lost", name, Some(from), reason));
+                    events.push(known.event("lost", name, Some(from), reason));
                 }
             }
         }
-        news
+        events
     }
 
     fn compare(&mut self, lease: &Lease) -> impl Iterator<Item = WatchEvent> + use<> {
@@ -73,7 +74,7 @@ impl KnownLeases {
         let starts = now.starting.is_some()
             && (&now.starting, now.token) != (&before.starting, before.token);
         let starting =
-            starts.then(|| now.news("starting", &lease.name, None, None).with_wait(lease));
+            starts.then(|| now.event("starting", &lease.name, None, None).with_wait(lease));
         Self::leader_change(&before, &now, lease).into_iter().chain(starting)
     }
 
@@ -89,7 +90,7 @@ impl KnownLeases {
             _ if is_revoked(lease) => ("changed", Some("revoked".to_owned())),
             _ => ("changed", ended),
         };
-        Some(now.news(event, &lease.name, from, reason))
+        Some(now.event(event, &lease.name, from, reason))
     }
 }
 
@@ -103,7 +104,7 @@ impl KnownLease {
         }
     }
 
-    fn news(
+    fn event(
         &self,
         event: &'static str,
         name: &Name,
@@ -117,7 +118,7 @@ impl KnownLease {
 }
 
 impl WatchEvent {
-    /// With the holder of a lease that does not lead yet.
+    /// Adds the holder of a lease that is in its start-up wait.
     fn with_wait(self, lease: &Lease) -> WatchEvent {
         let Some(wait) = &lease.wait else { return self };
         WatchEvent {
@@ -129,7 +130,7 @@ impl WatchEvent {
     }
 }
 
-/// The holder has its time left, but no nonce to renew with; a stranger has no lineage either.
+/// Whether the lease was revoked: the holder has time left but no nonce to renew with. A foreign key has no lineage either.
 fn is_revoked(lease: &Lease) -> bool {
     lease.lineage.is_some() && lease.holder.as_ref().is_some_and(|holder| holder.nonce.is_none())
 }
@@ -173,23 +174,23 @@ mod tests {
         }
     }
 
-    /// Event, from, to and reason of the one thing that is news.
-    fn told(news: &[WatchEvent]) -> Option<(&str, &str, &str, &str)> {
-        assert!(news.len() < 2, "{news:?}");
+    /// Event, from, to and reason of the only event, if there is one.
+    fn only_event(events: &[WatchEvent]) -> Option<(&str, &str, &str, &str)> {
+        assert!(events.len() < 2, "{events:?}");
         let text = |field: &'static str| field;
-        news.first().map(|news| {
+        events.first().map(|event| {
             let or = |field: &Option<String>| field.clone().map_or(text("-"), |it| it.leak());
-            (news.event, or(&news.from), or(&news.to), or(&news.reason))
+            (event.event, or(&event.from), or(&event.to), or(&event.reason))
         })
     }
 
     #[test]
-    fn each_step_of_a_life_is_told_once() {
-        let mut book = KnownLeases::default();
-        assert_eq!(told(&book.open(&[])), None);
+    fn each_change_of_a_lease_is_reported_once() {
+        let mut known = KnownLeases::default();
+        assert_eq!(only_event(&known.open(&[])), None);
         let mut revoked = lease(Some("b"), 4, Ended::Released(token(1)));
         revoked.holder.as_mut().unwrap().nonce = None;
-        for (lease, news) in [
+        for (lease, expected) in [
             (lease(Some("a"), 1, Ended::Nothing), ("became", "-", "a", "-")),
             (lease(None, 1, Ended::Released(token(1))), ("lost", "a", "-", "released")),
             (lease(Some("a"), 2, Ended::Released(token(1))), ("became", "-", "a", "-")),
@@ -197,23 +198,30 @@ mod tests {
             (revoked, ("changed", "b", "b", "revoked")),
             (lease(Some("b"), 5, Ended::Died(token(4))), ("changed", "b", "b", "died")),
         ] {
-            assert_eq!(told(&book.update(std::slice::from_ref(&lease), true)), Some(news));
-            assert_eq!(told(&book.update(&[lease], true)), None, "once");
+            assert_eq!(
+                only_event(&known.update(std::slice::from_ref(&lease), true)),
+                Some(expected)
+            );
+            assert_eq!(only_event(&known.update(&[lease], true)), None, "once");
         }
         let wait = StartupWait { left: Duration::from_secs(4), reason: WaitReason::Restarted };
         let starting = Lease { wait: Some(wait), ..lease(Some("c"), 6, Ended::Nothing) };
-        let news = book.update(std::slice::from_ref(&starting), true);
-        let events: Vec<_> = news.iter().map(|news| (news.event, news.to.as_deref())).collect();
-        assert_eq!(events, [("lost", None), ("starting", None)], "it is not named as the leader");
-        assert_eq!((news[1].holder.as_deref(), news[1].starts_in_ms), (Some("c"), Some(4_000)));
-        assert_eq!(told(&book.update(&[starting], true)), None, "once");
+        let events = known.update(std::slice::from_ref(&starting), true);
+        let kinds: Vec<_> = events.iter().map(|event| (event.event, event.to.as_deref())).collect();
+        assert_eq!(kinds, [("lost", None), ("starting", None)], "it is not named as the leader");
+        assert_eq!((events[1].holder.as_deref(), events[1].starts_in_ms), (Some("c"), Some(4_000)));
+        assert_eq!(only_event(&known.update(&[starting], true)), None, "once");
         let leads = lease(Some("c"), 6, Ended::Nothing);
-        assert_eq!(told(&book.update(&[leads], true)), Some(("became", "-", "c", "-")));
+        assert_eq!(only_event(&known.update(&[leads], true)), Some(("became", "-", "c", "-")));
         let back = lease(Some("b"), 7, Ended::Released(token(6)));
-        book.update(&[back], true);
-        assert_eq!(told(&book.update(&[], false)), None, "it may be the one that was not read");
+        known.update(&[back], true);
+        assert_eq!(
+            only_event(&known.update(&[], false)),
+            None,
+            "it may be the one that was not read"
+        );
         let gone = Some(("lost", "b", "-", "the record is gone"));
-        assert_eq!(told(&book.update(&[], true)), gone);
-        assert_eq!(told(&book.update(&[], true)), None);
+        assert_eq!(only_event(&known.update(&[], true)), gone);
+        assert_eq!(only_event(&known.update(&[], true)), None);
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::support::World;
 
 #[test]
-fn completions_know_every_command_and_none_of_our_own() {
+fn completions_have_every_public_command_and_no_hidden_one() {
     let world = World::new();
     for (shell, begins) in [("bash", "_tenure()"), ("zsh", "#compdef tenure"), ("fish", "# ")] {
         let ran = world.run(&["completions", shell]);
@@ -17,7 +17,7 @@ fn completions_know_every_command_and_none_of_our_own() {
 }
 
 #[test]
-fn bash_can_read_its_own() {
+fn bash_can_read_its_completions() {
     let world = World::new();
     let script = world.path().join("tenure.bash");
     std::fs::write(&script, &world.run(&["completions", "bash"]).exits(0).stdout).unwrap();
@@ -26,7 +26,7 @@ fn bash_can_read_its_own() {
 }
 
 #[test]
-fn the_manual_is_printed_or_written_page_by_page() {
+fn the_manual_is_printed_or_written_as_pages() {
     let world = World::new();
     let ran = world.run(&["man"]);
     ran.exits(0).says(".TH tenure 1").says("TENURE_STORE").says(".SH EXAMPLES\n.nf\n");

@@ -1,4 +1,4 @@
-//! Candidates in the test's own process, on the directory which the command looks at.
+//! Candidates in the test's own process, on the directory that the command uses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::{Election, Store};
 use tokio::runtime::Runtime;
 
-use crate::support::{Ran, World, eventually};
+use crate::support::{CommandResult, World, eventually};
 
 pub(crate) const NAME: &str = "billing:nightly";
 
@@ -15,27 +15,27 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A directory with leases in it, and a runtime for those who campaign for them.
-pub(crate) struct Place {
+/// A directory store, and a runtime for the candidates that use it.
+pub(crate) struct Fixture {
     pub(crate) world: World,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runtime: Runtime,
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
+impl Fixture {
+    pub(crate) fn new() -> Fixture {
         let world = World::new();
         let runtime = runtime();
         let url = format!("file:{}", world.path().join("leases").display());
         let store = runtime.block_on(tenure::open(&url)).unwrap();
-        Place { world, store, runtime }
+        Fixture { world, store, runtime }
     }
 
     pub(crate) fn directory(&self) -> PathBuf {
         self.world.path().join("leases")
     }
 
-    /// A candidate that does nothing but lead, and resigns when it is asked to.
+    /// A candidate that leads without any work, and resigns on request.
     pub(crate) fn candidate(&self, name: &str, id: &str) -> Arc<Election> {
         let builder = Election::builder(name).id(id).ttl(Duration::from_secs(3));
         let election = Arc::new(self.runtime.block_on(builder.start(self.store.clone())).unwrap());
@@ -50,7 +50,7 @@ impl Place {
         election
     }
 
-    /// The same, once it leads.
+    /// A candidate, once it leads.
     pub(crate) fn leader(&self, name: &str, id: &str) -> Arc<Election> {
         let election = self.candidate(name, id);
         eventually("it leads", || election.is_leader());
@@ -58,8 +58,8 @@ impl Place {
     }
 
     /// `tenure ARGS` on this directory.
-    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> CommandResult {
         let output = self.world.command(args).env("TENURE_LOCK_DIR", self.directory()).output();
-        Ran::new(output.unwrap())
+        CommandResult::new(output.unwrap())
     }
 }

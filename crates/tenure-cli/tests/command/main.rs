@@ -1,7 +1,6 @@
-//! The real binary, as people and programs meet it: exit codes, text, JSON, and what it leaves
-//! behind.
+//! Tests of the real binary: exit codes, text, JSON, and what it leaves behind.
 
-// clippy.toml allows it in tests, but does not know a test's helpers for such.
+// clippy.toml allows it in tests, but does not recognize test helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 mod demo;

@@ -1,4 +1,4 @@
-//! A candidate that goes on while the test does.
+//! A process of the command that runs in the background of a test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use rustix::process::Signal;
 
 use crate::support::{World, eventually, signal};
 
-/// One process of ours. What it says is in a file, so that nobody has to read along; it is killed with this value.
+/// A running process. Its log goes to a file, so that no thread has to read a pipe; dropping the value kills the process.
 pub(crate) struct Node {
     child: Child,
     log: PathBuf,
 }
 
 impl Node {
-    /// Starts it; `id` names its log in `directory`.
+    /// Starts the command; `id` names its log file in `directory`.
     pub(crate) fn start(command: &mut Command, directory: &Path, id: &str) -> Node {
         let log = directory.join(format!("{id}.log"));
         let stderr = File::create(&log).unwrap();
@@ -34,24 +34,24 @@ impl Node {
         self.child.id()
     }
 
-    /// Everything it has said so far.
-    pub(crate) fn said(&self) -> String {
+    /// Everything the process has logged so far.
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until it has said this.
+    /// Waits until the log contains `text`.
     #[track_caller]
     pub(crate) fn says(&self, text: &str) {
-        eventually(&format!("it says {text:?}"), || self.said().contains(text));
+        eventually(&format!("it says {text:?}"), || self.log().contains(text));
     }
 
-    /// Where it answers, as its first line tells.
+    /// The HTTP port, from the first line of the log.
     #[track_caller]
     pub(crate) fn port(&self) -> u16 {
         let port = || {
-            let said = self.said();
-            let behind = said.lines().next()?.rsplit_once(", http ")?.1;
-            behind.trim().rsplit_once(':')?.1.parse().ok()
+            let log = self.log();
+            let after = log.lines().next()?.rsplit_once(", http ")?.1;
+            after.trim().rsplit_once(':')?.1.parse().ok()
         };
         eventually("it tells its port", || port().is_some());
         port().unwrap()
@@ -61,18 +61,18 @@ impl Node {
         signal(&self.child, sent);
     }
 
-    /// Returns its exit code when it has ended by itself.
+    /// Waits until the process has ended, and returns its exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
-    /// Asks it to end; its exit code.
+    /// Sends SIGTERM, and returns the exit code.
     pub(crate) fn end(mut self) -> Option<i32> {
         self.signal(Signal::TERM);
         self.code()
     }
 
-    /// Kill -9, of this process alone.
+    /// Sends SIGKILL to this process only, and waits for its end.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

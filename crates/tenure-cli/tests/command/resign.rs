@@ -1,90 +1,93 @@
-//! `tenure resign`, `drain`, `undrain`, `revoke`, against candidates that are really there.
+//! `tenure resign`, `drain`, `undrain`, `revoke`, against real candidates.
 
 use serde_json::json;
 
-use crate::local_candidates::{NAME, Place};
+use crate::local_candidates::{Fixture, NAME};
 use crate::support::{World, eventually};
 
 #[test]
-fn resign_moves_leadership_and_says_to_whom() {
-    let place = Place::new();
-    let a = place.leader(NAME, "a");
-    let b = place.candidate(NAME, "b");
+fn resign_moves_leadership_and_reports_the_new_leader() {
+    let fixture = Fixture::new();
+    let a = fixture.leader(NAME, "a");
+    let b = fixture.candidate(NAME, "b");
     eventually("b has seen a", || b.current_leader().as_deref() == Some("a"));
-    let ran = place.run(&["resign", NAME, "--to", "b"]);
+    let ran = fixture.run(&["resign", NAME, "--to", "b"]);
     ran.exits(0).says("'a' has resigned: 'b' leads 'billing:nightly' now.");
     eventually("b leads", || b.is_leader() && !a.is_leader());
-    place.run(&["resign", NAME, "--to", "b"]).exits(0).says("'b' leads 'billing:nightly' already.");
-    let answer = place.run(&["resign", NAME, "--to", "a", "--json"]).exits(0).json();
+    fixture
+        .run(&["resign", NAME, "--to", "b"])
+        .exits(0)
+        .says("'b' leads 'billing:nightly' already.");
+    let answer = fixture.run(&["resign", NAME, "--to", "a", "--json"]).exits(0).json();
     assert_eq!(answer, json!({"name": NAME, "done": true, "currentLeader": "a"}));
 }
 
 #[test]
-fn resign_where_nobody_leads_is_done() {
-    let place = Place::new();
-    place.run(&["resign", NAME]).exits(0).says("nothing to resign from");
-    let answer = place.run(&["resign", NAME, "--json"]).exits(0).json();
+fn resign_without_a_leader_is_exit_0() {
+    let fixture = Fixture::new();
+    fixture.run(&["resign", NAME]).exits(0).says("nothing to resign from");
+    let answer = fixture.run(&["resign", NAME, "--json"]).exits(0).json();
     assert_eq!(answer, json!({"name": NAME, "done": true, "currentLeader": null}));
 }
 
 #[test]
-fn a_leader_that_does_not_let_go_is_no_answer() {
-    let place = Place::new();
+fn a_leader_that_does_not_release_is_exit_1() {
+    let fixture = Fixture::new();
     let builder = tenure::Election::builder(NAME).id("a");
-    let a = place.runtime.block_on(builder.start(place.store.clone())).unwrap();
-    // Work that goes on: the term is not over before it is dropped.
-    let leadership = place.runtime.block_on(a.leadership()).unwrap();
-    let ran = place.run(&["resign", NAME, "--wait", "300ms"]);
+    let a = fixture.runtime.block_on(builder.start(fixture.store.clone())).unwrap();
+    // The work does not stop: the term is not over before it is dropped.
+    let leadership = fixture.runtime.block_on(a.leadership()).unwrap();
+    let ran = fixture.run(&["resign", NAME, "--wait", "300ms"]);
     ran.exits(1).says("has not resigned within 300ms: 'a' leads");
     drop(leadership);
 }
 
 #[test]
-fn drain_and_undrain_are_answered_by_the_one_they_are_for() {
-    let place = Place::new();
-    let a = place.leader(NAME, "a");
-    let ran = place.run(&["drain", NAME, "a"]);
+fn drain_and_undrain_are_handled_by_the_named_candidate() {
+    let fixture = Fixture::new();
+    let a = fixture.leader(NAME, "a");
+    let ran = fixture.run(&["drain", NAME, "a"]);
     ran.exits(0).says("'a' is drained: nobody leads 'billing:nightly' now.");
     assert!(!a.is_leader());
-    let answer = place.run(&["undrain", NAME, "a", "--json"]).exits(0).json();
+    let answer = fixture.run(&["undrain", NAME, "a", "--json"]).exits(0).json();
     assert_eq!(answer["done"], true, "{answer}");
     eventually("a leads again", || a.is_leader());
-    let ran = place.run(&["drain", NAME, "nobody", "--wait", "200ms"]);
+    let ran = fixture.run(&["drain", NAME, "nobody", "--wait", "200ms"]);
     ran.exits(1).says("'nobody' has not answered within 200ms: 'a' leads 'billing:nightly' now.");
-    let answer = place.run(&["undrain", NAME, "x", "--wait", "200ms", "--json"]).exits(1).json();
+    let answer = fixture.run(&["undrain", NAME, "x", "--wait", "200ms", "--json"]).exits(1).json();
     assert_eq!(answer, json!({"name": NAME, "done": false, "currentLeader": "a"}));
 }
 
 #[test]
-fn revoke_in_time_leaves_the_leader_its_time_and_now_does_not() {
-    let place = Place::new();
-    let a = place.leader(NAME, "a");
+fn revoke_waits_for_the_expiry_and_revoke_now_does_not() {
+    let fixture = Fixture::new();
+    let a = fixture.leader(NAME, "a");
     let token = a.status().token.unwrap().get();
-    let ran = place.run(&["revoke", NAME, "--yes"]);
+    let ran = fixture.run(&["revoke", NAME, "--yes"]);
     ran.exits(0).says("can be had again in ").says("when the time of 'a' has run out");
     eventually("a has noticed, and leads in a new term", || {
         a.is_leader() && a.status().token.is_some_and(|now| now.get() > token)
     });
-    let answer = place.run(&["revoke", NAME, "--now", "--yes", "--json"]).exits(0).json();
+    let answer = fixture.run(&["revoke", NAME, "--now", "--yes", "--json"]).exits(0).json();
     assert_eq!(answer["currentLeader"], json!(null), "{answer}");
     assert_eq!(answer["expiresInMs"], json!(null));
     assert!(answer["token"].as_u64().unwrap() > token);
 }
 
 #[test]
-fn revoke_asks_first_and_without_a_terminal_wants_yes() {
-    let place = Place::new();
-    let a = place.leader(NAME, "a");
+fn revoke_asks_for_confirmation_and_needs_yes_without_a_terminal() {
+    let fixture = Fixture::new();
+    let a = fixture.leader(NAME, "a");
     let token = a.status().token;
     for args in [&["revoke", NAME][..], &["revoke", NAME, "--now"]] {
-        place.run(args).exits(125).complains("give --yes");
+        fixture.run(args).exits(125).complains("give --yes");
     }
     assert!(a.is_leader() && a.status().token == token);
-    place.run(&["revoke", "never-used", "--yes"]).exits(125).complains("there is no lease");
+    fixture.run(&["revoke", "never-used", "--yes"]).exits(125).complains("there is no lease");
 }
 
 #[test]
-fn mistakes_exit_125_and_a_store_that_is_down_122() {
+fn invalid_usage_exits_125_and_an_unreachable_store_122() {
     let world = World::new();
     for (args, says) in [
         (&["resign"][..], "NAME"),

@@ -1,4 +1,4 @@
-//! Runs the command in a world of its own.
+//! Runs the command in a private directory, isolated from the user's settings.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -13,43 +13,46 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use serde_json::Value;
 use tenure::{Clock, Nonce};
 
-/// What sets up a whole instance, beside our own variables.
-const INSTANCE: [&str; 5] =
+/// The variables that configure a whole instance, in addition to `TENURE_` variables.
+const INSTANCE_VARIABLES: [&str; 5] =
     ["REDIS_URL", "PORT", "REDIS_LOCK_KEY", "REDIS_LOCK_TTL", "POLL_INTERVAL"];
 
-/// How long a world may last: many times what the longest test needs on a busy machine.
-const LIFETIME: Duration = Duration::from_secs(240);
+/// The longest life of a world: many times what the longest test needs on a busy machine.
+const MAX_LIFETIME: Duration = Duration::from_secs(240);
 
-/// A private directory: TMPDIR, HOME and working directory of what runs in it, and gone with it.
+/// A private directory: TMPDIR, HOME and working directory of the processes that a test starts. Removed on drop.
 ///
-/// What runs in it is killed when the world has lasted too long. So no test waits for ever: whoever
-/// reads from a process or waits for its end is told of its death, and shows what it had said.
+/// After [`MAX_LIFETIME`] all processes in it are killed. So no test waits forever: a test that reads from a process or waits
+/// for its end notices the death, and shows the output so far.
 pub(crate) struct World {
     path: PathBuf,
-    /// Dropped, it ends the thread that waits for the world's last hour.
-    _going_on: Sender<()>,
+    /// Dropping it ends the thread that waits for the end of the lifetime.
+    _watchdog_stop: Sender<()>,
 }
 
 impl World {
     pub(crate) fn new() -> World {
         let path = std::env::temp_dir().join(format!("tenure-test-{}", Nonce::random()));
         std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
-        let (going_on, ended) = std::sync::mpsc::channel();
+        let (watchdog_stop, ended) = std::sync::mpsc::channel();
         let here = path.clone();
         std::thread::spawn(move || {
-            if ended.recv_timeout(LIFETIME) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("{} has lasted for {LIFETIME:?}: all in it are killed", here.display());
-                end_all(&here);
+            if ended.recv_timeout(MAX_LIFETIME) == Err(RecvTimeoutError::Timeout) {
+                eprintln!(
+                    "{} has lasted for {MAX_LIFETIME:?}: all in it are killed",
+                    here.display()
+                );
+                kill_all(&here);
             }
         });
-        World { path, _going_on: going_on }
+        World { path, _watchdog_stop: watchdog_stop }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a file that only its owner can write, whatever the umask is.
+    /// Writes a file that only its owner can write, regardless of the umask.
     pub(crate) fn put(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -58,7 +61,7 @@ impl World {
         path
     }
 
-    /// Where the work leaves its marks, a line each.
+    /// The file to which the work appends a line for each run.
     pub(crate) fn marks(&self) -> PathBuf {
         self.path.join("marks")
     }
@@ -68,16 +71,16 @@ impl World {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// `tenure ARGS`, with no setting from outside.
+    /// `tenure ARGS`, without any settings of the user.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("TENURE_") || INSTANCE.contains(&&*text) {
+            if text.starts_with("TENURE_") || INSTANCE_VARIABLES.contains(&&*text) {
                 command.env_remove(name);
             }
         }
-        // Where settings are looked for: at home, and where we stand.
+        // Settings are read from the home directory and from the working directory.
         command.current_dir(&self.path).env("HOME", &self.path);
         command.args(args).env("TMPDIR", &self.path).stdin(Stdio::null());
         command
@@ -91,20 +94,20 @@ impl World {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        Ran::new(self.command(args).output().unwrap())
+    pub(crate) fn run(&self, args: &[&str]) -> CommandResult {
+        CommandResult::new(self.command(args).output().unwrap())
     }
 
     pub(crate) fn start(&self, args: &[&str]) -> Child {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The processes that were started in this world and are still there.
+    /// The processes that were started in this world and still exist.
     pub(crate) fn processes(&self) -> Vec<PathBuf> {
         processes_of(&self.path)
     }
 
-    /// Those of them whose command line begins with these words, after the program.
+    /// The processes of this world whose arguments start with these words.
     #[allow(dead_code, reason = "of those who share this, one has to know")]
     pub(crate) fn running(&self, words: &[&str]) -> Vec<PathBuf> {
         let is = |process: &PathBuf| {
@@ -125,7 +128,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         // A test that failed leaves no process behind.
-        end_all(&self.path);
+        kill_all(&self.path);
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
@@ -133,15 +136,15 @@ impl Drop for World {
 fn processes_of(world: &Path) -> Vec<PathBuf> {
     let mark = format!("TMPDIR={}", world.display());
     let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let ours = |path: &PathBuf| {
+    let in_world = |path: &PathBuf| {
         let environ = std::fs::read(path.join("environ")).unwrap_or_default();
         environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
     };
-    all.filter(ours).collect()
+    all.filter(in_world).collect()
 }
 
-/// Kills what runs in this world, until nothing does: whoever is killed may just have started one.
-fn end_all(world: &Path) {
+/// Kills the processes of this world until none is left: a killed process may have just started another.
+fn kill_all(world: &Path) {
     loop {
         let left = processes_of(world);
         if left.is_empty() {
@@ -157,16 +160,16 @@ fn end_all(world: &Path) {
     }
 }
 
-/// What a command came to.
-pub(crate) struct Ran {
+/// The result of a command that has ended.
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Ran {
-    pub(crate) fn new(output: Output) -> Ran {
-        Ran {
+impl CommandResult {
+    pub(crate) fn new(output: Output) -> CommandResult {
+        CommandResult {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
@@ -174,25 +177,25 @@ impl Ran {
     }
 
     #[track_caller]
-    pub(crate) fn exits(&self, code: i32) -> &Ran {
-        let Ran { stdout, stderr, .. } = self;
+    pub(crate) fn exits(&self, code: i32) -> &CommandResult {
+        let CommandResult { stdout, stderr, .. } = self;
         assert_eq!(self.code, Some(code), "stdout:\n{stdout}\nstderr:\n{stderr}");
         self
     }
 
     #[track_caller]
-    pub(crate) fn says(&self, text: &str) -> &Ran {
+    pub(crate) fn says(&self, text: &str) -> &CommandResult {
         assert!(self.stdout.contains(text), "no {text:?} in stdout:\n{}", self.stdout);
         self
     }
 
     #[track_caller]
-    pub(crate) fn complains(&self, text: &str) -> &Ran {
+    pub(crate) fn complains(&self, text: &str) -> &CommandResult {
         assert!(self.stderr.contains(text), "no {text:?} in stderr:\n{}", self.stderr);
         self
     }
 
-    /// Its stdout, which is one JSON object.
+    /// The stdout, parsed as one JSON object.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap()
     }
@@ -203,19 +206,19 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// From now on this process can open nothing, until it is given back what it could before.
+/// From now on the process cannot open any file, until the returned limit is restored.
 #[allow(dead_code, reason = "of those who share this, one has to know")]
-pub(crate) fn starve(pid: u32) -> Rlimit {
-    allow(pid, Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) })
+pub(crate) fn deny_open_files(pid: u32) -> Rlimit {
+    set_file_limit(pid, Rlimit { current: Some(3), ..getrlimit(Resource::Nofile) })
 }
 
-/// How many files it may have open; returns how many it might before.
+/// Sets the limit of open files of a process; returns the limit before.
 #[allow(dead_code, reason = "of those who share this, one has to know")]
-pub(crate) fn allow(pid: u32, files: Rlimit) -> Rlimit {
+pub(crate) fn set_file_limit(pid: u32, files: Rlimit) -> Rlimit {
     prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, files).unwrap()
 }
 
-/// The body of `/status` on this port of this machine; `None` if nobody answers.
+/// The body of `/status` on this local port; `None` if there is no answer.
 pub(crate) fn status(port: u16) -> Option<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -228,16 +231,16 @@ pub(crate) fn status(port: u16) -> Option<Value> {
     Some(serde_json::from_str(body).unwrap())
 }
 
-/// Far longer than anything takes that happens at all, on a busy machine too.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
+/// Far longer than any expected event takes, also on a busy machine.
+const EVENTUALLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks again and again, until it is so.
+/// Polls until `done`.
 #[track_caller]
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
-    within(GIVE_UP_AFTER, what, done);
+    within(EVENTUALLY_TIMEOUT, what, done);
 }
 
-/// The same, for at most `limit`.
+/// Polls until `done`, for at most `limit`.
 #[track_caller]
 pub(crate) fn within(limit: Duration, what: &str, done: impl Fn() -> bool) {
     let clock = Clock::boot();

@@ -1,4 +1,4 @@
-//! HTTP as a test needs it: asking one of ours, and being asked by one.
+//! HTTP for tests: a client for the command's server, and a server that the command polls.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) code: u16,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
-/// `METHOD PATH` with these header lines; `None` if nobody answers there.
-pub(crate) fn ask(port: u16, line: &str, headers: &str) -> Option<Answer> {
+/// Sends `METHOD PATH` with these header lines; `None` if there is no answer.
+pub(crate) fn request(port: u16, line: &str, headers: &str) -> Option<HttpResponse> {
     let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     connection.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let request =
@@ -31,14 +31,14 @@ pub(crate) fn ask(port: u16, line: &str, headers: &str) -> Option<Answer> {
     connection.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let code = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { code, body: body.to_owned() })
+    Some(HttpResponse { code, body: body.to_owned() })
 }
 
-pub(crate) fn get(port: u16, path: &str) -> Option<Answer> {
-    ask(port, &format!("GET {path}"), "")
+pub(crate) fn get(port: u16, path: &str) -> Option<HttpResponse> {
+    request(port, &format!("GET {path}"), "")
 }
 
-/// The body of `/status`, if it is there.
+/// The body of `/status`, if there is an answer.
 pub(crate) fn status(port: u16) -> Option<Value> {
     get(port, "/status").map(|answer| answer.json())
 }
@@ -47,15 +47,15 @@ pub(crate) fn leads(port: u16) -> bool {
     status(port).is_some_and(|status| status["isLeader"] == true)
 }
 
-/// Something to poll: each path answers in its own way, and what was asked is kept.
-pub(crate) struct Polled {
+/// A server to poll: each path answers in its own way, and the requests are recorded.
+pub(crate) struct PollTarget {
     pub(crate) port: u16,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Polled {
+impl PollTarget {
     /// `/ok` is 200, `/bad` 500, `/elsewhere` 302, and `/slow` never answers.
-    pub(crate) fn start() -> Polled {
+    pub(crate) fn start() -> PollTarget {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let heads = Arc::<Mutex<Vec<String>>>::default();
@@ -80,7 +80,7 @@ impl Polled {
                 let _ = (&client).write_all(answer.as_bytes());
             }
         });
-        Polled { port, heads }
+        PollTarget { port, heads }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

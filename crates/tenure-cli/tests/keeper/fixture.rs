@@ -1,4 +1,4 @@
-//! A store, a member on it, and a look at both from outside.
+//! The fixture of a trial: a store, members on it, and what can be observed of both from outside.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
@@ -13,14 +13,14 @@ use tenure::store::{Scope, Store};
 use tenure::{Clock, Ended, Lease, Moment};
 use tokio::runtime::Runtime;
 
-use crate::guard_faults::PANICS;
-use crate::member::{Deed, FLEET, News, PART, Part};
+use crate::guard_faults::PANICKING_GUARD_ROLE;
+use crate::member::{FLEET, MemberConfig, MemberEvent, MemberOrder, ROLE};
 use crate::output_faults::Stderr;
 use crate::servers::{self, Scratch, Server, free_port};
 
 pub(crate) const SERVER: &str = "redis-7";
-/// Whatever takes longer than this does not come.
-const LIMIT: Duration = Duration::from_secs(60);
+/// An event that takes longer does not come.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -44,8 +44,8 @@ pub(crate) fn now() -> Moment {
     Clock::boot().now()
 }
 
-/// Everything of one trial. Its member's processes are known by the directory that is their HOME.
-pub(crate) struct Stage {
+/// Everything that one trial uses. Its member's processes are identified by the directory that is their HOME.
+pub(crate) struct Fixture {
     pub(crate) url: String,
     runtime: Runtime,
     store: Arc<dyn Store>,
@@ -53,8 +53,8 @@ pub(crate) struct Stage {
     scratch: Scratch,
 }
 
-impl Stage {
-    pub(crate) fn new(kind: Kind) -> Stage {
+impl Fixture {
+    pub(crate) fn new(kind: Kind) -> Fixture {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let scratch = Scratch::in_memory();
         let (url, server) = match kind {
@@ -72,13 +72,13 @@ impl Stage {
             }
         };
         let store = runtime.block_on(tenure::open(&url)).unwrap();
-        Stage { url, runtime, store, server, scratch }
+        Fixture { url, runtime, store, server, scratch }
     }
 
-    /// A member that renews, with a TTL that no trial lives to see the end of.
-    pub(crate) fn calm(&self, shards: Vec<(String, Vec<String>)>) -> Part {
+    /// The config of a member that renews, with a TTL longer than any trial.
+    pub(crate) fn renewing_member(&self, shards: Vec<(String, Vec<String>)>) -> MemberConfig {
         let url = self.url.clone();
-        Part {
+        MemberConfig {
             url,
             ttl_ms: 60_000,
             stop_within_ms: 1_000,
@@ -89,18 +89,18 @@ impl Stage {
         }
     }
 
-    pub(crate) fn member(&self, part: &Part) -> Member {
-        self.member_with(part, None).0
+    pub(crate) fn member(&self, config: &MemberConfig) -> Member {
+        self.member_with(config, None).0
     }
 
-    /// A member, and so a guard, with such a stderr, which stays so while the other is kept.
+    /// A member, and so a guard, with this stderr, which stays as it is while the reader is kept.
     pub(crate) fn member_with(
         &self,
-        part: &Part,
+        config: &MemberConfig,
         stderr: Option<Stderr>,
     ) -> (Member, Option<PipeReader>) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(PART);
+        command.arg(ROLE);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TENURE_") {
                 command.env_remove(name);
@@ -110,21 +110,21 @@ impl Stage {
         let (stderr, reader) = stderr.map_or((Stdio::inherit(), None), Stderr::open);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut process = command.spawn().unwrap();
-        // It holds our copy of stderr.
+        // The command holds this process's copy of stderr.
         drop(command);
-        let (told, news) = channel();
+        let (sender, events) = channel();
         let stdout = process.stdout.take().unwrap();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let news: News = serde_json::from_str(&line).unwrap();
-                let _ = told.send((now(), news));
+                let event: MemberEvent = serde_json::from_str(&line).unwrap();
+                let _ = sender.send((now(), event));
             }
         });
         let mut stdin = process.stdin.take().unwrap();
-        writeln!(stdin, "{}", serde_json::to_string(part).unwrap()).unwrap();
-        let mut member = Member { process, stdin, news, guard: None };
-        assert_eq!(member.next(), News::Ready);
-        member.guard = part.guarded.then(|| member.only_child());
+        writeln!(stdin, "{}", serde_json::to_string(config).unwrap()).unwrap();
+        let mut member = Member { process, stdin, events, guard: None };
+        assert_eq!(member.next(), MemberEvent::Ready);
+        member.guard = config.guarded.then(|| member.only_child());
         (member, reader)
     }
 
@@ -134,38 +134,38 @@ impl Stage {
         leases.into_iter().map(Result::unwrap).collect()
     }
 
-    /// The names of all leases of the fleet that somebody holds.
+    /// The names of all leases of the fleet that have a holder.
     pub(crate) fn held(&self) -> BTreeSet<String> {
         let held = self.leases().into_iter().filter(|lease| lease.holder.is_some());
         held.map(|lease| lease.name.to_string()).collect()
     }
 
-    /// How the last terms of those have ended that nobody holds.
+    /// How the last terms of the leases without a holder ended.
     pub(crate) fn ended(&self) -> Vec<Ended> {
         let free = self.leases().into_iter().filter(|lease| lease.holder.is_none());
         free.map(|lease| lease.lineage.unwrap().before).collect()
     }
 
-    /// What runs of this trial, apart from the member and its guard: number and command line.
+    /// The processes of this trial, apart from the member and its guard: process number and command line.
     pub(crate) fn commands(&self) -> Vec<(u32, String)> {
         let mark = format!("HOME={}", self.scratch.path().display());
         let all = std::fs::read_dir("/proc").unwrap().flatten();
-        let ours = all.filter_map(|entry| {
+        let of_trial = all.filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
             let environ = std::fs::read(entry.path().join("environ")).ok()?;
-            let ours = environ.split(|byte| *byte == 0).any(|it| it == mark.as_bytes());
+            let of_trial = environ.split(|byte| *byte == 0).any(|it| it == mark.as_bytes());
             let line = std::fs::read(entry.path().join("cmdline")).ok()?;
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            // Those of our own program are called `tenure`, or have a part.
-            let parts = [PART, PANICS].map(|part| format!(" {part} "));
+            // Processes of this program are called `tenure`, or have a role as their last argument.
+            let roles = [ROLE, PANICKING_GUARD_ROLE].map(|role| format!(" {role} "));
             let command =
-                !line.starts_with("tenure ") && !parts.iter().any(|part| line.ends_with(part));
-            (ours && command && !line.is_empty()).then_some((pid, line))
+                !line.starts_with("tenure ") && !roles.iter().any(|role| line.ends_with(role));
+            (of_trial && command && !line.is_empty()).then_some((pid, line))
         });
-        ours.collect()
+        of_trial.collect()
     }
 
-    /// Waits until so many processes of commands run.
+    /// Waits until `number` processes of commands run.
     pub(crate) fn runs(&self, number: usize) {
         eventually(&format!("{number} processes"), || self.commands().len() == number);
     }
@@ -175,29 +175,29 @@ impl Stage {
     }
 }
 
-/// A member that runs.
+/// A running member.
 pub(crate) struct Member {
     process: Child,
     stdin: ChildStdin,
-    news: Receiver<(Moment, News)>,
+    events: Receiver<(Moment, MemberEvent)>,
     guard: Option<u32>,
 }
 
 impl Member {
-    pub(crate) fn next(&self) -> News {
+    pub(crate) fn next(&self) -> MemberEvent {
         self.next_at().1
     }
 
-    pub(crate) fn next_at(&self) -> (Moment, News) {
-        self.news.recv_timeout(LIMIT).expect("it says something")
+    pub(crate) fn next_at(&self) -> (Moment, MemberEvent) {
+        self.events.recv_timeout(TIMEOUT).expect("it says something")
     }
 
-    pub(crate) fn says_nothing(&self) -> bool {
-        self.news.try_recv().is_err()
+    pub(crate) fn has_no_event(&self) -> bool {
+        self.events.try_recv().is_err()
     }
 
-    pub(crate) fn does(&mut self, deed: &Deed) {
-        writeln!(self.stdin, "{}", serde_json::to_string(deed).unwrap()).unwrap();
+    pub(crate) fn send(&mut self, order: &MemberOrder) {
+        writeln!(self.stdin, "{}", serde_json::to_string(order).unwrap()).unwrap();
     }
 
     pub(crate) fn signal(&self, number: Signal) {
@@ -223,21 +223,21 @@ impl Drop for Member {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // It gives back what it can, and the store must not be gone before.
-        let end = now() + LIMIT;
-        while now() < end && self.guard.is_some_and(is_there) {
+        // The guard releases the leases that it can, and the store must not be gone before.
+        let end = now() + TIMEOUT;
+        while now() < end && self.guard.is_some_and(is_alive) {
             pause(Duration::from_millis(2));
         }
-        // Only where a trial fails.
-        self.guard.into_iter().filter(|guard| is_there(*guard)).for_each(|guard| {
+        // Only when a trial fails.
+        self.guard.into_iter().filter(|guard| is_alive(*guard)).for_each(|guard| {
             signal(guard, Signal::KILL);
         });
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
-        // A trial that fails may leave some behind.
+        // A trial that fails may leave some processes.
         while let left @ [_, ..] = &*self.commands() {
             left.iter().for_each(|(pid, _)| signal(*pid, Signal::KILL));
             pause(Duration::from_millis(2));
@@ -249,13 +249,13 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
 }
 
-/// Whether it runs, or could.
-pub(crate) fn is_there(pid: u32) -> bool {
+/// Whether the process exists and has not ended.
+pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// The process whose command line is this.
+/// The process with this command line.
 pub(crate) fn running(line: &str) -> Option<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let mut numbers = all.filter_map(|entry| {
@@ -268,7 +268,7 @@ pub(crate) fn running(line: &str) -> Option<u32> {
 
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let end = now() + LIMIT;
+    let end = now() + TIMEOUT;
     while !done() {
         assert!(now() < end, "it never came to this: {what}");
         pause(Duration::from_millis(2));
@@ -289,7 +289,7 @@ fn answers(port: u16) -> bool {
         && answer == *b"+PONG\r\n"
 }
 
-/// Shards with a command each, with the shard's number for `{}`.
+/// Shards, each with a command in which the shard's number replaces `{}`.
 pub(crate) fn shards(number: usize, command: &[&str]) -> Vec<(String, Vec<String>)> {
     let argv = |n: usize| command.iter().map(|word| word.replace("{}", &n.to_string())).collect();
     (0..number).map(|n| (format!("s{n}"), argv(n))).collect()

@@ -1,4 +1,4 @@
-//! What goes wrong with the guard itself: its stderr takes nothing, it has no descriptors left, it is frozen, it panics.
+//! Faults of the guard itself: its stderr is blocked, it has no descriptors left, it is frozen, it panics.
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use rustix::process::Signal;
 use tenure::Clock;
 
 use crate::descriptors::Descriptors;
-use crate::fixture::{Kind, Stage, eventually, is_there, now, pause, shards, signal};
+use crate::fixture::{Fixture, Kind, eventually, is_alive, now, pause, shards, signal};
 use crate::guard;
-use crate::member::{Deed, News, Part};
+use crate::member::{MemberConfig, MemberEvent, MemberOrder};
 use crate::output_faults::{Stderr, turns};
 use crate::slow_calls::{SlowCalls, children};
 use crate::trial;
@@ -44,153 +44,167 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Each in three processes: the command, one in a session of its own, and one without a parent.
-const FAMILY: [&str; 3] =
+/// Each command has three descendants: one child, one in its own session, and one without a parent.
+const COMMAND: [&str; 3] =
     ["sh", "-c", "(setsid sleep 6000.{} &); setsid sleep 6500.{} & sleep 7000.{} & wait; wait"];
-const EACH: usize = 4;
+const PROCESSES_PER_COMMAND: usize = 4;
 
-/// The guard has something to log (the first lease runs out) before it has killed everything: the second command's deadline
-/// is 0.8 s later.
+/// The guard has something to log (the first lease expires) before it has killed everything: the second command's deadline is
+/// 0.8 s later.
 fn frozen(kind: Kind, stderr: Stderr) {
     for turn in 0..turns(1) {
-        let stage = Stage::new(kind);
-        let part = Part {
+        let fixture = Fixture::new(kind);
+        let config = MemberConfig {
             ttl_ms: 60_000,
             stop_within_ms: 300,
             renews: false,
-            // Both run by then, however busy the machine is.
+            // Both commands run by then, however busy the machine is.
             deadlines_ms: vec![4_000, 4_800],
-            ..stage.calm(shards(2, &FAMILY))
+            ..fixture.renewing_member(shards(2, &COMMAND))
         };
-        let (member, _reader) = stage.member_with(&part, Some(stderr));
+        let (member, _reader) = fixture.member_with(&config, Some(stderr));
         let last = now() + Duration::from_millis(4_800);
-        stage.runs(2 * EACH);
+        fixture.runs(2 * PROCESSES_PER_COMMAND);
         member.signal(Signal::STOP);
-        eventually("both are gone", || stage.commands().is_empty() || now() > last);
-        assert_eq!(stage.commands(), [], "turn {turn}: beside the next owner's");
-        assert!(is_there(member.guard()), "turn {turn}: the guard lives");
+        eventually("both are gone", || fixture.commands().is_empty() || now() > last);
+        assert_eq!(fixture.commands(), [], "turn {turn}: beside the next owner's");
+        assert!(is_alive(member.guard()), "turn {turn}: the guard lives");
     }
 }
 
 fn killed(kind: Kind, stderr: Stderr) {
     for turn in 0..turns(1) {
-        let stage = Stage::new(kind);
+        let fixture = Fixture::new(kind);
         let (mut member, _reader) =
-            stage.member_with(&stage.calm(shards(5, &FAMILY)), Some(stderr));
+            fixture.member_with(&fixture.renewing_member(shards(5, &COMMAND)), Some(stderr));
         let guard = member.guard();
-        stage.runs(5 * EACH);
+        fixture.runs(5 * PROCESSES_PER_COMMAND);
         member.signal(Signal::KILL);
-        eventually("all are free", || stage.held().is_empty());
-        assert_eq!(stage.commands(), [], "turn {turn}");
-        eventually("the guard ends", || !is_there(guard));
+        eventually("all are free", || fixture.held().is_empty());
+        assert_eq!(fixture.commands(), [], "turn {turn}");
+        eventually("the guard ends", || !is_alive(guard));
         member.wait();
     }
 }
 
-fn brief(stage: &Stage, ttl_ms: u64) -> Part {
-    Part { ttl_ms, stop_within_ms: ttl_ms / 5, ..stage.calm(shards(3, &FAMILY)) }
+fn short_lived_member(fixture: &Fixture, ttl_ms: u64) -> MemberConfig {
+    MemberConfig {
+        ttl_ms,
+        stop_within_ms: ttl_ms / 5,
+        ..fixture.renewing_member(shards(3, &COMMAND))
+    }
 }
 
-/// The leases are renewed, so no command is ever late: nothing but the missing answer shows that the guard is frozen.
+/// The leases are renewed, so no command is ever late: only the missing acknowledgement shows that the guard is frozen.
 fn unanswering(kind: Kind) {
     for turn in 0..turns(1) {
-        let stage = Stage::new(kind);
-        let member = stage.member(&brief(&stage, 1_000));
-        stage.runs(3 * EACH);
+        let fixture = Fixture::new(kind);
+        let member = fixture.member(&short_lived_member(&fixture, 1_000));
+        fixture.runs(3 * PROCESSES_PER_COMMAND);
         signal(member.guard(), Signal::STOP);
-        assert_eq!(member.next(), News::Unresponsive, "turn {turn}");
-        assert_eq!(member.next(), News::End, "turn {turn}");
-        assert_eq!(stage.commands(), [], "turn {turn}");
-        assert!(!is_there(member.guard()));
-        assert_eq!(stage.held().len(), 4, "they are the member's, which lives");
+        assert_eq!(member.next(), MemberEvent::Unresponsive, "turn {turn}");
+        assert_eq!(member.next(), MemberEvent::End, "turn {turn}");
+        assert_eq!(fixture.commands(), [], "turn {turn}");
+        assert!(!is_alive(member.guard()));
+        assert_eq!(fixture.held().len(), 4, "they are the member's, which lives");
     }
 }
 
 fn late(kind: Kind) {
-    let stage = Stage::new(kind);
-    let member = stage.member(&brief(&stage, 8_000));
-    stage.runs(3 * EACH);
-    let pids = || stage.commands().into_iter().map(|(pid, _)| pid).collect::<Vec<_>>();
+    let fixture = Fixture::new(kind);
+    let member = fixture.member(&short_lived_member(&fixture, 8_000));
+    fixture.runs(3 * PROCESSES_PER_COMMAND);
+    let pids = || fixture.commands().into_iter().map(|(pid, _)| pid).collect::<Vec<_>>();
     let before = pids();
     for _ in 0..3 {
         signal(member.guard(), Signal::STOP);
-        // Longer than between two renewals. It would be killed 3 s later than this.
+        // Longer than the time between two renewals. The member would kill the guard 3 s later than this.
         pause(Duration::from_millis(2_600));
         signal(member.guard(), Signal::CONT);
         pause(Duration::from_millis(300));
     }
-    assert!(member.says_nothing());
-    assert!(is_there(member.guard()));
+    assert!(member.has_no_event());
+    assert!(is_alive(member.guard()));
     assert_eq!(pids(), before);
 }
 
 fn resumed(kind: Kind) {
     for turn in 0..turns(1) {
-        let stage = Stage::new(kind);
-        let mut member = stage.member(&stage.calm(shards(3, &FAMILY)));
+        let fixture = Fixture::new(kind);
+        let mut member = fixture.member(&fixture.renewing_member(shards(3, &COMMAND)));
         let guard = member.guard();
-        stage.runs(3 * EACH);
+        fixture.runs(3 * PROCESSES_PER_COMMAND);
         signal(guard, Signal::STOP);
         pause(Duration::from_millis(50));
         member.signal(Signal::KILL);
-        eventually("all are free", || stage.held().is_empty());
-        assert_eq!(stage.commands(), [], "turn {turn}");
-        eventually("the guard ends", || !is_there(guard));
+        eventually("all are free", || fixture.held().is_empty());
+        assert_eq!(fixture.commands(), [], "turn {turn}");
+        eventually("the guard ends", || !is_alive(guard));
         member.wait();
     }
 }
 
 fn no_descriptors(kind: Kind) {
     for turn in 0..turns(1) {
-        let stage = Stage::new(kind);
-        // The leases run out only long after this.
-        let part = Part { ttl_ms: 20_000, stop_within_ms: 1_000, ..stage.calm(shards(3, &FAMILY)) };
-        let mut member = stage.member(&part);
+        let fixture = Fixture::new(kind);
+        // The leases expire only long after this.
+        let config = MemberConfig {
+            ttl_ms: 20_000,
+            stop_within_ms: 1_000,
+            ..fixture.renewing_member(shards(3, &COMMAND))
+        };
+        let mut member = fixture.member(&config);
         let guard = member.guard();
-        stage.runs(3 * EACH);
+        fixture.runs(3 * PROCESSES_PER_COMMAND);
         Descriptors::Spare.limit(guard);
         member.signal(Signal::KILL);
-        eventually("nothing is left", || stage.commands().is_empty());
+        eventually("nothing is left", || fixture.commands().is_empty());
         println!("turn {turn}: gone without descriptors");
-        // To release the leases takes some.
+        // Releasing the leases needs some descriptors.
         Descriptors::All.limit(guard);
-        eventually("the guard ends", || !is_there(guard));
+        eventually("the guard ends", || !is_alive(guard));
         member.wait();
     }
 }
 
 /// The guard's own program cannot be read while it starts the second command.
 fn slow_start(kind: Kind) {
-    let stage = Stage::new(kind);
+    let fixture = Fixture::new(kind);
     let sleep = shards(1, &["sleep", "6000"]).remove(0).1;
     let shards = vec![("a".to_owned(), sleep.clone()), ("b".to_owned(), Vec::new())];
-    let mut member = stage.member(&stage.calm(shards));
-    stage.runs(1);
+    let mut member = fixture.member(&fixture.renewing_member(shards));
+    fixture.runs(1);
     let guard = member.guard();
     let slow = SlowCalls::start(guard, "execve");
     eventually("the guard is traced", || slow.is_attached());
-    member.does(&Deed::Run(2, sleep));
+    member.send(&MemberOrder::Run(2, sleep));
     eventually("the start hangs", || children(guard).len() == 2);
-    member.does(&Deed::Stop(1, 1_000));
-    assert_eq!(member.next(), News::Gone { id: 1, ended: "Signal(15)".to_owned(), told: true });
+    member.send(&MemberOrder::Stop(1, 1_000));
+    assert_eq!(
+        member.next(),
+        MemberEvent::Gone { id: 1, ended: "Signal(15)".to_owned(), told: true }
+    );
     drop(slow);
     eventually("the second runs", || {
-        stage.commands().iter().any(|(_, line)| line.trim() == "sleep 6000")
+        fixture.commands().iter().any(|(_, line)| line.trim() == "sleep 6000")
     });
-    member.does(&Deed::Stop(2, 1_000));
-    assert_eq!(member.next(), News::Gone { id: 2, ended: "Signal(15)".to_owned(), told: true });
-    assert!(member.says_nothing());
+    member.send(&MemberOrder::Stop(2, 1_000));
+    assert_eq!(
+        member.next(),
+        MemberEvent::Gone { id: 2, ended: "Signal(15)".to_owned(), told: true }
+    );
+    assert!(member.has_no_event());
 }
 
-/// The part of a guard that panics while its command runs.
-pub(crate) const PANICS: &str = "panicking-guard";
+/// The role of a guard that panics while its command runs.
+pub(crate) const PANICKING_GUARD_ROLE: &str = "panicking-guard";
 
-pub(crate) fn play() -> std::process::ExitCode {
-    guard::stand_by(async {
+pub(crate) fn run_panicking_guard() -> std::process::ExitCode {
+    guard::run_guard(async {
         guard::adopt_orphans().unwrap();
-        let argv = &shards(1, &FAMILY)[0].1;
+        let argv = &shards(1, &COMMAND)[0].1;
         drop(Command::new(&argv[0]).args(&argv[1..]).spawn().unwrap());
-        // The trial makes it when all of them run.
+        // The trial creates this file when all processes run.
         let clock = Clock::boot();
         while !std::fs::exists("started").unwrap() {
             clock.sleep(Duration::from_millis(2)).await;
@@ -201,19 +215,19 @@ pub(crate) fn play() -> std::process::ExitCode {
 }
 
 fn panics(kind: Kind) {
-    let stage = Stage::new(kind);
+    let fixture = Fixture::new(kind);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let started = stage.path("started");
+    let started = fixture.path("started");
     let home = started.parent().unwrap();
-    command.arg(PANICS).env("HOME", home).current_dir(home);
+    command.arg(PANICKING_GUARD_ROLE).env("HOME", home).current_dir(home);
     let mut guard = KilledOnDrop(command.spawn().unwrap());
-    stage.runs(EACH);
+    fixture.runs(PROCESSES_PER_COMMAND);
     std::fs::write(&started, "").unwrap();
     assert_eq!(guard.0.wait().unwrap().code(), Some(123));
-    assert_eq!(stage.commands(), [], "gone before the guard is");
+    assert_eq!(fixture.commands(), [], "gone before the guard is");
 }
 
-/// A trial that fails leaves no process behind.
+/// Kills the process when the trial fails.
 struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {

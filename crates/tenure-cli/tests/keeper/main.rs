@@ -1,8 +1,8 @@
-//! The guard of a fleet member, from outside: members that hold leases and run commands, and what is left of those when
-//! one of them, or its guard, is killed or frozen.
+//! Tests of a fleet member's guard, from outside: members hold leases and run commands, and the tests check what is left of
+//! those when a member, or its guard, is killed or frozen.
 //!
-//! This program plays every part itself: the trials, the member, and, because a guard is always its member's own program,
-//! the guard too. So it is made of the command's own files.
+//! This program has every role itself: the trials, the member, and, because a guard is always its member's own program, the
+//! guard too. So it is built from the command's own source files.
 
 #![allow(dead_code, unused_imports, reason = "of the command's files it needs a part")]
 #![allow(clippy::unwrap_used)] // A trial fails by panicking.
@@ -46,12 +46,14 @@ fn main() -> ExitCode {
     match words.split_first() {
         Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
-        Some((word, _)) if word == member::PART => return member::play(),
-        Some((word, _)) if word == guard_faults::PANICS => return guard_faults::play(),
+        Some((word, _)) if word == member::ROLE => return member::run(),
+        Some((word, _)) if word == guard_faults::PANICKING_GUARD_ROLE => {
+            return guard_faults::run_panicking_guard();
+        }
         _ => {}
     }
     let mut arguments = Arguments::from_args();
-    // They are about time, and about how many processes there are.
+    // The trials measure time and count processes.
     arguments.test_threads.get_or_insert(2);
     let mut trials = Vec::new();
     for kind in [Kind::File, Kind::Redis] {
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A trial on such a store, ignored where there is none and nobody insists.
+/// A trial on a store of this kind, ignored where the store is not installed and not required.
 fn trial(name: &str, kind: Kind, run: impl FnOnce(Kind) + Send + 'static) -> Trial {
     let missing = kind.missing();
     let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
@@ -82,7 +84,7 @@ fn trial(name: &str, kind: Kind, run: impl FnOnce(Kind) + Send + 'static) -> Tri
     }
 }
 
-/// What the command's files find in its main.rs.
+/// The function that the command's files expect in the crate root.
 fn runtime() -> tenure::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Many at once: a member, or its guard, is killed or frozen, and nothing runs on beside the next owner.
+//! Many commands at once: a member, or its guard, is killed or frozen, and no process keeps running beside the next owner's.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::{Ended, Moment};
 
-use crate::fixture::{Kind, Stage, eventually, now, pause, shards, signal};
-use crate::member::{MEMBERSHIP, News, Part};
+use crate::fixture::{Fixture, Kind, eventually, now, pause, shards, signal};
+use crate::member::{MEMBERSHIP, MemberConfig, MemberEvent};
 use crate::trial;
 
 pub(crate) fn trials(kind: Kind) -> Vec<Trial> {
@@ -33,7 +33,7 @@ pub(crate) fn trials(kind: Kind) -> Vec<Trial> {
     ]
 }
 
-/// Each in two processes, the second in a session of its own and without a parent.
+/// Each command has two processes, the second in its own session and without a parent.
 const DAEMON: [&str; 3] = ["sh", "-c", "(setsid sleep 6000.{} &); exec sleep 7000.{}"];
 
 fn millis(from: Moment, to: Moment) -> f64 {
@@ -41,29 +41,29 @@ fn millis(from: Moment, to: Moment) -> f64 {
 }
 
 fn killed(kind: Kind, number: usize) {
-    let stage = Stage::new(kind);
+    let fixture = Fixture::new(kind);
     let begun = now();
-    let mut member = stage.member(&stage.calm(shards(number, &DAEMON)));
-    stage.runs(2 * number);
+    let mut member = fixture.member(&fixture.renewing_member(shards(number, &DAEMON)));
+    fixture.runs(2 * number);
     let started = millis(begun, now());
-    assert_eq!(stage.held().len(), number + 1);
+    assert_eq!(fixture.held().len(), number + 1);
     member.signal(Signal::KILL);
     let dead = now();
     let mut gone = None;
     let mut first = None;
     eventually("all are free", || {
-        let held = stage.held();
+        let held = fixture.held();
         let shards = held.iter().filter(|name| *name != MEMBERSHIP).count();
-        // Asked again: one look at many is not of one moment.
-        first = first.or_else(|| (shards < number).then(|| !stage.held().contains(MEMBERSHIP)));
-        // Looked at after the leases: what runs now ran when the lease was free.
-        let commands = stage.commands();
+        // Observed again: one observation of many leases is not of one instant.
+        first = first.or_else(|| (shards < number).then(|| !fixture.held().contains(MEMBERSHIP)));
+        // Listed after the leases were observed: a command that runs now ran when its lease was free.
+        let commands = fixture.commands();
         if commands.is_empty() {
             gone.get_or_insert(now());
         }
         for (_, line) in commands {
-            // A line is read in pieces, and of one that dies or begins another program meanwhile the end is missing; the
-            // number stands in it twice.
+            // A command line is read in pieces, and if its process dies or calls exec meanwhile, the end is missing; the number
+            // is in it twice.
             let rest = line.split_once('.').unwrap().1;
             let shard: String = rest.chars().take_while(char::is_ascii_digit).collect();
             assert!(held.contains(&format!("f:lease:{shard}")), "free, and still there: {line}");
@@ -81,96 +81,100 @@ fn killed(kind: Kind, number: usize) {
 
 fn only_leases(kind: Kind) {
     let number = if kind == Kind::Redis { 3_000 } else { 300 };
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&stage.calm(shards(number, &[])));
+    let fixture = Fixture::new(kind);
+    let mut member = fixture.member(&fixture.renewing_member(shards(number, &[])));
     let guard = member.guard();
-    assert_eq!(stage.held().len(), number + 1);
-    // The guard is told of all of them beside everything else.
+    assert_eq!(fixture.held().len(), number + 1);
+    // The guard learns of all leases in the background.
     pause(Duration::from_millis(500));
     member.signal(Signal::KILL);
     let dead = now();
-    eventually("the guard has gone", || !crate::fixture::is_there(guard));
+    eventually("the guard has gone", || !crate::fixture::is_alive(guard));
     println!(
         "{kind:?}, {number} leases: the guard was done {:.0} ms after the kill",
         millis(dead, now())
     );
-    assert_eq!(stage.held(), BTreeSet::new());
+    assert_eq!(fixture.held(), BTreeSet::new());
     member.wait();
 }
 
 fn together(kind: Kind) {
-    let stage = Stage::new(kind);
-    let pipe = stage.path("pipe");
+    let fixture = Fixture::new(kind);
+    let pipe = fixture.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut shards = shards(201, &["cat", pipe.to_str().unwrap()]);
     shards[200].1 = vec!["sleep".to_owned(), "6000.200".to_owned()];
-    let member = stage.member(&stage.calm(shards));
-    stage.runs(201);
-    // Whoever writes nothing to it has told all of them that there is nothing to come.
+    let member = fixture.member(&fixture.renewing_member(shards));
+    fixture.runs(201);
+    // Closing the pipe without writing is the end of file for all readers.
     drop(File::options().write(true).open(&pipe).unwrap());
     let (begun, mut last) = (now(), now());
     let mut gone = BTreeSet::new();
     while gone.len() < 200 {
-        let (at, News::Gone { id, told: false, ended }) = member.next_at() else { panic!() };
+        let (at, MemberEvent::Gone { id, told: false, ended }) = member.next_at() else { panic!() };
         assert_eq!(ended, "Code(0)");
         assert!(id <= 200 && gone.insert(id));
         last = at;
     }
     println!("{kind:?}: 200 commands were seen gone within {:.0} ms", millis(begun, last));
-    assert_eq!(stage.commands().len(), 1);
+    assert_eq!(fixture.commands().len(), 1);
 }
 
-fn brief(stage: &Stage, number: usize) -> Part {
-    Part { ttl_ms: 4_000, stop_within_ms: 800, ..stage.calm(shards(number, &DAEMON)) }
+fn short_lived_member(fixture: &Fixture, number: usize) -> MemberConfig {
+    MemberConfig {
+        ttl_ms: 4_000,
+        stop_within_ms: 800,
+        ..fixture.renewing_member(shards(number, &DAEMON))
+    }
 }
 
 fn frozen(kind: Kind) {
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&brief(&stage, 20));
-    stage.runs(40);
+    let fixture = Fixture::new(kind);
+    let mut member = fixture.member(&short_lived_member(&fixture, 20));
+    fixture.runs(40);
     member.signal(Signal::STOP);
-    // It may have renewed at the last moment, and not after.
+    // The member may have renewed at the last moment, and not after.
     let last = now() + Duration::from_millis(4_000 * 9 / 10);
-    eventually("all are gone", || stage.commands().is_empty());
+    eventually("all are gone", || fixture.commands().is_empty());
     let gone = now();
     println!("{kind:?}: gone {:.0} ms before the last possible deadline", millis(gone, last));
     assert!(gone < last);
-    eventually("all have run out", || stage.held().is_empty());
+    eventually("all have run out", || fixture.held().is_empty());
     let ran_out = |before: &Ended| matches!(before, Ended::Expired(_));
-    assert!(stage.ended().iter().all(ran_out), "its guard gives nothing back while it lives");
+    assert!(fixture.ended().iter().all(ran_out), "its guard gives nothing back while it lives");
     member.signal(Signal::CONT);
     for _ in 0..20 {
-        assert!(matches!(member.next(), News::Gone { told: true, .. }));
+        assert!(matches!(member.next(), MemberEvent::Gone { told: true, .. }));
     }
     member.signal(Signal::KILL);
     member.wait();
 }
 
 fn unguarded(kind: Kind) {
-    let stage = Stage::new(kind);
-    let member = stage.member(&stage.calm(shards(20, &DAEMON)));
-    stage.runs(40);
+    let fixture = Fixture::new(kind);
+    let member = fixture.member(&fixture.renewing_member(shards(20, &DAEMON)));
+    fixture.runs(40);
     signal(member.guard(), Signal::KILL);
     let killed = now();
-    let (at, news) = member.next_at();
-    assert_eq!(news, News::End);
-    assert_eq!(stage.commands(), []);
+    let (at, event) = member.next_at();
+    assert_eq!(event, MemberEvent::End);
+    assert_eq!(fixture.commands(), []);
     println!(
         "{kind:?}: the member knew that nothing is left {:.0} ms after the kill",
         millis(killed, at)
     );
-    assert_eq!(stage.held().len(), 21, "they are the member's, which lives");
+    assert_eq!(fixture.held().len(), 21, "they are the member's, which lives");
 }
 
 fn frozen_guard(kind: Kind) {
-    let stage = Stage::new(kind);
-    // The store is as good as out of reach: nothing is renewed.
-    let member = stage.member(&Part { renews: false, ..brief(&stage, 5) });
+    let fixture = Fixture::new(kind);
+    // As with an unreachable store: nothing is renewed.
+    let member = fixture.member(&MemberConfig { renews: false, ..short_lived_member(&fixture, 5) });
     let last = now() + Duration::from_millis(4_000 * 9 / 10);
-    stage.runs(10);
+    fixture.runs(10);
     signal(member.guard(), Signal::STOP);
-    assert_eq!(member.next(), News::Unresponsive);
-    assert_eq!(member.next(), News::End);
+    assert_eq!(member.next(), MemberEvent::Unresponsive);
+    assert_eq!(member.next(), MemberEvent::End);
     assert!(now() < last, "too late by {:.0} ms", millis(last, now()));
-    assert_eq!(stage.commands(), []);
+    assert_eq!(fixture.commands(), []);
 }

@@ -1,5 +1,5 @@
-//! A member with nothing but its keeper: it holds what it is told to, renews it, says what the guard reports, and does what
-//! it reads on stdin.
+//! A test member that has nothing but its guard client: it holds the configured leases, renews them, prints the guard's
+//! reports, and carries out the orders that it reads on stdin.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,28 +16,28 @@ use crate::guard::{
     self, GuardClient, GuardClientConfig, GuardReport, Log, adopt_orphans, deaths, reap_orphans,
 };
 
-pub(crate) const PART: &str = "member";
+pub(crate) const ROLE: &str = "member";
 pub(crate) const FLEET: &str = "f";
 pub(crate) const MEMBERSHIP: &str = "f:node:m";
 
-/// What it is to do: the first line on its stdin.
+/// The member's config: the first line on its stdin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct MemberConfig {
     pub(crate) url: String,
     pub(crate) ttl_ms: u64,
     pub(crate) stop_within_ms: u64,
     /// The shard, and its command if it has one.
     pub(crate) shards: Vec<(String, Vec<String>)>,
     pub(crate) guarded: bool,
-    /// Whether it holds its leases in the store at all.
+    /// Whether the member renews its leases.
     pub(crate) renews: bool,
-    /// The deadlines of its shards, in milliseconds from now, where those are not all the same.
+    /// The deadlines of its shards, in milliseconds from now, if they are not all the same.
     pub(crate) deadlines_ms: Vec<u64>,
 }
 
-/// What it does later, by the numbers of its shards.
+/// An order to the member: a later line on its stdin. Shards are named by their numbers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Deed {
+pub(crate) enum MemberOrder {
     Stop(u32, u64),
     Run(u32, Vec<String>),
     Refused(u32),
@@ -45,10 +45,10 @@ pub(crate) enum Deed {
     Dismiss,
 }
 
-/// What it says.
+/// An event of the member: a line on its stdout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum News {
-    /// Everything is held, and was passed on.
+pub(crate) enum MemberEvent {
+    /// All leases are held, and the guard was informed.
     Ready,
     Gone {
         id: u32,
@@ -64,27 +64,27 @@ pub(crate) enum News {
         id: Option<u32>,
         why: String,
     },
-    /// The guard does not answer, and is killed.
+    /// The guard does not acknowledge, and is killed.
     Unresponsive,
-    /// No guard any more, and nothing left.
+    /// The guard is gone, and no process is left.
     End,
     Dismissed,
 }
 
-pub(crate) fn play() -> ExitCode {
-    let part = std::io::stdin().lines().next().unwrap().unwrap();
-    let part: Part = serde_json::from_str(&part).unwrap();
+pub(crate) fn run() -> ExitCode {
+    let config = std::io::stdin().lines().next().unwrap().unwrap();
+    let config: MemberConfig = serde_json::from_str(&config).unwrap();
     let runtime = crate::runtime().unwrap();
-    runtime.block_on(stand(part));
+    runtime.block_on(run_member(config));
     runtime.shutdown_background();
     ExitCode::SUCCESS
 }
 
-fn say(news: &News) {
-    println!("{}", serde_json::to_string(news).unwrap());
+fn print(event: &MemberEvent) {
+    println!("{}", serde_json::to_string(event).unwrap());
 }
 
-async fn stand(part: Part) {
+async fn run_member(config: MemberConfig) {
     adopt_orphans().unwrap();
     let mut deaths = deaths().unwrap();
     tokio::spawn(async move {
@@ -92,24 +92,28 @@ async fn stand(part: Part) {
             reap_orphans();
         }
     });
-    let store = tenure::open(&part.url).await.unwrap();
-    let ttl = Duration::from_millis(part.ttl_ms);
-    let duty = GuardClientConfig {
-        store_url: part.url.clone(),
+    let store = tenure::open(&config.url).await.unwrap();
+    let ttl = Duration::from_millis(config.ttl_ms);
+    let guard_config = GuardClientConfig {
+        store_url: config.url.clone(),
         fleet: Name::new(FLEET).unwrap(),
         member: CandidateId::new("m").unwrap(),
-        stop_within: Duration::from_millis(part.stop_within_ms),
+        stop_within: Duration::from_millis(config.stop_within_ms),
         log: Log::TEXT,
-        guarded: part.guarded,
+        guarded: config.guarded,
     };
     let clock = Clock::boot();
-    let (keeper, mut reports) = GuardClient::start(&duty, store.clone()).unwrap();
+    let (client, mut reports) = GuardClient::start(&guard_config, store.clone()).unwrap();
     let names = std::iter::once(MEMBERSHIP.to_owned())
-        .chain((0..part.shards.len()).map(|number| format!("f:lease:{number}")));
+        .chain((0..config.shards.len()).map(|number| format!("f:lease:{number}")));
     let claims = names.map(|name| {
-        let mut claim =
-            Claim::new(Name::new(&name).unwrap(), duty.member.clone(), Nonce::random(), ttl);
-        claim.ends_with_process = part.guarded;
+        let mut claim = Claim::new(
+            Name::new(&name).unwrap(),
+            guard_config.member.clone(),
+            Nonce::random(),
+            ttl,
+        );
+        claim.ends_with_process = config.guarded;
         claim
     });
     let claims: Vec<Claim> = claims.collect();
@@ -119,21 +123,21 @@ async fn stand(part: Part) {
         for answer in store.acquire(claims).await.unwrap() {
             let hold = answer.unwrap().held().unwrap().hold;
             let number = u32::try_from(holds.len()).unwrap();
-            let place = holds.len().checked_sub(1);
-            let shard = place.map(|place| part.shards[place].0.as_str());
-            let own = place.and_then(|place| part.deadlines_ms.get(place));
+            let index = holds.len().checked_sub(1);
+            let shard = index.map(|index| config.shards[index].0.as_str());
+            let own = index.and_then(|index| config.deadlines_ms.get(index));
             let own = own.map(|ms| clock.now() + Duration::from_millis(*ms));
-            keeper.hold(number, &hold, shard, own.unwrap_or(deadline));
+            client.hold(number, &hold, shard, own.unwrap_or(deadline));
             holds.push(hold);
         }
     }
-    for (id, (_, command)) in (1..).zip(&part.shards) {
+    for (id, (_, command)) in (1..).zip(&config.shards) {
         if !command.is_empty() {
-            keeper.run(id, command.iter().map(OsString::from).collect());
+            client.run(id, command.iter().map(OsString::from).collect());
         }
     }
-    say(&News::Ready);
-    let mut deeds = deeds();
+    print(&MemberEvent::Ready);
+    let mut orders = orders();
     let mut renewal = clock.now() + ttl / 3;
     let mut refused: BTreeSet<u32> = BTreeSet::new();
     let mut guarded = true;
@@ -142,65 +146,65 @@ async fn stand(part: Part) {
             report = reports.next(), if guarded => match report {
                 Some(guard::GuardEvent::Report(id, report)) => match report {
                     GuardReport::Gone { ended, told } => {
-                        say(&News::Gone { id, ended: format!("{ended:?}"), told });
+                        print(&MemberEvent::Gone { id, ended: format!("{ended:?}"), told });
                     }
-                    GuardReport::Failed(why) => say(&News::Failed { id, why }),
-                    GuardReport::CannotKill(why) => say(&News::CannotKill { id: Some(id), why }),
-                    GuardReport::Acknowledged(_) => panic!("it is the keeper's"),
+                    GuardReport::Failed(why) => print(&MemberEvent::Failed { id, why }),
+                    GuardReport::CannotKill(why) => print(&MemberEvent::CannotKill { id: Some(id), why }),
+                    GuardReport::Acknowledged(_) => panic!("it is for the client only"),
                 },
-                Some(guard::GuardEvent::Unresponsive) => say(&News::Unresponsive),
-                Some(guard::GuardEvent::CannotKill(why)) => say(&News::CannotKill { id: None, why }),
+                Some(guard::GuardEvent::Unresponsive) => print(&MemberEvent::Unresponsive),
+                Some(guard::GuardEvent::CannotKill(why)) => print(&MemberEvent::CannotKill { id: None, why }),
                 None => {
-                    say(&News::End);
+                    print(&MemberEvent::End);
                     guarded = false;
                 }
             },
-            deed = deeds.recv() => {
-                let Some(deed) = deed else { return };
+            order = orders.recv() => {
+                let Some(order) = order else { return };
                 let now = clock.now();
-                match deed {
-                    Deed::Stop(id, ms) => keeper.stop(id, now + Duration::from_millis(ms)),
-                    Deed::Run(id, argv) => {
-                        keeper.run(id, argv.iter().map(OsString::from).collect());
+                match order {
+                    MemberOrder::Stop(id, ms) => client.stop(id, now + Duration::from_millis(ms)),
+                    MemberOrder::Run(id, argv) => {
+                        client.run(id, argv.iter().map(OsString::from).collect());
                     }
-                    Deed::Refused(id) => {
+                    MemberOrder::Refused(id) => {
                         refused.insert(id);
-                        keeper.extend(&[(id, Moment::NEVER)]);
+                        client.extend(&[(id, Moment::PAST)]);
                     }
-                    Deed::Forget(id) => {
+                    MemberOrder::Forget(id) => {
                         refused.insert(id);
-                        keeper.forget(id);
+                        client.forget(id);
                     }
-                    Deed::Dismiss => {
-                        keeper.dismiss().await;
-                        say(&News::Dismissed);
+                    MemberOrder::Dismiss => {
+                        client.dismiss().await;
+                        print(&MemberEvent::Dismissed);
                         return;
                     }
                 }
             }
-            () = clock.sleep_until(renewal), if part.renews => {
+            () = clock.sleep_until(renewal), if config.renews => {
                 renewal = clock.now() + ttl / 3;
-                renew(&store, &holds, &keeper, ttl, &refused).await;
+                renew(&store, &holds, &client, ttl, &refused).await;
             }
         }
     }
 }
 
-/// What is read on stdin, by a thread of its own.
-fn deeds() -> mpsc::UnboundedReceiver<Deed> {
-    let (told, deeds) = mpsc::unbounded_channel();
+/// The orders read from stdin, by a separate thread.
+fn orders() -> mpsc::UnboundedReceiver<MemberOrder> {
+    let (sender, orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            let _ = told.send(serde_json::from_str(&line).unwrap());
+            let _ = sender.send(serde_json::from_str(&line).unwrap());
         }
     });
-    deeds
+    orders
 }
 
 async fn renew(
     store: &Arc<dyn Store>,
     holds: &[Hold],
-    keeper: &GuardClient,
+    client: &GuardClient,
     ttl: Duration,
     refused: &BTreeSet<u32>,
 ) {
@@ -212,11 +216,11 @@ async fn renew(
             !refused.contains(id) && answer.as_ref().is_ok_and(|answer| answer.is_held())
         });
         let extended: Vec<(u32, Moment)> = extended.map(|(id, _)| (id, deadline)).collect();
-        keeper.extend(&extended);
+        client.extend(&extended);
     }
 }
 
-/// As a member counts it: from before the request.
+/// The deadline as a member computes it: from the time before the request.
 fn deadline(ttl: Duration) -> Moment {
     Clock::boot().now() + ttl * 9 / 10
 }

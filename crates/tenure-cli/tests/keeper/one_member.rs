@@ -1,4 +1,4 @@
-//! One member, one guard, a few commands: what each of the keeper's words does, and to whom.
+//! One member, one guard, a few commands: the effect of each message of the guard client.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::fixture::{Kind, Stage, eventually, is_there, now, pause, shards};
-use crate::member::{Deed, News, Part};
+use crate::fixture::{Fixture, Kind, eventually, is_alive, now, pause, shards};
+use crate::member::{MemberConfig, MemberEvent, MemberOrder};
 use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -33,67 +33,74 @@ pub(crate) fn trials() -> Vec<Trial> {
 const SLEEP: [&str; 2] = ["sleep", "6000.{}"];
 
 fn stop(kind: Kind, guarded: bool) {
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&Part { guarded, ..stage.calm(shards(3, &SLEEP)) });
-    stage.runs(3);
-    member.does(&Deed::Stop(2, 10_000));
+    let fixture = Fixture::new(kind);
+    let mut member =
+        fixture.member(&MemberConfig { guarded, ..fixture.renewing_member(shards(3, &SLEEP)) });
+    fixture.runs(3);
+    member.send(&MemberOrder::Stop(2, 10_000));
     let ended = "Signal(15)".to_owned();
-    assert_eq!(member.next(), News::Gone { id: 2, ended, told: true });
-    let lines: Vec<String> = stage.commands().into_iter().map(|(_, line)| line).collect();
+    assert_eq!(member.next(), MemberEvent::Gone { id: 2, ended, told: true });
+    let lines: Vec<String> = fixture.commands().into_iter().map(|(_, line)| line).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(!lines.contains(&"sleep 6000.1 ".to_owned()));
-    assert!(member.says_nothing());
-    member.does(&Deed::Dismiss);
-    assert_eq!(member.next(), News::Dismissed);
-    assert_eq!(stage.commands(), []);
+    assert!(member.has_no_event());
+    member.send(&MemberOrder::Dismiss);
+    assert_eq!(member.next(), MemberEvent::Dismissed);
+    assert_eq!(fixture.commands(), []);
 }
 
 fn stubborn(kind: Kind) {
-    let stage = Stage::new(kind);
-    let ready = stage.path("ready");
+    let fixture = Fixture::new(kind);
+    let ready = fixture.path("ready");
     let script = format!("trap '' TERM; touch {}; sleep 6000 & wait; wait", ready.display());
-    let mut member = stage.member(&stage.calm(shards(1, &["sh", "-c", &script])));
+    let mut member = fixture.member(&fixture.renewing_member(shards(1, &["sh", "-c", &script])));
     eventually("it is stubborn", || ready.exists());
-    let told = now();
-    member.does(&Deed::Stop(1, 300));
-    let (at, news) = member.next_at();
-    assert_eq!(news, News::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true });
-    let took = at.since(told);
+    let ordered_at = now();
+    member.send(&MemberOrder::Stop(1, 300));
+    let (at, event) = member.next_at();
+    assert_eq!(event, MemberEvent::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true });
+    let took = at.since(ordered_at);
     assert!(took >= Duration::from_millis(300), "{took:?}");
-    assert_eq!(stage.commands(), []);
+    assert_eq!(fixture.commands(), []);
 }
 
 fn refused(kind: Kind) {
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&stage.calm(shards(2, &SLEEP)));
-    stage.runs(2);
-    member.does(&Deed::Refused(1));
-    assert_eq!(member.next(), News::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true });
-    assert_eq!(stage.commands().len(), 1);
+    let fixture = Fixture::new(kind);
+    let mut member = fixture.member(&fixture.renewing_member(shards(2, &SLEEP)));
+    fixture.runs(2);
+    member.send(&MemberOrder::Refused(1));
+    assert_eq!(
+        member.next(),
+        MemberEvent::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true }
+    );
+    assert_eq!(fixture.commands().len(), 1);
 }
 
 fn forgotten(kind: Kind) {
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&stage.calm(shards(2, &SLEEP)));
-    stage.runs(2);
+    let fixture = Fixture::new(kind);
+    let mut member = fixture.member(&fixture.renewing_member(shards(2, &SLEEP)));
+    fixture.runs(2);
     let guard = member.guard();
-    member.does(&Deed::Forget(1));
-    assert!(matches!(member.next(), News::Gone { id: 1, told: true, .. }));
+    member.send(&MemberOrder::Forget(1));
+    assert!(matches!(member.next(), MemberEvent::Gone { id: 1, told: true, .. }));
     member.signal(Signal::KILL);
-    eventually("the guard has gone", || !is_there(guard));
-    assert_eq!(stage.commands(), []);
-    assert_eq!(stage.held(), BTreeSet::from(["f:lease:0".to_owned()]));
+    eventually("the guard has gone", || !is_alive(guard));
+    assert_eq!(fixture.commands(), []);
+    assert_eq!(fixture.held(), BTreeSet::from(["f:lease:0".to_owned()]));
     member.wait();
 }
 
 fn environment(kind: Kind) {
-    let stage = Stage::new(kind);
-    let file = stage.path("environment");
+    let fixture = Fixture::new(kind);
+    let file = fixture.path("environment");
     let script = format!("env | grep ^TENURE_ | sort > {}.new; mv {0}.new {0}", file.display());
     let mut shards = shards(1, &["sh", "-c", &script]);
     shards[0].0 = "größer als 1/2".to_owned();
-    let member = stage.member(&stage.calm(shards));
-    assert_eq!(member.next(), News::Gone { id: 1, ended: "Code(0)".to_owned(), told: false });
+    let member = fixture.member(&fixture.renewing_member(shards));
+    assert_eq!(
+        member.next(),
+        MemberEvent::Gone { id: 1, ended: "Code(0)".to_owned(), told: false }
+    );
     let text = std::fs::read_to_string(file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[..3], ["TENURE_CANDIDATE=m", "TENURE_NAME=f", "TENURE_SHARD=größer als 1/2"]);
@@ -101,58 +108,68 @@ fn environment(kind: Kind) {
 }
 
 fn unstartable(kind: Kind) {
-    let stage = Stage::new(kind);
+    let fixture = Fixture::new(kind);
     let mut shards = shards(4, &["no-such-command-anywhere"]);
     shards[1].0 = "a\0b".to_owned();
     shards[2].1 = vec!["/etc/passwd".to_owned()];
     shards[3].1 = vec!["echo".to_owned(), "x".repeat(70_000)];
-    let mut member = stage.member(&stage.calm(shards));
-    let mut heard: Vec<News> = (0..4).map(|_| member.next()).collect();
-    heard.sort_by_key(|news| match news {
-        News::Gone { id, .. } | News::Failed { id, .. } => *id,
+    let mut member = fixture.member(&fixture.renewing_member(shards));
+    let mut events: Vec<MemberEvent> = (0..4).map(|_| member.next()).collect();
+    events.sort_by_key(|event| match event {
+        MemberEvent::Gone { id, .. } | MemberEvent::Failed { id, .. } => *id,
         _ => 0,
     });
-    assert_eq!(heard[0], News::Gone { id: 1, ended: "Code(127)".to_owned(), told: false });
-    assert!(matches!(&heard[1], News::Failed { id: 2, why } if why.contains("NUL")), "{heard:?}");
-    assert_eq!(heard[2], News::Gone { id: 3, ended: "Code(126)".to_owned(), told: false });
+    assert_eq!(events[0], MemberEvent::Gone { id: 1, ended: "Code(127)".to_owned(), told: false });
     assert!(
-        matches!(&heard[3], News::Failed { id: 4, why } if why.contains("64 KiB")),
-        "{heard:?}"
+        matches!(&events[1], MemberEvent::Failed { id: 2, why } if why.contains("NUL")),
+        "{events:?}"
+    );
+    assert_eq!(events[2], MemberEvent::Gone { id: 3, ended: "Code(126)".to_owned(), told: false });
+    assert!(
+        matches!(&events[3], MemberEvent::Failed { id: 4, why } if why.contains("64 KiB")),
+        "{events:?}"
     );
     for (id, argv) in [(0, "true"), (9, "true")] {
-        member.does(&Deed::Run(id, vec![argv.to_owned()]));
-        assert!(matches!(member.next(), News::Failed { why, .. } if why.contains("no shard")));
+        member.send(&MemberOrder::Run(id, vec![argv.to_owned()]));
+        assert!(
+            matches!(member.next(), MemberEvent::Failed { why, .. } if why.contains("no shard"))
+        );
     }
 }
 
 fn dismissed(kind: Kind) {
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&stage.calm(shards(3, &SLEEP)));
-    stage.runs(3);
+    let fixture = Fixture::new(kind);
+    let mut member = fixture.member(&fixture.renewing_member(shards(3, &SLEEP)));
+    fixture.runs(3);
     let guard = member.guard();
-    member.does(&Deed::Stop(1, 0));
-    assert!(matches!(member.next(), News::Gone { id: 1, .. }));
-    member.does(&Deed::Dismiss);
-    assert_eq!(member.next(), News::Dismissed);
-    assert!(!is_there(guard));
-    assert_eq!(stage.commands(), []);
+    member.send(&MemberOrder::Stop(1, 0));
+    assert!(matches!(member.next(), MemberEvent::Gone { id: 1, .. }));
+    member.send(&MemberOrder::Dismiss);
+    assert_eq!(member.next(), MemberEvent::Dismissed);
+    assert!(!is_alive(guard));
+    assert_eq!(fixture.commands(), []);
     member.wait();
-    assert_eq!(stage.held().len(), 4);
+    assert_eq!(fixture.held().len(), 4);
 }
 
 fn again(kind: Kind) {
-    let stage = Stage::new(kind);
-    let mut member = stage.member(&stage.calm(shards(1, &["sh", "-c", "exit 3"])));
-    let ended = News::Gone { id: 1, ended: "Code(3)".to_owned(), told: false };
+    let fixture = Fixture::new(kind);
+    let mut member = fixture.member(&fixture.renewing_member(shards(1, &["sh", "-c", "exit 3"])));
+    let ended = MemberEvent::Gone { id: 1, ended: "Code(3)".to_owned(), told: false };
     assert_eq!(member.next(), ended);
     for _ in 0..3 {
-        member.does(&Deed::Run(1, vec!["sh".to_owned(), "-c".to_owned(), "exit 3".to_owned()]));
+        member.send(&MemberOrder::Run(
+            1,
+            vec!["sh".to_owned(), "-c".to_owned(), "exit 3".to_owned()],
+        ));
         assert_eq!(member.next(), ended);
     }
-    member.does(&Deed::Run(1, vec!["sleep".to_owned(), "6000".to_owned()]));
-    stage.runs(1);
-    member.does(&Deed::Run(1, vec!["sleep".to_owned(), "6001".to_owned()]));
-    assert!(matches!(member.next(), News::Failed { id: 1, why } if why.contains("not ended")));
+    member.send(&MemberOrder::Run(1, vec!["sleep".to_owned(), "6000".to_owned()]));
+    fixture.runs(1);
+    member.send(&MemberOrder::Run(1, vec!["sleep".to_owned(), "6001".to_owned()]));
+    assert!(
+        matches!(member.next(), MemberEvent::Failed { id: 1, why } if why.contains("not ended"))
+    );
     pause(Duration::from_millis(50));
-    assert_eq!(stage.commands().len(), 1);
+    assert_eq!(fixture.commands().len(), 1);
 }

@@ -1,22 +1,22 @@
-//! Takes file descriptors away from a process that runs.
+//! Takes file descriptors away from a running process.
 
 use std::collections::BTreeMap;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-/// What a guard can still open.
+/// The descriptors that a guard can still open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "each of the test programs uses a part of it")]
 pub(crate) enum Descriptors {
     All,
-    /// Only the two that it keeps for this.
+    /// Only the two that it keeps in reserve for this.
     Spare,
-    /// Only one of them: a process can be held or looked at, and not both.
+    /// Only one of them: it can hold a process or read it, and not both.
     One,
 }
 
 impl Descriptors {
-    /// From now on a new descriptor must be below a number below which all are in use, but for these.
+    /// Sets a limit: from now on a new descriptor must be below a number below which all others are in use.
     pub(crate) fn limit(self, guard: u32) {
         let fds = std::fs::read_dir(format!("/proc/{guard}/fd")).into_iter().flatten().flatten();
         let fds: BTreeMap<u64, String> = fds
@@ -25,10 +25,10 @@ impl Descriptors {
                 Some((fd.file_name().to_str()?.parse().ok()?, what))
             })
             .collect();
-        // A timer is closed, and so free, when its time has come.
+        // A timer is closed, and so free, when it has fired.
         let is_free = |fd: &u64| fds.get(fd).is_none_or(|what| what.contains("[timerfd]"));
         let free = (0..).find(is_free).unwrap();
-        // The first belongs to the runtime, the others are spare.
+        // The first eventfd belongs to the runtime, the others are in reserve.
         let mut events = fds.iter().filter(|(_, what)| what.contains("[eventfd]"));
         let limit = match self {
             Descriptors::All => 1_000,
@@ -36,7 +36,7 @@ impl Descriptors {
             Descriptors::One => events.nth(1).map_or(free, |(fd, _)| free.min(fd + 1)),
         };
         let limit = Rlimit { current: Some(limit), maximum: Some(1_000) };
-        // One that has ended meanwhile needs none.
+        // A process that has ended meanwhile needs no limit.
         let _ = prlimit(Pid::from_raw(guard.cast_signed()), Resource::Nofile, limit);
     }
 }

@@ -1,4 +1,4 @@
-//! A stderr that does not take what is written to it, and how often a trial tries.
+//! A stderr that blocks or fails, and how many times a trial repeats.
 
 #![allow(dead_code, reason = "each of the test programs uses a part of it")]
 
@@ -25,12 +25,12 @@ impl Stderr {
         }
     }
 
-    /// For the name of a trial.
+    /// The prefix for the name of a trial.
     pub(crate) fn suffix(stderr: Option<Stderr>) -> String {
         stderr.map(|stderr| format!("stderr_{}::", stderr.name())).unwrap_or_default()
     }
 
-    /// One for a process that is started, and what has to be kept for as long as that is to be so.
+    /// A stderr for a process to start, and the reader that must be kept while the pipe is to stay full.
     pub(crate) fn open(self) -> (Stdio, Option<PipeReader>) {
         let (reader, mut writer) = io::pipe().unwrap();
         if self == Stderr::Closed {
@@ -38,7 +38,7 @@ impl Stderr {
         }
         let flags = fcntl_getfl(&writer).unwrap();
         fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
-        // To the last byte.
+        // Filled to the last byte.
         for size in [4096, 1] {
             while writer.write(&vec![b'.'; size]).is_ok() {}
         }
@@ -47,7 +47,7 @@ impl Stderr {
     }
 }
 
-/// How often a trial repeats what it tries: TENURE_TURNS, or `default`.
+/// How many times a trial repeats: TENURE_TURNS, or `default`.
 pub(crate) fn turns(default: usize) -> usize {
     std::env::var("TENURE_TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(default)
 }

@@ -1,4 +1,4 @@
-//! A tracer that delays one kind of system call of a process: as a disk or a file system does that no longer answers.
+//! A tracer that delays one kind of system call of a process, like a disk or a file system that no longer responds.
 //!
 //! A process that is killed during such a delay dies when the tracer has ended.
 
@@ -12,14 +12,14 @@ pub(crate) const DELAY: Duration = Duration::from_secs(60);
 
 const STRACE: &str = "/usr/bin/strace";
 
-/// Delays the calls while it is kept.
+/// Delays the calls until it is dropped.
 pub(crate) struct SlowCalls {
     tracer: Child,
     pid: u32,
 }
 
 impl SlowCalls {
-    /// Whether this user can trace; else the reason.
+    /// `None` if this user can trace; otherwise the reason.
     pub(crate) fn missing() -> Option<String> {
         let able = rustix::process::geteuid().is_root() && Path::new(STRACE).exists();
         (!able).then(|| "needs root and strace".to_owned())
@@ -44,7 +44,7 @@ impl SlowCalls {
     }
 }
 
-/// The children of this process, whichever of its threads has started them.
+/// The children of all threads of this process.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));

@@ -1,4 +1,4 @@
-//! A guard, or a machine, that has no file descriptors left: processes outside the command's group are killed all the same.
+//! A guard, or a machine, without free file descriptors: processes outside the command's group are killed all the same.
 
 use libtest_mimic::Trial;
 use rustix::process::Signal;
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn exhausted(left: Descriptors, which: Signal) {
-    // Of a frozen leader's command some would end when they are asked to: these do not.
+    // Some processes of a frozen leader's command would end at SIGTERM: these do not.
     let mode = if which == Signal::STOP { Mode::Forks } else { Mode::Daemon };
     let mut stage = Stage::new(Kind::File, TTL, mode);
     for _ in 0..turns(2) {
@@ -35,7 +35,7 @@ fn exhausted(left: Descriptors, which: Signal) {
         signal(term.leader, which);
         stage.next_after(term.token, TTL + PATIENCE);
         stage.gone(&term.work);
-        // It may be about to release the lease, which takes descriptors.
+        // The guard may be about to release the lease, which needs descriptors.
         Descriptors::All.limit(term.guard);
         if which == Signal::KILL {
             stage.ended(term.who);

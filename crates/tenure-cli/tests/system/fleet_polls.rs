@@ -33,7 +33,7 @@ struct Member {
 }
 
 impl Member {
-    fn said(&self) -> String {
+    fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
@@ -44,7 +44,7 @@ impl Member {
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let limit = now() + PATIENCE;
         while !holds() {
-            assert!(now() < limit, "{what}: not in time\n{}", self.said());
+            assert!(now() < limit, "{what}: not in time\n{}", self.log());
             pause(Duration::from_millis(20));
         }
     }
@@ -65,7 +65,7 @@ impl Drop for Member {
 fn many_slow_polls() {
     let scratch = Scratch::new();
     let place = Place::open(Kind::Redis, scratch.path(), 0);
-    // It accepts, and answers nothing.
+    // It accepts connections, and never responds.
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}/{{}}", server.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -88,7 +88,7 @@ fn many_slow_polls() {
         .stdout(Stdio::null())
         .stderr(File::create(&log).unwrap());
     let member = Member { process: command.spawn().unwrap(), log };
-    let acquired = || member.said().matches("Lease acquired: ").count();
+    let acquired = || member.log().matches("Lease acquired: ").count();
     member.until("it owns every shard", || acquired() == SHARDS);
     // Each shard is due once a second, and no poll ends.
     pause(Duration::from_secs(3));
@@ -100,6 +100,6 @@ fn many_slow_polls() {
         pause(Duration::from_millis(200));
     }
     pause(3 * TTL);
-    let said = member.said();
-    assert!(!said.contains("Left the fleet") && !said.contains("Lease released: "), "{said}");
+    let log = member.log();
+    assert!(!log.contains("Left the fleet") && !log.contains("Lease released: "), "{log}");
 }

@@ -1,5 +1,5 @@
-//! A guard that is frozen (SIGSTOP) while its leader works on: the leader notices and replaces it; and if the leader dies
-//! first, the guard goes on and does its duty. TENURE_TURNS says how often.
+//! A guard that is frozen (SIGSTOP) while its leader works: the leader detects it and replaces the guard. If the leader dies
+//! first, the guard resumes and does its work. TENURE_TURNS is the number of turns.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Long enough that a busy machine neither loses a lease nor takes a guard that has just been started for a frozen one.
+/// Long enough that on a busy machine neither a lease is lost nor a guard that was just started counts as frozen.
 const MEMBER_TTL: Duration = Duration::from_secs(4);
 
 fn freeze(guard: u32) {
@@ -41,13 +41,13 @@ fn freeze(guard: u32) {
 
 fn replaced(place: Kind) {
     for _ in 0..turns(2) {
-        // A stage for each: a guard that dies again and again is started again more slowly.
+        // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
         let mut stage = Stage::new(place, TTL, Mode::Daemon);
         let term = stage.settled();
         freeze(term.guard);
         let frozen = now();
         stage.gone(&term.work);
-        // The longest there can be: renewed just before, and acknowledged.
+        // The longest possible time: the lease was renewed just before, and the renewal acknowledged.
         let took = now().since(frozen);
         if took > 2 * TTL + SOON {
             stage.fail(&format!("noticed only after {took:?}"));
@@ -56,8 +56,8 @@ fn replaced(place: Kind) {
         assert!(is_there(term.leader), "the leader lives on");
         assert!(!is_there(term.guard), "the guard was killed");
         assert_ne!(stage.steady().guard, term.guard);
-        let said = stage.said(term.who);
-        assert!(said.contains("the guard does not answer: killed it"), "{said}");
+        let log = stage.log_of(term.who);
+        assert!(log.contains("the guard does not answer: killed it"), "{log}");
         stage.finish();
     }
 }

@@ -1,5 +1,5 @@
-//! A leader frozen in the middle of a change: while it holds the lock of its name in a directory. A freeze from outside
-//! hits those microseconds too rarely, so a tracer stops it exactly there.
+//! A leader frozen in the middle of a change: while it holds the lock of its name in a directory. A freeze from outside hits
+//! those microseconds too rarely, so a tracer stops it exactly there.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -32,7 +32,7 @@ fn frozen_with_the_lock() {
         let [store, _] = stage.place.paths().expect("a directory");
         let lock = store.join("locks").join(format!("{NAME}.lock"));
         let mut tracer = stop_at_the_next_lock(term.leader, &lock);
-        // Nobody can lead before the name is unlocked, and only its death unlocks it: the guard sees to that.
+        // No candidate can lead before the name is unlocked, and only the leader's death unlocks it: the guard kills it.
         stage.next_after(term.token, TTL + Duration::from_secs(15));
         stage.ended(term.who);
         let _ = tracer.wait();
@@ -41,7 +41,8 @@ fn frozen_with_the_lock() {
     stage.finish();
 }
 
-/// Stops the process when it has locked this file the next time. It locks other files too, to see which processes are alive.
+/// Stops the process when it has locked this file the next time. It locks other files too, to find out which processes are
+/// alive.
 fn stop_at_the_next_lock(leader: u32, lock: &Path) -> Child {
     let mut strace = Command::new("/usr/bin/strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &leader.to_string()]);

@@ -1,8 +1,8 @@
-//! The whole system, from outside: three contenders run the real command, one of them suffers a fault, and the judge
-//! reads what their work has written.
+//! Tests of the whole system, from outside: three candidates run the real command, a fault hits one of them, and the judge
+//! checks the history that their workers have written.
 //!
-//! Only correctness is asserted: never two at a time, always one again, nothing left behind. How fast it is, the bench
-//! `failover` says. What cannot be tried here is shown as ignored, with the reason.
+//! Only correctness is asserted: never two leaders at a time, always one again, nothing left behind. The bench `failover`
+//! measures how fast it is. A trial that cannot run here is shown as ignored, with the reason.
 
 #![allow(clippy::unwrap_used)] // A trial fails by panicking.
 
@@ -39,15 +39,15 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 use rig::place::{Kind, SERVER};
 
-/// They wait more than they work.
-const AT_A_TIME: usize = 6;
+/// The trials that run at a time: they wait more than they compute.
+const TEST_THREADS: usize = 6;
 
 fn main() -> ExitCode {
-    if let Some(code) = rig::play() {
+    if let Some(code) = rig::run_role() {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
+    arguments.test_threads.get_or_insert(TEST_THREADS);
     let mut trials =
         vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
     let freezer = "freezer::leaves_nothing_in_its_group".to_owned();
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A trial on a place, ignored where there is none such and nobody insists.
+/// A trial on a store of this kind, ignored where it is not available and not required.
 fn trial(name: String, place: Kind, run: impl FnOnce() + Send + 'static) -> Trial {
     let missing = place.missing();
     let why = missing.clone();

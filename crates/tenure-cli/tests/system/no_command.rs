@@ -1,5 +1,5 @@
-//! Work without a command of its own running: between two slots, and in the leader itself. A guard without a command sees
-//! the leader die, and gives the lease back.
+//! Work while no command runs: between two slots, and in the leader itself. A guard without a command detects the leader's
+//! death and releases the lease.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::rig::servers::Scratch;
 use crate::rig::time::look;
 use crate::trial;
 
-/// Whoever waits for this one to run out waits much too long.
+/// A candidate that waits for this TTL exceeds every limit.
 const TTL: &str = "30s";
 const SOON: Duration = Duration::from_secs(10);
 
@@ -40,7 +40,7 @@ fn dies_at_rest(work: &'static [&'static str]) {
         }
         node
     });
-    // The guard, which is there and not only about to be, and no command any more.
+    // Only the guard is left, which watches its leader already, and no command.
     let idle = look(SOON, || match below(nodes[0].id())[..] {
         [guard] if watches_a_process(guard) => Some(()),
         _ => None,

@@ -1,7 +1,7 @@
-//! F45: the first server of `resolv.conf` never answers, so every lookup takes the resolver's 5 s, which is as long as a
+//! F45: the first server of `resolv.conf` never responds, so every lookup takes the resolver's 5 s, which is as long as a
 //! connection attempt may take and longer than the default TTL.
 //!
-//! The trial runs in a network namespace, where port 53 is free, and a mount namespace, where `resolv.conf` is its own.
+//! The trial runs in its own network namespace, where port 53 is free, and its own mount namespace, with its own `resolv.conf`.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
@@ -23,7 +23,7 @@ const INSIDE: &str = "TENURE_TEST_RESOLVER_INSIDE";
 const HOST: &str = "store.test";
 const SILENT_SERVER: &str = "127.0.0.3";
 const NAME_SERVER: &str = "127.0.0.2";
-/// Ten times what is needed: a lookup of 5 s that the next attempt uses.
+/// Ten times the time needed: a lookup of 5 s whose result the next attempt uses.
 const LEADS_WITHIN: Duration = Duration::from_secs(60);
 /// Two default TTLs: six renewals.
 const HOLD: Duration = Duration::from_secs(8);
@@ -44,7 +44,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }]
 }
 
-/// Runs this trial again in namespaces of its own, which end with it.
+/// Runs this trial again in its own namespaces, which end with it.
 fn in_namespaces() {
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();

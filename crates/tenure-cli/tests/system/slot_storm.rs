@@ -22,8 +22,8 @@ use crate::storm::Dice;
 use crate::trial;
 
 const TTL: Duration = Duration::from_secs(1);
-const LASTS: Duration = Duration::from_secs(10);
-const LASTS_LONG: Duration = Duration::from_secs(120);
+const STORM_DURATION: Duration = Duration::from_secs(10);
+const LONG_STORM_DURATION: Duration = Duration::from_secs(120);
 /// The next slot is due and saved within this.
 const SAVED_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -57,7 +57,7 @@ fn storm(place: Kind, work: Work) {
     let dice = Dice(now().as_nanos() | 1);
     let mut storm = Storm { stage, place, work, dice, frozen: [None; 3], log };
     storm.stage.at_work();
-    let end = now() + if long { LASTS_LONG } else { LASTS };
+    let end = now() + if long { LONG_STORM_DURATION } else { STORM_DURATION };
     let mut faults = 0;
     while now() < end {
         faults += usize::from(storm.inject());
@@ -78,7 +78,7 @@ fn storm(place: Kind, work: Work) {
     let name = format!("{} on {}", work.name(), called(place));
     println!("I14 {name}: {faults} faults, {starts} starts; {verdict}; {slots}");
     assert!(faults > 3 && verdict.terms > 3, "{faults} faults, {verdict}");
-    // Else the checker would see too little.
+    // Otherwise the checker would have too little to check.
     assert!(2 * slots.started > starts, "{slots} of {starts} starts");
 }
 
@@ -167,7 +167,7 @@ impl Storm {
             let due = self.frozen[who].take_if(|(at, _)| all || now() >= *at);
             let Some((_, work_first)) = due else { continue };
             if self.stage.candidates[who].ended().is_some() {
-                // Its guard has killed it: it was frozen with the lock of the lease in the directory.
+                // Its guard has killed it: it was frozen while it held the lock of the lease in the directory.
                 self.stage.restart(who);
             } else if work_first {
                 resume_first_thread_first(self.stage.candidates[who].pid());
@@ -179,7 +179,7 @@ impl Storm {
     }
 }
 
-/// Proves that the checker sees what really happens: `--interrupted rerun` starts a slot twice, on purpose.
+/// Proves that the checker detects a real violation: `--interrupted rerun` starts a slot twice, on purpose.
 fn rerun_starts_twice() {
     let again = ["--interrupted", "rerun"];
     let mut stage = Scheduled::new(Kind::File, 20 * TTL, Work::Every(300), &again);

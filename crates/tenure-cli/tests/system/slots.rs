@@ -91,7 +91,7 @@ fn local_time(unix_ms: u64) -> String {
     at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string()
 }
 
-/// Stops the leader after the store has saved a slot and before the leader has read the reply: which candidate, and what
+/// Stops the leader after the store has saved a slot and before the leader has read the reply. Returns the candidate, and what
 /// the store shows.
 fn freeze_after_save(stage: &mut Scheduled, work: Work) -> (usize, Saved) {
     let frozen = look(8 * PATIENCE, || {

@@ -1,4 +1,4 @@
-//! F44: the guard's stderr is full or closed while it has to kill and to release. TENURE_TURNS says how often.
+//! F44: the guard's stderr is full or closed while it has to kill and to release. TENURE_TURNS is the number of turns.
 //!
 //! The fleet whose deadlines are 0.8 s apart, so that the guard logs before it has killed everything, is in `tests/keeper`.
 

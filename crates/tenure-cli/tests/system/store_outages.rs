@@ -1,5 +1,5 @@
-//! The store fails everybody at once: killed, paused, full, read-only, carried away. Whoever leads stops in time, or leads
-//! on where the store allows it; when the store is back somebody works again, and nobody had to be restarted.
+//! The store fails for all candidates at once: killed, paused, full, read-only, moved away. The leader stops in time, or keeps
+//! leading where the store allows it; when the store is back a candidate leads again, and no process had to be restarted.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::trial;
 const CYCLES: usize = 5;
 /// Longer than any lease that was granted before.
 const LASTING: Duration = TTL.saturating_mul(2);
-/// Too short for a lease to run out.
+/// Too short for a lease to expire.
 const BRIEF: Duration = Duration::from_millis(100);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -28,8 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     add("killed_and_restarted_at_once::redis", Kind::Redis, kill_server, BRIEF);
     add("killed_and_restarted_later::redis", Kind::Redis, kill_server, LASTING);
     add("paused::redis", Kind::Redis, pause_server, LASTING);
-    add("moved_away_briefly::file", Kind::File, carry, BRIEF);
-    add("moved_away::file", Kind::File, carry, LASTING);
+    add("moved_away_briefly::file", Kind::File, move_directory, BRIEF);
+    add("moved_away::file", Kind::File, move_directory, LASTING);
     trials.push(trial("outage::full::file".to_owned(), Kind::Disk, full));
     trials.push(trial("outage::read_only::file".to_owned(), Kind::Image, read_only));
     trials
@@ -47,8 +47,8 @@ fn pause_server(stage: &Stage, begins: bool) {
     stage.place.signal_server(if begins { Signal::STOP } else { Signal::CONT });
 }
 
-fn carry(stage: &Stage, begins: bool) {
-    stage.place.carry(begins);
+fn move_directory(stage: &Stage, begins: bool) {
+    stage.place.move_directory(begins);
 }
 
 fn outage(place: Kind, run: fn(&Stage, bool), lasting: Duration) {
@@ -57,7 +57,7 @@ fn outage(place: Kind, run: fn(&Stage, bool), lasting: Duration) {
         let term = stage.settled();
         let begun = now();
         run(&stage, true);
-        // Beginning may take a moment in which renewals still succeed.
+        // Starting the outage may take a moment in which renewals still succeed.
         let begins = now();
         pause_until(begun + lasting);
         if lasting > TTL {
@@ -81,8 +81,8 @@ fn outage(place: Kind, run: fn(&Stage, bool), lasting: Duration) {
     stage.finish();
 }
 
-/// Renewals need no room. A leader that dies is replaced only when there is room again: nothing is freed by accident, and
-/// nothing granted without a record.
+/// Renewals need no disk space. A leader that dies is replaced only when there is space again: no lease is freed by accident,
+/// and none is granted without a record.
 fn full() {
     let mut stage = Stage::new(Kind::Disk, TTL, Mode::Plain);
     for _ in 0..CYCLES {
@@ -106,7 +106,7 @@ fn full() {
     stage.finish();
 }
 
-/// A failing disk becomes read-only and stays so: whoever leads stops in time, and nobody leads until it is repaired.
+/// A failing disk becomes read-only and stays so: the leader stops in time, and no candidate leads until it is repaired.
 fn read_only() {
     for _ in 0..CYCLES {
         let mut stage = Stage::new(Kind::Image, TTL, Mode::Plain);

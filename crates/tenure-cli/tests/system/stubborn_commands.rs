@@ -1,4 +1,4 @@
-//! Commands that do not do as they are told, under each way in which a term can end.
+//! Commands that misbehave, under each way in which a term can end.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const MODES: [Mode; 7] = [
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    // Modes innermost: those with many processes do not run side by side, which would be one more fault.
+    // Modes innermost: the modes with many processes do not run concurrently, which would be one more fault.
     for place in [Kind::File, Kind::Cabled] {
         for end in [
             End::Fault(Fault::Kill),
@@ -41,7 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ] {
             for mode in MODES {
                 let name = format!("child::{}::{}::{}", mode.name(), end.name(), called(place));
-                trials.push(trial(name, place, move || end.befall(place, mode)));
+                trials.push(trial(name, place, move || end.run(place, mode)));
             }
         }
     }
@@ -58,7 +58,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 #[derive(Clone, Copy)]
 enum End {
     Fault(Fault),
-    /// The leader can renew no more.
+    /// The leader cannot renew any more.
     Loss,
 }
 
@@ -70,18 +70,18 @@ impl End {
         }
     }
 
-    fn befall(self, place: Kind, mode: Mode) {
+    fn run(self, place: Kind, mode: Mode) {
         match self {
             End::Loss => lose(place, mode),
             End::Fault(Fault::Guard) => guard_alone(place, mode, 1),
-            End::Fault(Fault::Term) if !mode.heeds_signals() => ignore(place, mode),
+            End::Fault(Fault::Term) if !mode.handles_sigterm() => ignore(place, mode),
             End::Fault(fault) => suffer(place, mode, fault),
         }
     }
 }
 
 fn suffer(place: Kind, mode: Mode, fault: Fault) {
-    // One that does not heed SIGTERM has until the deadline: nothing to wait for at length.
+    // A command that ignores SIGTERM has until the deadline: a long TTL would only delay the trial.
     let ttl = if fault == Fault::Kill { LONG } else { TTL };
     let mut stage = Stage::new(place, ttl, mode);
     for _ in 0..turns(CYCLES) {
@@ -99,7 +99,7 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
     stage.finish();
 }
 
-/// A signal that the command ignores: it works on in its term, alone, until somebody types Ctrl-C for the second time.
+/// A signal that the command ignores: it keeps working in its term, alone, until a second Ctrl-C.
 fn ignore(place: Kind, mode: Mode) {
     let mut stage = Stage::new(place, TTL, mode);
     for _ in 0..CYCLES {
@@ -107,7 +107,7 @@ fn ignore(place: Kind, mode: Mode) {
         stage.contenders[term.who].signal(Signal::TERM);
         pause_until(now() + TTL.saturating_mul(2));
         assert_eq!(stage.steady().token, term.token, "its lease is renewed as long as it works");
-        // As a person would: two that come together are one to a process that had no turn between them.
+        // Spaced as by a person: two signals that come together are one to a process that did not run between them.
         let ended = look(PATIENCE, || {
             stage.contenders[term.who].signal(Signal::INT);
             pause_until(now() + Duration::from_millis(200));
@@ -123,7 +123,7 @@ fn ignore(place: Kind, mode: Mode) {
     stage.finish();
 }
 
-/// The leader itself learns that it can renew no more, and stops its work in time.
+/// The leader itself detects that it cannot renew any more, and stops its work in time.
 fn lose(place: Kind, mode: Mode) {
     let mut stage = Stage::new(place, TTL, mode);
     for _ in 0..CYCLES {
@@ -131,9 +131,9 @@ fn lose(place: Kind, mode: Mode) {
         if place.is_server() {
             stage.place.cable(term.who).cut();
         } else {
-            stage.place.carry(true);
+            stage.place.move_directory(true);
         }
-        // Just after: until then a renewal may have left.
+        // Just after the fault: until then a renewal may have been sent.
         let begun = now();
         pause_until(begun + TTL);
         stage.gone(&term.work);
@@ -145,7 +145,7 @@ fn lose(place: Kind, mode: Mode) {
             stage.next_after(term.token, TTL + SOON);
             stage.place.cable(term.who).mend();
         } else {
-            stage.place.carry(false);
+            stage.place.move_directory(false);
             stage.next_after(term.token, TTL + SOON);
         }
         stage.steady();
@@ -153,7 +153,7 @@ fn lose(place: Kind, mode: Mode) {
     stage.finish();
 }
 
-/// A command that ends gives the lease back: the next one has its turn, until all have had theirs.
+/// A command that ends releases the lease: the next candidate leads, until all have led.
 fn end_in_turn(place: Kind, mode: Mode) {
     let mut stage = Stage::new(place, LONG, mode);
     let begun = now();

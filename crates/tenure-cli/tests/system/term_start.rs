@@ -1,4 +1,5 @@
-//! A term struck at its very beginning: before there is a guard, before it knows of the lease, before there is a child.
+//! A fault at the very beginning of a term: before there is a guard, before the guard knows the lease, before there is a
+//! command.
 
 use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::rig::time::{look, pause};
 use crate::rig::worker::Mode;
 use crate::trial;
 
-/// From the grant to well after the child's first effect.
+/// The sweep goes from the grant to well after the command's first effect.
 const STEPS: u32 = 24;
 const STEP: Duration = Duration::from_micros(750);
 
@@ -43,15 +44,15 @@ fn sweep(place: Kind, signal: Signal) {
             let pid = stage.contenders[who].pid();
             let stopped = || look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
             stopped();
-            // Stopped while it holds a lock in the directory, and without a guard yet to see to it, it keeps every other
-            // candidate from leading: it goes on until it holds none.
+            // A candidate that is stopped while it holds a lock in the directory, without a guard that could kill it, keeps
+            // every other candidate from leading: it is resumed until it holds none.
             while holds_a_lock(&stage, pid) {
                 stage.contenders[who].signal(Signal::CONT);
                 pause(Duration::from_millis(1));
                 stage.contenders[who].signal(Signal::STOP);
                 stopped();
             }
-            // Until another candidate has the lease, which is the next to be struck.
+            // Until another candidate holds the lease, which is the next to be hit.
             stage.granted_after(token);
             stage.contenders[who].signal(Signal::CONT);
         } else {
@@ -64,13 +65,13 @@ fn sweep(place: Kind, signal: Signal) {
     stage.finish();
 }
 
-/// Whether this process stands in the middle of a change, in a directory.
+/// Whether this process is in the middle of a change in a directory store.
 fn holds_a_lock(stage: &Stage, pid: u32) -> bool {
     let url = stage.place.url();
     let Some(directory) = url.strip_prefix("file:") else { return false };
     let locks = std::fs::read_dir(Path::new(directory).join("locks")).unwrap().flatten();
     let inodes: Vec<String> = locks.map(|lock| lock.ino().to_string()).collect();
-    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`; who waits has an arrow before FLOCK.
+    // `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`; a waiting process has an arrow before FLOCK.
     let all = std::fs::read_to_string("/proc/locks").unwrap();
     all.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! B10: the kernel refuses new threads (the pids limit of a container). A process that runs goes on; one that starts says why
-//! it cannot.
+//! B10: the kernel refuses new threads (the pids limit of a container). A running process keeps running; a starting one reports
+//! why it cannot start.
 //!
 //! The limit needs the control group `pids` of version 1, and root.
 
@@ -16,10 +16,10 @@ use crate::rig::time::{look, pause};
 use crate::rig::trial_process::TrialProcess;
 
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
-/// Idle threads of tokio end after 10 s, so the one that opened the directory is gone at the first renewal, after 15 s.
+/// Idle threads of tokio end after 10 s, so the thread that opened the directory is gone at the first renewal, after 15 s.
 const TTL: &str = "45s";
 const IDLE: Duration = Duration::from_secs(13);
-/// The first renewal is within this.
+/// The first renewal comes within this time.
 const LIMITED: Duration = Duration::from_secs(5);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -80,7 +80,7 @@ impl Drop for Limit {
     }
 }
 
-/// A leader in a control group of its own, without a limit yet, whose command runs.
+/// A leader in its own control group, without a limit yet, whose command runs.
 fn leader<'a>(room: &'a Room, place: &Place, limit: &Limit) -> TrialProcess<'a> {
     let leader = TrialProcess::start_candidate(room, &place.url(), &["--lease-duration", TTL]);
     limit.write("cgroup.procs", &leader.pid().to_string());
@@ -99,7 +99,7 @@ fn running_on_a_directory() {
     leader.assert_led_throughout();
 }
 
-/// Every connection breaks while no thread can be made, so the files of the connection are read again.
+/// Every connection breaks while no thread can be created, so the files of the connection are read again.
 fn running_on_redis() {
     let room = Room::new();
     let (place, limit) = (Place::open(Kind::Redis, room.path(), 1), Limit::new(&room));
@@ -116,7 +116,7 @@ fn running_on_redis() {
 fn at_start(kind: Kind) {
     let room = Room::new();
     let (place, limit) = (Place::open(kind, room.path(), 1), Limit::new(&room));
-    // The shell joins the group and becomes the command, which may not start one thread.
+    // The shell joins the group and becomes the command, which may not start a single thread.
     limit.write("pids.max", "1");
     let tenure = room.command();
     let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", limit.0.display());
@@ -130,8 +130,8 @@ fn at_start(kind: Kind) {
     }
     command.args(["--store", &place.url(), "run", "job", "--once", "--wait", "3s", "--", "true"]);
     let mut started = TrialProcess::start(&room, command);
-    let (exit, said) = (started.exit(), started.log());
-    assert!(!said.contains("panicked"), "{said}");
-    assert_eq!(exit.code(), Some(122), "{said}");
-    assert!(said.contains("thread"), "it says why: {said}");
+    let (exit, printed) = (started.exit(), started.log());
+    assert!(!printed.contains("panicked"), "{printed}");
+    assert_eq!(exit.code(), Some(122), "{printed}");
+    assert!(printed.contains("thread"), "it says why: {printed}");
 }

@@ -1,4 +1,4 @@
-//! [`Builder`]: what can be set, and the start of the driver's thread.
+//! [`Builder`]: the settings of an election, and the start of the driver's thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::handle::{Election, ONLY};
+use super::handle::{Election, ONLY_MACHINE};
 use super::health_task::NOT_CHECKED;
 use super::shared::ElectionState;
 use super::{Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot};
@@ -16,7 +16,7 @@ use crate::entropy;
 use crate::error::{Error, Result};
 use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Name, Note};
-use crate::machine::Machine;
+use crate::machine::{Machine, MachineConfig};
 use crate::store::{Scope, Store};
 use crate::timing::{Options, Timing};
 
@@ -51,7 +51,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// For a lease of Tenure's own.
+    /// Creates a builder for a lease of Tenure's own, such as presence.
     pub(crate) fn own(name: &Name) -> Self {
         Builder { own: true, ..Builder::new(name.as_str()) }
     }
@@ -70,83 +70,84 @@ impl Builder {
         }
     }
 
-    /// A readable id, unique among the candidates; by default `HOSTNAME-PID-RANDOM`.
+    /// Sets a readable id, unique among the candidates; by default `HOSTNAME-PID-RANDOM`.
     pub fn id(mut self, id: &str) -> Self {
         self.id = Some(id.to_owned());
         self
     }
 
-    /// A few words for whoever looks at the lease, such as this candidate's URL.
+    /// Sets a short text for readers of the lease, such as this candidate's URL.
     pub fn note(mut self, note: &str) -> Self {
         self.note = note.to_owned();
         self
     }
 
-    /// The length of the lease: the time to recovery when a machine vanishes. Default 4 s.
+    /// Sets the length of the lease: the time to recovery if a machine vanishes. Default 4 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// How often the leader renews. Default TTL/3.
+    /// Sets how often the leader renews. Default TTL/3.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.options.renew_every = Some(every);
         self
     }
 
-    /// The longest a waiter goes without looking at the store itself. Default the TTL.
+    /// Sets the longest time between two polls of a waiting candidate. Default the TTL.
     pub fn retry_period(mut self, period: Duration) -> Self {
         self.options.retry = Some(period);
         self
     }
 
-    /// Step down when renewals have failed for so long. By default the deadline decides.
+    /// Stops leading when renewals have failed for this long. By default the deadline decides.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.options.grace = Some(grace);
         self
     }
 
-    /// The cut between the lease and the leader's own deadline. Default TTL/10.
+    /// Sets the margin between the end of the lease and the leader's own deadline. Default TTL/10.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.options.margin = Some(margin);
         self
     }
 
-    /// The time the work gets to stop, before the deadline. Default TTL/5.
+    /// Sets the time that the work has to stop before the deadline. Default TTL/5.
     pub fn stop_within(mut self, time: Duration) -> Self {
         self.options.stop_within = Some(time);
         self
     }
 
-    /// How far clocks may drift apart, in millionths. Default 1000.
+    /// Sets how far clocks may drift apart, in millionths. Default 1000.
     pub fn drift(mut self, ppm: u32) -> Self {
         self.options.drift_ppm = Some(ppm);
         self
     }
 
-    /// All of the durations at once.
+    /// Sets all durations at once.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// A candidate claims a free lease 50 ms later for each different higher priority among the other candidates, at most
-    /// 250 ms; default 0. It never takes a live lease. The others are known from [`Election::set_candidates`]; before that
-    /// nothing is waited for.
+    /// Sets the priority; default 0. A candidate claims a free lease 50 ms later for each different higher priority among the
+    /// other candidates, at most 250 ms. It never takes a live lease. It knows the other candidates from
+    /// [`Election::set_candidates`]; before that it does not wait.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The work ends with this process, so its death may free the lease at once where the store sees it
-    /// ([`file:`](crate::store::file)). Not for work that lives on elsewhere: a child process, a remote job.
+    /// Declares that the work ends with this process. Then a store that detects the death of the process
+    /// ([`file:`](crate::store::file)) may free the lease at once. Do not use it for work that continues elsewhere: a child
+    /// process, a remote job.
     pub fn ends_with_process(mut self, ends: bool) -> Self {
         self.ends_with_process = ends;
         self
     }
 
-    /// Leads only while `check` succeeds, and not before it has succeeded for the first time; a check that takes longer than
-    /// the gate's period has failed. It returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
+    /// Leads only while `check` succeeds, and not before its first success. A check that takes longer than the gate's period
+    /// has failed. It returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
     pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -156,16 +157,16 @@ impl Builder {
         self
     }
 
-    /// Another clock than the machine's: for tests, see [testing your own code](crate::guide::testing).
+    /// Replaces the machine's clock, for tests: see [testing your own code](crate::docs::testing).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Begins to campaign, and returns when the store has answered for the first time. Waits for a store that is down.
+    /// Starts to campaign, and returns when the store has answered for the first time. Waits for a store that is down.
     ///
     /// # Errors
-    /// Invalid: something set here cannot work. Denied, Corrupt: the store answered, and an operator must act.
+    /// Invalid: a setting cannot work. Denied, Corrupt: the store answered, and an operator must act.
     pub async fn start(self, store: Arc<dyn Store>) -> Result<Election> {
         let election = self.launch(store)?;
         election.answered().await?;
@@ -179,11 +180,11 @@ impl Builder {
         Ok(election)
     }
 
-    /// Begins to campaign, and returns at once: for those who want to hear of a store that is down. Must be called inside a
-    /// tokio runtime if a [health check](Builder::health) is set.
+    /// Starts to campaign, and returns at once: for callers that want events about a store that is down. Must be called inside
+    /// a tokio runtime if a [health check](Builder::health) is set.
     ///
     /// # Errors
-    /// Invalid: something set here cannot work.
+    /// Invalid: a setting cannot work.
     pub fn launch(self, store: Arc<dyn Store>) -> Result<Election> {
         let name = if self.own { Name::stored(&self.name)? } else { Name::new(&self.name)? };
         let candidate = match &self.id {
@@ -196,16 +197,15 @@ impl Builder {
         }
         let seed = entropy::random_u128();
         let clock = self.clock;
-        let mut machine =
-            Machine::new(name.clone(), candidate.clone(), timing.clone(), 0, seed, clock.now());
-        if self.health.is_some() {
-            // Fit only when it has been asked.
-            machine.begin_unfit();
-        }
+        let machine = MachineConfig {
+            // Healthy only after the first successful check.
+            healthy: self.health.is_none(),
+            awaits_drain_record: !self.own,
+            grants_no_right: self.own,
+            ..MachineConfig::new(name.clone(), candidate.clone(), timing.clone(), seed)
+        };
+        let machine = Machine::new(machine, clock.now());
         let unhealthy = self.health.is_some().then_some(NOT_CHECKED);
-        if self.own {
-            machine.begin_without_right();
-        }
         let (commands, inbox) = mpsc::unbounded_channel();
         let shared = Arc::new(ElectionState::new(
             &name,
@@ -216,39 +216,36 @@ impl Builder {
             self.priority,
             unhealthy,
         ));
-        if !self.own {
-            machine.begin_before_drain_record();
-        }
-        let mut place = MachineSlot::new(machine);
-        place.note = Note::new(&self.note)?;
-        place.ends_with_process = self.ends_with_process;
-        // Of a lease of our own nobody asks anything.
-        place.listens = !self.own;
+        let mut slot = MachineSlot::new(machine);
+        slot.note = Note::new(&self.note)?;
+        slot.ends_with_process = self.ends_with_process;
+        // A lease of Tenure's own accepts no requests.
+        slot.accepts_requests = !self.own;
         let mut names = vec![name.clone()];
-        names.extend(place.listens.then(|| name.ask()));
-        for command in [DriverCommand::Add(ONLY, Box::new(place)), DriverCommand::Close] {
-            // The receiver is in our hands.
+        names.extend(slot.accepts_requests.then(|| name.ask()));
+        for command in [DriverCommand::Add(ONLY_MACHINE, Box::new(slot)), DriverCommand::Close] {
+            // Cannot fail: this function owns the receiver.
             let _ = commands.send(command);
         }
-        let seat = shared.clone() as Arc<dyn DriverEvents>;
+        let events = shared.clone() as Arc<dyn DriverEvents>;
         let (renewing, time) = (store.detached(), clock.clone());
-        spawn(seat.clone(), Scope::Names(names), move || {
-            Driver::new(renewing, time, seat, &timing, inbox)
+        spawn(events.clone(), Scope::Names(names), move || {
+            Driver::new(renewing, time, events, &timing, inbox)
         })?;
         if let Some(health) = self.health {
-            tokio::spawn(health.watch(ONLY, clock, commands));
+            tokio::spawn(health.watch(ONLY_MACHINE, clock, commands));
         }
         Ok(Election::new(shared))
     }
 }
 
-/// The driver's own thread and runtime: a busy application cannot starve it.
+/// Starts the driver on its own thread and runtime, so that a busy application cannot starve it.
 pub(crate) fn spawn(
-    seat: Arc<dyn DriverEvents>,
+    events: Arc<dyn DriverEvents>,
     scope: Scope,
     driver: impl FnOnce() -> Driver + Send + 'static,
 ) -> Result<()> {
-    let over = EndedOnDrop(seat);
+    let over = EndedOnDrop(events);
     let spawned = spawn_runtime("tenure", move |runtime| {
         let _over = over;
         runtime.block_on(driver().run(scope));
@@ -262,7 +259,7 @@ pub(crate) fn spawn(
     }
 }
 
-/// Should the driver panic, its seat is told all the same: a term without renewals must not look alive.
+/// Reports the end of the driver even if it panics: a term without renewals must not seem alive.
 struct EndedOnDrop(Arc<dyn DriverEvents>);
 
 impl Drop for EndedOnDrop {

@@ -1,30 +1,30 @@
-//! The state of a candidate: one list for the status, presence, JSON and HTTP.
+//! [`CandidateState`]: the states of a candidate, used by the status, presence, JSON and HTTP.
 
 use std::fmt;
 
 use crate::machine::Phase;
 
-/// The state of a candidate, as it reports it.
+/// The state of a candidate, as the candidate reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CandidateState {
-    /// It campaigns: another candidate leads, or none yet.
+    /// The candidate campaigns. Another candidate leads, or none does yet.
     #[default]
     Waiting,
-    /// It holds the lease and does not lead yet (start-up wait).
+    /// The candidate holds the lease and does not lead yet (start-up wait).
     Starting,
-    /// It leads.
+    /// The candidate leads.
     Leading,
-    /// Its work is being stopped, the lease is being released, or the candidate ends.
+    /// The work is stopping, the lease is being released, or the candidate ends.
     Stopping,
-    /// It was told not to campaign.
+    /// The candidate is drained: it does not campaign.
     Drained,
-    /// Its health check fails, so it does not campaign; why.
+    /// The health check fails with this reason, so the candidate does not campaign.
     Unhealthy(String),
 }
 
 impl CandidateState {
-    /// The state of a candidate in `phase`. While work runs, the phase is what matters; a candidate that waits is drained
-    /// or unhealthy first.
+    /// The state of a candidate in `phase`. While work runs, the phase decides. A waiting candidate is reported as drained or
+    /// unhealthy, in this order.
     pub(crate) fn new(phase: Phase, drained: bool, unhealthy: Option<&str>) -> Self {
         match (phase, unhealthy) {
             (Phase::Starting, _) => CandidateState::Starting,
@@ -36,7 +36,7 @@ impl CandidateState {
         }
     }
 
-    /// The state with this word, and this reason where it has one; `None` for an unknown word.
+    /// Parses a state from its JSON word, with the reason if it has one. Returns `None` for an unknown word.
     pub(crate) fn parse(word: &str, reason: Option<&str>) -> Option<Self> {
         Some(match word {
             "waiting" => CandidateState::Waiting,
@@ -61,7 +61,7 @@ impl CandidateState {
         }
     }
 
-    /// Why it is unhealthy.
+    /// The reason why the candidate is unhealthy.
     pub fn reason(&self) -> Option<&str> {
         match self {
             CandidateState::Unhealthy(reason) => Some(reason),
@@ -69,7 +69,7 @@ impl CandidateState {
         }
     }
 
-    /// Whether it would take a lease that is free.
+    /// Whether the candidate would claim a free lease.
     pub fn campaigns(&self) -> bool {
         !matches!(
             self,

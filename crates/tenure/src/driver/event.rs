@@ -1,51 +1,51 @@
-//! What an application can be told.
+//! [`Event`]: what an election reports to the application.
 
 use crate::error::Error;
 use crate::lease::{Checkpoint, StartupWait, Token};
 use crate::machine::EndReason;
 
-/// Something happened in the election.
+/// An event of the election.
 ///
-/// Delivered off the renewal path. A listener that is too slow misses events in between, never the latest state:
-/// that is always in [`Election::status`](crate::Election::status).
+/// Events are delivered off the renewal path. A subscriber that is too slow misses events in between, never the latest state:
+/// [`Election::status`](crate::Election::status) always has it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// This candidate leads now.
     BecameLeader {
-        /// The number of the term; give it along with every effect.
+        /// The number of the term. Pass it with every effect.
         token: Token,
-        /// What the last leader left.
+        /// The checkpoint that the last leader saved.
         checkpoint: Option<Checkpoint>,
     },
-    /// This candidate holds the lease and does not lead yet: an earlier leader may still be at work, of which the store has
-    /// lost the lease. It leads when the wait is over, unless it loses the lease first.
+    /// This candidate holds the lease and does not lead yet, because an earlier leader may still be working whose lease the
+    /// store has lost. It leads when the wait is over, unless it loses the lease first.
     Starting {
         /// The number of the term.
         token: Token,
-        /// How long it waits, and why.
+        /// The length of the wait, and its reason.
         wait: StartupWait,
     },
     /// This candidate does not lead any more.
     LostLeadership {
         /// The term that ended.
         token: Token,
-        /// Why it ended.
+        /// The reason why it ended.
         why: EndReason,
     },
-    /// The store has confirmed that the lease of this term was given back.
+    /// The store has confirmed that the lease of this term was released.
     Released {
         /// The term that ended.
         token: Token,
     },
-    /// Somebody else leads now, or nobody that we know of.
+    /// Another candidate leads now, or no known candidate does.
     LeaderChanged {
-        /// Who led before.
+        /// The id of the previous leader.
         from: Option<String>,
-        /// Who leads now.
+        /// The id of the current leader.
         to: Option<String>,
     },
-    /// The store gives no answer. The leader goes on until its deadline.
+    /// The store does not answer. The leader continues until its deadline.
     StoreUnreachable(Error),
     /// The store answers again.
     StoreBack,

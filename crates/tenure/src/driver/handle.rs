@@ -1,4 +1,4 @@
-//! [`Election`]: what the application holds in its hand.
+//! [`Election`]: the application's handle of one candidate.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,8 +25,8 @@ use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{OtherCandidates, Phase};
 use crate::presence::Node;
 
-/// An election has one place.
-pub(super) const ONLY: MachineId = 0;
+/// An election has one machine.
+pub(super) const ONLY_MACHINE: MachineId = 0;
 
 /// One candidate in the election of one name.
 ///
@@ -45,13 +45,13 @@ pub(super) const ONLY: MachineId = 0;
 /// # Ok(()) }
 /// ```
 ///
-/// Dropping it without [`Election::stop`] leaves the lease to its TTL: nothing more is sent for it.
+/// Dropping it without [`Election::stop`] leaves the lease to its TTL: the driver sends nothing more for it.
 pub struct Election {
     shared: Arc<ElectionState>,
 }
 
 impl Election {
-    /// A candidate in the election of `name`: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
+    /// Builds a candidate in the election of `name`: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
     pub fn builder(name: &str) -> Builder {
         Builder::new(name)
     }
@@ -62,7 +62,7 @@ impl Election {
 
     /// Waits for the first answer of the store; with `patient` also for a store that is down.
     pub(super) async fn first_answer(&self, patient: bool) -> Result<()> {
-        let mut moved = self.shared.moved.subscribe();
+        let mut phases = self.shared.phases.subscribe();
         loop {
             {
                 let state = self.shared.state();
@@ -74,7 +74,7 @@ impl Election {
                     _ => {}
                 }
             }
-            if moved.changed().await.is_err() || *moved.borrow() == Phase::Stopped {
+            if phases.changed().await.is_err() || *phases.borrow() == Phase::Stopped {
                 return Err(Error::unavailable("the election has ended before it began"));
             }
         }
@@ -88,30 +88,30 @@ impl Election {
         self.first_answer(true).await
     }
 
-    /// What is elected.
+    /// The name of the election.
     pub fn name(&self) -> &Name {
         &self.shared.name
     }
 
-    /// This candidate.
+    /// The id of this candidate.
     pub fn candidate_id(&self) -> &CandidateId {
         &self.shared.candidate
     }
 
-    /// Whether this candidate leads, computed from the clock at this very moment.
+    /// Whether this candidate leads, computed from the clock at this call.
     pub fn is_leader(&self) -> bool {
         let until = Moment::from_nanos(self.shared.leader_until.load(Ordering::Acquire));
         let context = &self.shared.context;
         context.clock.now() < until && context.process.is_current()
     }
 
-    /// Who leads, as far as we know: when we last looked or were told.
+    /// The id of the leader, as far as this candidate knows from its last observation or notification.
     pub fn current_leader(&self) -> Option<String> {
         let shared = &self.shared;
         shared.state().leader(&shared.candidate, shared.context.clock.now())
     }
 
-    /// Where this candidate stands.
+    /// The status of this candidate.
     pub fn status(&self) -> Status {
         let shared = &self.shared;
         let until = Moment::from_nanos(shared.leader_until.load(Ordering::Acquire));
@@ -141,7 +141,7 @@ impl Election {
         }
     }
 
-    /// Returns the state of this candidate when it is another one than `known`.
+    /// Returns the state of this candidate as soon as it differs from `known`.
     pub async fn state_changed(&self, known: &CandidateState) -> CandidateState {
         let mut states = self.shared.candidate_state.subscribe();
         let changed = states.wait_for(|state| state != known).await.map(|state| state.clone());
@@ -152,8 +152,8 @@ impl Election {
         }
     }
 
-    /// Tells this candidate which others are present, as [`present`](crate::presence::present) read them last: its
-    /// [priority](Builder::priority) counts among those that campaign.
+    /// Sets the candidates that are present, as [`present`](crate::presence::present) returned them last. The
+    /// [priority](Builder::priority) of this candidate counts among those that campaign.
     pub fn set_candidates(&self, candidates: &[Node]) {
         let campaign = candidates.iter().filter(|node| {
             node.id != self.shared.candidate
@@ -161,20 +161,20 @@ impl Election {
         });
         let others = campaign.map(|node| (node.id.clone(), node.priority)).collect();
         let rivals = OtherCandidates { own: self.shared.priority, others };
-        self.shared.tell(HandleInput::Rivals(Arc::new(rivals)));
+        self.shared.send_input(HandleInput::Rivals(Arc::new(rivals)));
     }
 
-    /// Replaces the note of the lease. Only where the lease grants no right.
+    /// Replaces the note of the lease. Only for a lease that grants no right.
     pub(crate) fn set_note(&self, note: Note) {
-        self.shared.tell(HandleInput::Note(note));
+        self.shared.send_input(HandleInput::Note(note));
     }
 
-    /// How long renewals took, and how often they failed, since the start.
+    /// Durations and errors of the renewals since the start.
     pub fn renewals(&self) -> RenewalStats {
         self.shared.state().renewals.clone()
     }
 
-    /// Whether this candidate does its part in time: for a probe that restarts what has got stuck.
+    /// Whether this candidate does its part in time: for a liveness probe that restarts a stuck process.
     pub fn pulse(&self) -> Pulse {
         let shared = &self.shared;
         let now = shared.context.clock.now();
@@ -182,41 +182,41 @@ impl Election {
         Pulse {
             late: now.since(due),
             overrun: shared.current_term().map(|term| term.term.overrun(now)).unwrap_or_default(),
-            ended: *shared.moved.borrow() == Phase::Stopped,
+            ended: *shared.phases.borrow() == Phase::Stopped,
         }
     }
 
     /// Waits until this candidate leads; `None` if the election was stopped first.
     pub async fn leadership(&self) -> Option<Leadership> {
-        self.shared.tell(HandleInput::Wanted(true));
+        self.shared.send_input(HandleInput::Wanted(true));
         let mut terms = self.shared.term.subscribe();
-        let mut moved = self.shared.moved.subscribe();
+        let mut phases = self.shared.phases.subscribe();
         loop {
             let term = terms.borrow_and_update().clone();
             if let Some(leadership) = term.and_then(|term| term.handle()) {
                 return Some(leadership);
             }
-            if *moved.borrow_and_update() == Phase::Stopped {
+            if *phases.borrow_and_update() == Phase::Stopped {
                 return None;
             }
             tokio::select! {
                 changed = terms.changed() => changed.ok()?,
-                changed = moved.changed() => changed.ok()?,
+                changed = phases.changed() => changed.ok()?,
             }
         }
     }
 
     /// Runs `work` while this candidate leads.
     ///
-    /// When the work ends by itself, the lease is released and its value is returned; nobody here campaigns again until
-    /// the next call. When leadership is lost the work is dropped, and begun anew in the next term. `None` if the
-    /// election was stopped.
+    /// When the work ends by itself, the lease is released and the value of the work is returned; this candidate does not
+    /// campaign again until the next call. When leadership is lost, the work is dropped, and started again in the next term.
+    /// `None` if the election was stopped.
     ///
     /// # Cancellation
     /// Dropping this future drops the work, and then the lease is released.
     pub async fn lead<T>(&self, mut work: impl AsyncFnMut(Leadership) -> T) -> Option<T> {
-        // Also on a panic and when this future is dropped: the work is gone then, so the lease goes too.
-        let rest = RestOnDrop(self);
+        // Also on a panic and when this future is dropped: the work is gone then, so the lease must be released too.
+        let withdraw_on_drop = WithdrawOnDrop(self);
         loop {
             let leadership = self.leadership().await?;
             let ended = tokio::select! {
@@ -226,24 +226,24 @@ impl Election {
             };
             drop(leadership);
             if let Some(value) = ended {
-                drop(rest);
+                drop(withdraw_on_drop);
                 self.released().await;
                 return Some(value);
             }
         }
     }
 
-    /// Returns when nothing is held any more.
+    /// Returns when this candidate holds no lease.
     async fn released(&self) {
-        let mut moved = self.shared.moved.subscribe();
+        let mut phases = self.shared.phases.subscribe();
         let done = |phase: &Phase| matches!(phase, Phase::Waiting | Phase::Stopped);
         // The sender lives in `shared`.
-        let _ = moved.wait_for(done).await;
+        let _ = phases.wait_for(done).await;
     }
 
-    /// What is true now and what happens from now on, as a stream. See [`Event`] for what a slow listener misses.
+    /// The current state and all later events, as a stream. See [`Event`] for what a slow subscriber misses.
     pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
-        let (now, later) = self.shared.listen();
+        let (now, later) = self.shared.subscribe();
         let later = stream::unfold(later, async |mut events| {
             loop {
                 match events.recv().await {
@@ -256,10 +256,10 @@ impl Election {
         Box::pin(stream::iter(now).chain(later))
     }
 
-    /// Calls `listener` for what is true now and for everything that happens from now on, on a thread of its own. A
-    /// listener that panics is called again with the next event.
+    /// Calls `listener` for the current state and for every later event, on a separate thread. A listener that panics is called
+    /// again with the next event.
     pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
-        let (now, mut later) = self.shared.listen();
+        let (now, mut later) = self.shared.subscribe();
         let call = move |event| {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
                 tracing::error!("an event listener panicked");
@@ -281,46 +281,47 @@ impl Election {
         }
     }
 
-    /// Stops leading, if it does, once the work has ended; others come first for half a second.
+    /// Stops leading, if this candidate leads, once the work has ended. The other candidates may claim first for half a second.
     pub fn resign(&self) {
-        self.shared.tell(HandleInput::Resign(None));
+        self.shared.send_input(HandleInput::Resign(None));
     }
 
-    /// Stops leading and asks `next` to take over: a hint, no right.
+    /// Stops leading and names `next` as the successor: a hint, no right.
     pub fn resign_to(&self, next: &CandidateId) {
-        self.shared.tell(HandleInput::Resign(Some(next.clone())));
+        self.shared.send_input(HandleInput::Resign(Some(next.clone())));
     }
 
-    /// Stops leading, if it does, and does not campaign until [`Election::leadership`] or [`Election::lead`] is called again.
+    /// Stops leading, if this candidate leads, and does not campaign until [`Election::leadership`] or [`Election::lead`] is
+    /// called again.
     pub fn withdraw(&self) {
-        self.shared.tell(HandleInput::Wanted(false));
+        self.shared.send_input(HandleInput::Wanted(false));
     }
 
-    /// Stops leading, if it does, and does not campaign until [`Election::undrain`].
+    /// Stops leading, if this candidate leads, and does not campaign until [`Election::undrain`].
     pub fn drain(&self) {
-        self.shared.tell(HandleInput::Drain);
+        self.shared.send_input(HandleInput::Drain);
     }
 
     /// Campaigns again.
     pub fn undrain(&self) {
-        self.shared.tell(HandleInput::Undrain);
+        self.shared.send_input(HandleInput::Undrain);
     }
 
-    /// Ends it: the work is told to stop, has stopped, and then the lease is released.
+    /// Stops the election: the work is notified to stop, and once it has stopped, the lease is released.
     ///
     /// Waits for the work: every [`Leadership`] has to be dropped.
     pub async fn stop(&self) {
-        self.shared.tell(HandleInput::Stop);
-        let mut moved = self.shared.moved.subscribe();
+        self.shared.send_input(HandleInput::Stop);
+        let mut phases = self.shared.phases.subscribe();
         // The sender lives in `shared`.
-        let _ = moved.wait_for(|phase| *phase == Phase::Stopped).await;
+        let _ = phases.wait_for(|phase| *phase == Phase::Stopped).await;
     }
 }
 
-/// Nobody here wants to lead any more.
-struct RestOnDrop<'a>(&'a Election);
+/// Withdraws the candidate when `lead` ends.
+struct WithdrawOnDrop<'a>(&'a Election);
 
-impl Drop for RestOnDrop<'_> {
+impl Drop for WithdrawOnDrop<'_> {
     fn drop(&mut self) {
         self.0.withdraw();
     }
@@ -329,7 +330,7 @@ impl Drop for RestOnDrop<'_> {
 impl Drop for Election {
     /// No I/O: the driver stops, and the lease is left to its TTL.
     fn drop(&mut self) {
-        self.shared.leader_until(Moment::NEVER);
+        self.shared.set_leader_until(Moment::PAST);
         let _ = self.shared.context.commands.send(DriverCommand::Abandon);
     }
 }

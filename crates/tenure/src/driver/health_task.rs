@@ -1,4 +1,4 @@
-//! Asks the application for its health, for as long as the driver runs.
+//! The health task: runs the application's health check for as long as the driver runs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(crate) const NOT_CHECKED: &str = "not checked yet";
 
 type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Health> + Send>> + Send + Sync>;
 
-/// What is asked, and how often.
+/// A health check and its schedule.
 pub(crate) struct HealthTask {
     gate: HealthGate,
     check: HealthCheck,
@@ -33,11 +33,11 @@ impl HealthTask {
         HealthTask { gate, check: Box::new(check) }
     }
 
-    /// Tells the machine at this place when the candidate becomes healthy or unhealthy, and when the reason changes. A
-    /// check that takes longer than the period has failed. The first failure after a success, or at the start, is logged.
+    /// Notifies the machine when the candidate becomes healthy or unhealthy, and when the reason changes. A check that takes
+    /// longer than the period has failed. The first failure after a success, or at the start, is logged.
     pub(crate) async fn watch(
         self,
-        place: MachineId,
+        machine: MachineId,
         clock: Clock,
         commands: mpsc::UnboundedSender<DriverCommand>,
     ) {
@@ -53,15 +53,16 @@ impl HealthTask {
             };
             log(&health, &mut failing);
             let changed = hysteresis.take(health == Health::Good);
-            let said = match health {
+            let result = match health {
                 Health::Good if changed.is_some() => Some(Ok(())),
                 Health::Bad(reason) if !hysteresis.is_healthy() => Some(Err(Arc::from(reason))),
                 _ => None,
             };
-            if said.is_some() && said != reported {
-                reported.clone_from(&said);
-                let said = said.map(|said| DriverCommand::Tell(place, HandleInput::Health(said)));
-                if said.is_some_and(|said| commands.send(said).is_err()) {
+            if result.is_some() && result != reported {
+                reported.clone_from(&result);
+                let input = result.map(HandleInput::Health);
+                let command = input.map(|input| DriverCommand::Tell(machine, input));
+                if command.is_some_and(|command| commands.send(command).is_err()) {
                     return;
                 }
             }

@@ -1,7 +1,8 @@
-//! Maps by numbers that we give out ourselves, one after the other.
+//! [`IdMap`]: a map whose keys are ids that the library assigns in sequence.
 //!
-//! Hashed as they are: what was begun together lies together, so that a turn over a hundred thousand of them runs through
-//! memory instead of jumping about in it. Nobody else chooses these numbers, so nobody can make them collide.
+//! The hash of an id is the id itself: entries that were added together are close in memory, so that a pass over a hundred
+//! thousand of them is sequential instead of random access. Collision attacks are impossible, because only the library assigns
+//! ids.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! [`Leadership`]: one term, as the work sees it.
+//! [`Leadership`]: the handle of one term, for the work that runs in it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::HandleInput;
-use super::handle::ONLY;
+use super::handle::ONLY_MACHINE;
 use super::term::{Context, Term};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::lease::{Checkpoint, Hold, Token};
 use crate::machine::{EndReason, TermEnd, TermStart};
 
-/// One term of this candidate, handed to the work that may run in it.
+/// The handle of one term of this candidate, for the work that may run in it.
 ///
-/// Clone it for every task that works in the term. As long as one of the clones is there, the work counts as running:
-/// after the term has ended the lease is released, and the next campaign begins, only when all of them are dropped.
+/// Clone it for every task that works in the term. While any clone exists, the work counts as running: after the term has
+/// ended, the lease is released and the next campaign starts only when all clones are dropped.
 ///
 /// ```
 /// # async fn example(leadership: tenure::Leadership) -> tenure::Result<()> {
 /// while leadership.is_valid() {
-///     // … one step of the work, with leadership.token() in whatever it writes …
+///     // … one step of the work, with leadership.token() in every write …
 ///     leadership.save("step 1 done").await?;
 /// }
 /// # Ok(()) }
@@ -35,26 +35,26 @@ pub struct Leadership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a checkpoint that was not kept means that somebody else leads"]
 pub enum Saved {
-    /// The successor will find it.
+    /// The checkpoint was saved: the successor will find it.
     Kept,
     /// The term is over, so nothing was written.
     Lost,
 }
 
-/// What all the handles of one leadership share.
+/// The state that all handles of one leadership share.
 pub(super) struct Leading {
     pub(super) term: Term,
-    /// Changes with the deadline, for whoever hands it on; the deadline itself is read without a lock.
+    /// Changes with the deadline, for tasks that forward it. The deadline itself is read without a lock.
     extended: watch::Sender<()>,
     lost: watch::Sender<Option<EndReason>>,
-    /// Held while a save is under way, so that they arrive in order.
+    /// Held while a save is in flight, so that saves arrive in order.
     saves: tokio::sync::Mutex<()>,
 }
 
 impl Leading {
     pub(super) fn begin(lead: TermStart, context: Arc<Context>) -> Arc<Self> {
         Arc::new(Leading {
-            term: Term::begin(ONLY, lead, context),
+            term: Term::begin(ONLY_MACHINE, lead, context),
             extended: watch::channel(()).0,
             lost: watch::channel(None).0,
             saves: tokio::sync::Mutex::new(()),
@@ -85,24 +85,24 @@ impl Leading {
 }
 
 impl Leadership {
-    /// The number of the term. Whatever has an effect outside should carry it and be compared there.
+    /// The number of the term. Pass it with every external effect, so that the target can compare it.
     pub fn token(&self) -> Token {
         self.leading.term.hold.token
     }
 
-    /// The proof of this term: what a store compares before it changes anything. For a process that watches over this one
-    /// and gives the lease back when it has died; whoever works needs the [token](Leadership::token) only.
+    /// The proof of this term, which a store compares before it changes anything. For a process that monitors this one and
+    /// releases the lease when this process has died. Work needs only the [token](Leadership::token).
     pub fn hold(&self) -> &Hold {
         &self.leading.term.hold
     }
 
-    /// When this candidate stops believing, if nothing extends it.
+    /// The deadline of this term, unless it is extended.
     pub fn deadline(&self) -> Moment {
         self.leading.term.deadline()
     }
 
-    /// Returns when the deadline is another one than `known`: later after a renewal, [`Moment::NEVER`] when the store has
-    /// refused us. For work in another process, which has to be told.
+    /// Returns when the deadline differs from `known`: later after a renewal, [`Moment::PAST`] when the store has refused a
+    /// renewal. For work in another process, which must be notified.
     pub async fn extended(&self, known: Moment) -> Moment {
         let mut extended = self.leading.extended.subscribe();
         loop {
@@ -118,19 +118,20 @@ impl Leadership {
         }
     }
 
-    /// Whether the term is certainly still ours, computed now: there is no flag a paused thread could leave standing.
+    /// Whether this candidate certainly still holds the term, computed now: there is no flag that a paused thread could leave
+    /// set.
     ///
-    /// It stays true for the time the work has to stop, after [`Leadership::lost`] has come.
+    /// It stays true after [`Leadership::lost`] returns, for the time that the work has to stop.
     pub fn is_valid(&self) -> bool {
         self.leading.term.is_valid()
     }
 
-    /// How long the term is certainly still ours.
+    /// How long this candidate certainly still holds the term.
     pub fn valid_for(&self) -> Duration {
         self.leading.term.valid_for()
     }
 
-    /// Returns when the work has to stop, with the reason: before the deadline, at once when the store refuses us.
+    /// Returns when the work must stop, with the reason: before the deadline, or at once when the store refuses a renewal.
     pub async fn lost(&self) -> EndReason {
         let mut lost = self.leading.lost.subscribe();
         match lost.wait_for(Option::is_some).await {
@@ -140,27 +141,27 @@ impl Leadership {
         }
     }
 
-    /// What the leader before left.
+    /// The checkpoint that the previous leader saved.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.leading.term.checkpoint.as_ref()
     }
 
-    /// Leaves up to 4 KiB for the successor, written under the token of this term.
+    /// Saves up to 4 KiB for the successor, under the token of this term.
     ///
-    /// Saves of one term are sent one after the other, each when the one before has been answered.
+    /// Saves of one term are sent in sequence, each after the answer to the previous one.
     ///
     /// # Errors
-    /// Unavailable: it may or may not have been kept; save again.
+    /// Unavailable: the checkpoint may or may not have been saved; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
         let _one_after_the_other = self.leading.saves.lock().await;
         self.leading.term.save(&checkpoint).await
     }
 
-    /// Gives up the term: the work is told to stop, and when it has, the lease is released.
+    /// Ends the term: the work is notified to stop, and once it has stopped, the lease is released.
     pub fn resign(&self) {
-        // A driver that is gone has ended the term already.
-        self.leading.term.tell(HandleInput::Resign(None));
+        // A driver that has ended has ended the term already.
+        self.leading.term.send_input(HandleInput::Resign(None));
     }
 }
 
@@ -172,7 +173,7 @@ impl Clone for Leadership {
 }
 
 impl Drop for Leadership {
-    /// No I/O: the driver is told when the last one goes, and does the rest.
+    /// No I/O: the last handle notifies the driver, which does the rest.
     fn drop(&mut self) {
         self.leading.term.exit();
     }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_term_whose_time_is_over_is_handed_to_nobody_although_nobody_has_ended_it() {
+    async fn an_expired_term_gives_no_handle_even_before_it_was_ended() {
         let clock = Clock::manual();
         let deadline = clock.now() + Duration::from_secs(1);
         let term = term(&clock, Duration::from_secs(1)).await;
@@ -224,17 +225,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_goes_on_after_its_time_is_noticed() {
+    async fn work_that_continues_after_its_deadline_is_reported() {
         let clock = Clock::manual();
         let term = term(&clock, Duration::from_secs(1)).await;
         clock.advance(Duration::from_secs(2));
-        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "nobody works");
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "no work runs");
         term.extend(clock.now() + Duration::from_secs(1));
         let work = term.handle().unwrap();
         clock.advance(Duration::from_secs(3));
         assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(2));
-        term.end(TermEnd { why: EndReason::Refused(None), deadline: Moment::NEVER });
-        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "it has heard of it just now");
+        term.end(TermEnd { why: EndReason::Refused(None), deadline: Moment::PAST });
+        assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "it was notified just now");
         clock.advance(Duration::from_secs(1));
         assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(1));
         drop(work);

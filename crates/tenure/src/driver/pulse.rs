@@ -1,18 +1,18 @@
-//! Whether a candidate does its own part in time, for a probe from outside.
+//! [`Pulse`]: whether a candidate does its own part in time, for a liveness probe.
 
 use std::time::Duration;
 
-/// What a candidate is behind with; all zero where all is well.
+/// How far a candidate is behind schedule. All zero if it is not.
 ///
-/// The answers of [`Election::is_leader`](crate::Election::is_leader) are right in any case: they are computed from the clock.
-/// This tells whether anything will ever happen again.
+/// [`Election::is_leader`](crate::Election::is_leader) is correct in any case, because it is computed from the clock. This
+/// value shows whether the candidate still makes progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pulse {
-    /// So long ago the thread that renews had something to do, and has not done it.
+    /// How long the renewal thread is overdue.
     pub late: Duration,
-    /// So long the work has gone on after its time was over.
+    /// How long the work has continued after its deadline.
     pub overrun: Duration,
-    /// The thread that renews has ended.
+    /// The renewal thread has ended.
     pub ended: bool,
 }

@@ -1,34 +1,34 @@
-//! What became of the renewals of a candidate, for whoever draws curves: counted here, because nobody else sees them.
+//! [`RenewalStats`]: the number, duration and errors of a candidate's renewals, for metrics. Only the driver observes them.
 
 use std::time::Duration;
 
 use crate::error::{Kind, Result};
 use crate::lease::Answer;
 
-/// How long renewals took, and how often they failed, since the candidate started.
+/// Durations and errors of the renewals since the candidate started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RenewalStats {
-    /// So many were granted.
+    /// The number of successful renewals.
     pub count: u64,
-    /// So long they took, all together.
+    /// The total duration of the successful renewals.
     pub sum: Duration,
-    /// How many of them took no longer than each of [`Renewals::BOUNDS`], and longer than the one before it.
+    /// How many of them took at most each of [`RenewalStats::BOUNDS`], and longer than the bound before it.
     pub within: [u64; RenewalStats::BOUNDS.len()],
-    /// The store said that the lease is not ours any more.
+    /// The store answered that this candidate no longer holds the lease.
     pub refused: u64,
-    /// The store gave no answer, or none in time.
+    /// The store did not answer in time.
     pub unavailable: u64,
     /// The store answered that an operator must act.
     pub denied: u64,
-    /// What is stored is not ours.
+    /// The stored record is not a lease of Tenure.
     pub corrupt: u64,
-    /// Anything else.
+    /// All other errors.
     pub other: u64,
 }
 
 impl RenewalStats {
-    /// Where it is worth telling one duration from another: from a store on this machine to one that is about to be given up.
+    /// The bounds of the duration histogram: from a store on the same machine to one that is about to time out.
     pub const BOUNDS: [Duration; 12] = [
         Duration::from_micros(500),
         Duration::from_millis(1),
@@ -50,7 +50,7 @@ impl RenewalStats {
                 self.count += 1;
                 self.sum = self.sum.saturating_add(took);
                 let bound = RenewalStats::BOUNDS.iter().position(|bound| took <= *bound);
-                // What took longer than the last of them is in the count alone.
+                // A renewal that took longer than the last bound is only in the count.
                 if let Some(bound) = bound {
                     self.within[bound] += 1;
                 }
@@ -72,7 +72,7 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn each_renewal_is_counted_in_one_place() {
+    fn each_renewal_is_counted_once() {
         let mut renewals = RenewalStats::default();
         for took in [0, 500, 501, 3_000_000] {
             renewals.note(Duration::from_micros(took), &Ok(Answer::Held(())));

@@ -1,4 +1,4 @@
-//! [`Shared`]: what the application's handles and the driver's thread both see.
+//! [`ElectionState`]: the state that the application's handles share with the driver's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use super::candidate_state::CandidateState;
 use super::event::Event;
-use super::handle::ONLY;
+use super::handle::ONLY_MACHINE;
 use super::leadership::Leading;
 use super::renewal_stats::RenewalStats;
 use super::term::Context;
@@ -23,27 +23,27 @@ use crate::lease::{
 use crate::machine::{EndReason, Phase, TermEnd, TermStart};
 use crate::store::Store;
 
-/// The target of log lines about what is also told as an [`Event`]: whoever shows those can leave these out.
-const EVENT: &str = "tenure::event";
+/// The target of log lines that duplicate an [`Event`]: an application that shows the events can filter these lines out.
+const EVENT_LOG_TARGET: &str = "tenure::event";
 
-/// How many events a listener may be behind before it misses some.
+/// How many events a subscriber may lag behind before it misses some.
 const EVENT_BUFFER: usize = 256;
 
-/// What the application's handles and the driver's thread both see.
+/// The state that the application's handles share with the driver's thread.
 pub(super) struct ElectionState {
     pub(super) name: Name,
     pub(super) candidate: CandidateId,
     pub(super) priority: i32,
     pub(super) context: Arc<Context>,
-    /// Until when "am I leader" is answered with yes. The clock is compared with it at every question.
+    /// Until when `is_leader` returns true. It compares the clock with this at every call.
     pub(super) leader_until: AtomicU64,
-    /// When the driver has something to do again; the greatest number for never.
+    /// When the driver has something to do again; `u64::MAX` for never.
     pub(super) sleeps_until: AtomicU64,
     state: Mutex<ElectionView>,
     pub(super) term: watch::Sender<Option<Arc<Leading>>>,
-    /// Changes whenever the machine or the store's reachability does.
-    pub(super) moved: watch::Sender<Phase>,
-    /// Changes only when the state does.
+    /// Changes with the phase of the machine and with the reachability of the store.
+    pub(super) phases: watch::Sender<Phase>,
+    /// Changes only when the state changes.
     pub(super) candidate_state: watch::Sender<CandidateState>,
     events: broadcast::Sender<Event>,
 }
@@ -55,27 +55,27 @@ pub(super) struct ElectionView {
     pub(super) since: Option<u64>,
     pub(super) transitions: u64,
     pub(super) drained: bool,
-    /// Why the health check fails.
+    /// The reason why the health check fails.
     pub(super) unhealthy: Option<Arc<str>>,
     pub(super) renewals: RenewalStats,
-    /// The term that is led, for listeners that come later.
+    /// The current term of this candidate, for later subscribers.
     leading: Option<(Token, Option<Checkpoint>)>,
-    /// The term in its start-up wait: when the wait ends, and why it waits.
+    /// The term in its start-up wait: its token, when the wait ends, and the reason.
     starting: Option<(Token, Moment, WaitReason)>,
     pub(super) reachable: Option<bool>,
     pub(super) last_error: Option<Error>,
 }
 
 impl ElectionView {
-    /// The leader, as far as it is known at `now`. Of a store that does not answer it is not known any more when the lease
-    /// that was last observed has expired: then nobody may be leading. Our own term knows its deadline by itself.
+    /// The leader, as far as it is known at `now`. If the store does not answer and the last observed lease has expired, the
+    /// leader is unknown: possibly no candidate leads. This candidate's own term has its own deadline.
     pub(super) fn leader(&self, me: &CandidateId, now: Moment) -> Option<String> {
         let expired = self.lease_expires.is_some_and(|at| at <= now);
         let unknown = expired && self.reachable == Some(false);
         self.leader.clone().filter(|leader| !unknown || leader == me.as_str())
     }
 
-    /// The term in its start-up wait at `now`, and what is left of it.
+    /// The term in its start-up wait at `now`, and the remaining wait.
     pub(super) fn startup_wait(&self, now: Moment) -> Option<(Token, StartupWait)> {
         let (token, until, reason) = self.starting?;
         Some((token, StartupWait { left: until.since(now), reason }))
@@ -97,7 +97,7 @@ impl ElectionState {
             candidate: candidate.clone(),
             priority,
             context: Arc::new(Context { clock, store, commands, process: ProcessId::current() }),
-            leader_until: AtomicU64::new(Moment::NEVER.as_nanos()),
+            leader_until: AtomicU64::new(Moment::PAST.as_nanos()),
             sleeps_until: AtomicU64::new(u64::MAX),
             state: Mutex::new(ElectionView {
                 leader: None,
@@ -113,7 +113,7 @@ impl ElectionState {
                 last_error: None,
             }),
             term: watch::channel(None).0,
-            moved: watch::channel(Phase::Waiting).0,
+            phases: watch::channel(Phase::Waiting).0,
             candidate_state: watch::channel(CandidateState::new(Phase::Waiting, false, unhealthy))
                 .0,
             events: broadcast::channel(EVENT_BUFFER).0,
@@ -124,24 +124,25 @@ impl ElectionState {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(super) fn leader_until(&self, deadline: Moment) {
+    pub(super) fn set_leader_until(&self, deadline: Moment) {
         self.leader_until.store(deadline.as_nanos(), Ordering::Release);
     }
 
-    pub(super) fn tell(&self, said: HandleInput) {
-        self.context.tell(ONLY, said);
+    pub(super) fn send_input(&self, input: HandleInput) {
+        self.context.tell(ONLY_MACHINE, input);
     }
 
-    /// Changes the state and tells of it in one step, so that a listener who comes in between sees one or the other.
+    /// Changes the state and sends the event in one step, so that a new subscriber gets either the state before or the state
+    /// after.
     fn report(&self, change: impl FnOnce(&mut ElectionView) -> Event) {
         let mut state = self.state();
         let event = change(&mut state);
-        // Nobody listening is fine.
+        // No subscriber is fine.
         let _ = self.events.send(event);
     }
 
-    /// What is true now, as events, and everything after it.
-    pub(super) fn listen(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
+    /// Returns the current state as events, and a subscription to all later events.
+    pub(super) fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let state = self.state();
         let now = self.context.clock.now();
         let leader = state.leader(&self.candidate, now);
@@ -164,9 +165,9 @@ impl ElectionState {
 impl DriverEvents for ElectionState {
     fn lead(&self, _: MachineId, lead: TermStart) {
         let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
-        self.leader_until(lead.deadline);
+        self.set_leader_until(lead.deadline);
         self.term.send_replace(Some(Leading::begin(lead, self.context.clone())));
-        tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, "became leader");
+        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, "became leader");
         let now = self.context.clock.minting_micros() / 1_000;
         self.report(|state| {
             state.since = Some(now);
@@ -177,7 +178,7 @@ impl DriverEvents for ElectionState {
 
     fn starting(&self, _: MachineId, token: Token, wait: StartupWait) {
         let StartupWait { left, reason } = wait;
-        tracing::warn!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
+        tracing::warn!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
         let until = self.context.clock.now() + left;
         self.report(|state| {
             state.starting = Some((token, until, reason));
@@ -188,18 +189,18 @@ impl DriverEvents for ElectionState {
     fn extend(&self, _: MachineId, deadline: Moment) {
         let Some(term) = self.current_term() else { return };
         term.extend(deadline);
-        // Once the work was told to stop, "am I leader" stays no.
-        if self.leader_until.load(Ordering::Acquire) != Moment::NEVER.as_nanos() {
-            self.leader_until(deadline);
+        // Once the work was notified to stop, `is_leader` stays false.
+        if self.leader_until.load(Ordering::Acquire) != Moment::PAST.as_nanos() {
+            self.set_leader_until(deadline);
         }
     }
 
     fn end(&self, _: MachineId, ending: TermEnd) -> bool {
-        self.leader_until(Moment::NEVER);
+        self.set_leader_until(Moment::PAST);
         let Some(term) = self.current_term() else { return true };
         let (token, why) = (term.term.hold.token, ending.why.clone());
         let idle = term.end(ending);
-        tracing::info!(target: EVENT, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
+        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
         self.report(|state| {
             state.leading = None;
             Event::LostLeadership { token, why }
@@ -221,7 +222,7 @@ impl DriverEvents for ElectionState {
     }
 
     fn unreachable(&self, _: MachineId, error: Error) {
-        tracing::warn!(target: EVENT, name = %self.name, %error, "the store gives no usable answer");
+        tracing::warn!(target: EVENT_LOG_TARGET, name = %self.name, %error, "the store gives no usable answer");
         self.report(|state| {
             state.reachable = Some(false);
             state.last_error = Some(error.clone());
@@ -230,7 +231,7 @@ impl DriverEvents for ElectionState {
     }
 
     fn back(&self, _: MachineId) {
-        tracing::info!(target: EVENT, name = %self.name, "the store answers again");
+        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, "the store answers again");
         self.report(|state| {
             state.reachable = Some(true);
             Event::StoreBack
@@ -242,7 +243,7 @@ impl DriverEvents for ElectionState {
     }
 
     fn same_id(&self, _: MachineId) {
-        // The presence of a candidate has its id too: one warning is enough.
+        // The presence of a candidate has the same id: one warning is enough.
         if !self.name.as_str().starts_with(OWN_PREFIX) {
             tracing::warn!(
                 name = %self.name, candidate = %self.candidate,
@@ -268,7 +269,7 @@ impl DriverEvents for ElectionState {
                 changed
             });
         }
-        self.moved.send_replace(phase);
+        self.phases.send_replace(phase);
     }
 
     fn answered(&self, _: MachineId) {
@@ -277,11 +278,11 @@ impl DriverEvents for ElectionState {
 
     fn over(&self) {
         if let Some(term) = self.term.send_replace(None) {
-            self.leader_until(Moment::NEVER);
-            term.end(TermEnd { why: EndReason::Shutdown, deadline: Moment::NEVER });
+            self.set_leader_until(Moment::PAST);
+            term.end(TermEnd { why: EndReason::Shutdown, deadline: Moment::PAST });
         }
         self.candidate_state.send_replace(CandidateState::Stopping);
-        self.moved.send_replace(Phase::Stopped);
+        self.phases.send_replace(Phase::Stopped);
     }
 
     fn saw(&self, _: MachineId, lease: &Lease) {

@@ -1,4 +1,4 @@
-//! [`Status`]: what is known of a candidate at one moment.
+//! [`Status`]: a snapshot of a candidate.
 
 use std::time::Duration;
 
@@ -7,42 +7,42 @@ use crate::error::Error;
 use crate::lease::{CandidateId, Name, StartupWait, Token};
 use crate::store::Grade;
 
-/// Where a candidate stands, at one moment.
+/// The status of a candidate at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// Of what.
+    /// The name of the election.
     pub name: Name,
-    /// Who.
+    /// The id of this candidate.
     pub candidate_id: CandidateId,
-    /// Whether it leads, computed when this was made.
+    /// Whether this candidate leads, computed when this value was created.
     pub is_leader: bool,
-    /// What it does now.
+    /// The state of this candidate.
     pub state: CandidateState,
-    /// Who leads, as far as we know.
+    /// The id of the leader, as far as this candidate knows.
     pub current_leader: Option<String>,
-    /// The token of the term it leads.
+    /// The token of this candidate's term, if it leads.
     pub token: Option<Token>,
     /// This candidate's start-up wait, while its state is [`CandidateState::Starting`].
     pub starting: Option<StartupWait>,
-    /// When the current term began, whoever leads it: Unix milliseconds, for people to read.
+    /// When the current term began, of this or another candidate: Unix milliseconds, for display.
     pub since: Option<u64>,
-    /// How long that is certain; zero unless it leads.
+    /// How long this candidate certainly leads; zero if it does not lead.
     pub valid_for: Duration,
-    /// How often the leader changed while we looked.
+    /// How many changes of the leader this candidate has observed.
     pub transitions: u64,
-    /// Told not to campaign.
+    /// Whether this candidate is drained: it does not campaign.
     pub drained: bool,
-    /// Fit to lead, as far as a [health check](crate::Builder::health) says.
+    /// Whether the [health check](crate::Builder::health) passes; true without one.
     pub healthy: bool,
-    /// Its [priority](crate::Builder::priority).
+    /// The [priority](crate::Builder::priority) of this candidate.
     pub priority: i32,
     /// The store's URL, without passwords.
     pub store: String,
-    /// What the store promises, as far as it is known by now.
+    /// The guarantees of the store, as far as they are known yet.
     pub store_grade: Grade,
-    /// `None` before the first answer.
+    /// Whether the store answers; `None` before the first answer.
     pub store_reachable: Option<bool>,
-    /// The last thing that went wrong.
+    /// The last error.
     pub last_error: Option<Error>,
 }

@@ -1,4 +1,4 @@
-//! One term as those who work in it share it: its proof, its deadline, and whether any work is left.
+//! [`Term`]: one term, shared by all of its handles: the proof, the deadline, and the number of handles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,32 +16,32 @@ use crate::store::Store;
 
 use super::leadership::Saved;
 
-/// What all the handles of one term share.
+/// The state that all handles of one term share.
 pub(crate) struct Term {
     pub(crate) hold: Hold,
     pub(crate) checkpoint: Option<Checkpoint>,
-    place: MachineId,
+    machine: MachineId,
     deadline: AtomicU64,
-    life: Mutex<TermState>,
-    /// How many saves there were: each has a number of its own.
+    state: Mutex<TermState>,
+    /// The number of saves so far: each save has its own number.
     saves: AtomicU64,
     pub(crate) context: Arc<Context>,
 }
 
-/// What a term needs from whoever drives it.
+/// What a term needs from its election or fleet member.
 pub(crate) struct Context {
     pub(crate) clock: Clock,
-    /// The application's own handle: a checkpoint never gets in the way of a renewal.
+    /// The application's own connection: a checkpoint never delays a renewal.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) commands: mpsc::UnboundedSender<DriverCommand>,
-    /// A forked child has no renewals: there nothing is held.
+    /// A forked child has no renewals, so it holds nothing.
     pub(crate) process: ProcessId,
 }
 
 impl Context {
-    /// Tells the driver; one that is gone has nothing to be told.
-    pub(crate) fn tell(&self, place: MachineId, said: HandleInput) {
-        let _ = self.commands.send(DriverCommand::Tell(place, said));
+    /// Sends an input to the driver. A driver that has ended needs none.
+    pub(crate) fn tell(&self, machine: MachineId, input: HandleInput) {
+        let _ = self.commands.send(DriverCommand::Tell(machine, input));
     }
 }
 
@@ -53,13 +53,13 @@ struct TermState {
 }
 
 impl Term {
-    pub(crate) fn begin(place: MachineId, lead: TermStart, context: Arc<Context>) -> Self {
+    pub(crate) fn begin(machine: MachineId, lead: TermStart, context: Arc<Context>) -> Self {
         Term {
             hold: lead.hold,
             checkpoint: lead.checkpoint,
-            place,
+            machine,
             deadline: AtomicU64::new(lead.deadline.as_nanos()),
-            life: Mutex::default(),
+            state: Mutex::default(),
             saves: AtomicU64::new(0),
             context,
         }
@@ -73,15 +73,15 @@ impl Term {
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
     }
 
-    /// The work is to end by then. Returns whether no handle is left: then it has ended.
+    /// Ends the term: the work must stop by `deadline`. Returns whether no handle is left, that is, the work has ended.
     pub(crate) fn end(&self, deadline: Moment) -> bool {
         self.extend(deadline);
-        let mut life = self.life();
-        if !life.ended {
-            life.ended_at = self.context.clock.now();
+        let mut state = self.state();
+        if !state.ended {
+            state.ended_at = self.context.clock.now();
         }
-        life.ended = true;
-        life.handles == 0
+        state.ended = true;
+        state.handles == 0
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -95,45 +95,46 @@ impl Term {
         self.deadline().since(self.context.clock.now())
     }
 
-    /// Whether it goes on: valid, and nobody has told its work to stop.
+    /// Whether the term continues: it is valid, and its work was not notified to stop.
     pub(crate) fn goes_on(&self) -> bool {
-        self.is_valid() && !self.life().ended
+        self.is_valid() && !self.state().ended
     }
 
-    /// Counts one handle more, unless the term has ended. After a pause we may run before the driver, which has yet to say so:
-    /// the clock is asked here too, or work would begin in a term that is over.
+    /// Adds a handle, unless the term has ended. After a pause this may run before the driver, which has not ended the term
+    /// yet. So this checks the clock too; otherwise work would start in a term that is over.
     pub(crate) fn enter(&self) -> bool {
-        let mut life = self.life();
-        if life.ended || self.context.clock.now() >= self.deadline() {
+        let mut state = self.state();
+        if state.ended || self.context.clock.now() >= self.deadline() {
             return false;
         }
-        life.handles += 1;
+        state.handles += 1;
         true
     }
 
-    /// Counts one handle more beside one that is there.
+    /// Adds a handle next to an existing one.
     pub(crate) fn enter_beside(&self) {
-        self.life().handles += 1;
+        self.state().handles += 1;
     }
 
-    /// Counts one handle less. No I/O: the driver is told when the last one goes, and does the rest.
+    /// Removes a handle. No I/O: the last handle notifies the driver, which does the rest.
     pub(crate) fn exit(&self) {
-        let mut life = self.life();
-        life.handles -= 1;
-        if life.handles == 0 && life.ended {
-            self.context.tell(self.place, HandleInput::WorkEnded);
+        let mut state = self.state();
+        state.handles -= 1;
+        if state.handles == 0 && state.ended {
+            self.context.tell(self.machine, HandleInput::WorkEnded);
         }
     }
 
-    /// How long the work has gone on after its time was over. A refusal sets the deadline far into the past, and is heard of
-    /// only when it comes.
+    /// How long the work has continued after its time was over. A refusal sets the deadline far into the past, so the time
+    /// counts from the moment of the refusal.
     pub(crate) fn overrun(&self, now: Moment) -> Duration {
-        let life = self.life();
-        let over = self.deadline().max(life.ended_at);
-        if life.handles == 0 { Duration::ZERO } else { now.since(over) }
+        let state = self.state();
+        let over = self.deadline().max(state.ended_at);
+        if state.handles == 0 { Duration::ZERO } else { now.since(over) }
     }
 
-    /// Whoever sends one before the last was answered may see them arrive in another order: then the older is refused.
+    /// Saves a checkpoint. If a caller sends a save before the last one was answered, they may arrive out of order: then the
+    /// store refuses the older one.
     pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<Saved> {
         let number = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
         let answer = self.context.store.save(&self.hold, number, checkpoint).await?;
@@ -143,11 +144,11 @@ impl Term {
         })
     }
 
-    pub(crate) fn tell(&self, said: HandleInput) {
-        self.context.tell(self.place, said);
+    pub(crate) fn send_input(&self, input: HandleInput) {
+        self.context.tell(self.machine, input);
     }
 
-    fn life(&self) -> MutexGuard<'_, TermState> {
-        self.life.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn state(&self) -> MutexGuard<'_, TermState> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -1,8 +1,10 @@
-//! Where a member looks around and decides: reads the source of shards, sees who else is there and what people have said, asks the
-//! [`Steward`] what follows, and tells the driver.
+//! The coordinator: the loop of a fleet member around the [`Planner`].
 //!
-//! It has a thread of its own. A plan for a million shards, a slow source or a store that hangs hold up no renewal: those are the
-//! driver's.
+//! It reads the source of shards, observes the other members and the overrides, passes all of this to the planner, and sends
+//! the resulting commands to the driver.
+//!
+//! It runs on its own thread. A plan for a million shards, a slow source or a store that hangs delays no renewal, because the
+//! driver's thread renews.
 
 mod lists;
 
@@ -27,24 +29,25 @@ use crate::driver::{DriverCommand, HandleInput, MachineSlot, Saved};
 use crate::entropy;
 use crate::error::{Kind, Result};
 use crate::lease::CandidateId;
-use crate::machine::Machine;
+use crate::machine::{Machine, MachineConfig};
 use crate::store::{Scope, Store};
 use crate::timing::Timing;
-use lists::ANNOUNCED_AFTER;
+use lists::ANNOUNCEMENT_DELAY;
 
-/// Others see a member go before its shards do, so that each knows by then which are its own.
-const NOTICE: Duration = Duration::from_millis(100);
-/// A lease that ran out is looked at a moment later.
-const AFTER_EXPIRY: Duration = Duration::from_millis(5);
-/// A look that failed is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often it is looked whether all shards have an owner.
-const COVERAGE_EVERY: Duration = Duration::from_secs(1);
-/// How often it is told that their number has changed.
-const UNOWNED_EVERY: Duration = Duration::from_secs(10);
-/// So many of those without are named.
-const NAMED: usize = 5;
+/// A leaving member releases its membership lease this long before its shards, so that the other members have planned by then.
+const LEAVE_NOTICE: Duration = Duration::from_millis(100);
+/// The coordinator observes the members this long after the expiry of a membership lease.
+const EXPIRY_SLACK: Duration = Duration::from_millis(5);
+/// Delay before a failed observation or announcement is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Interval between checks whether all shards have an owner.
+const COVERAGE_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum interval between reports that the number of unowned shards has changed.
+const UNOWNED_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// How many unowned shards a report names.
+const MAX_NAMED_SHARDS: usize = 5;
 
+/// The configuration of the loop, and the channel of its inputs.
 pub(super) struct Coordinator {
     pub(super) shared: Arc<MemberContext>,
     pub(super) store: Arc<dyn Store>,
@@ -52,171 +55,174 @@ pub(super) struct Coordinator {
     pub(super) timing: Arc<Timing>,
     pub(super) reread: Duration,
     pub(super) ends_with_process: bool,
-    pub(super) notes: mpsc::UnboundedReceiver<MemberInput>,
+    pub(super) inputs: mpsc::UnboundedReceiver<MemberInput>,
 }
 
-/// What a look around has shown.
+/// The result of one observation of the fleet.
 struct FleetSnapshot {
     /// The note of each member, and the list that it has announced.
     members: BTreeMap<CandidateId, (String, ListDigest)>,
-    /// When the first of them goes, if it is not renewed.
+    /// The earliest expiry of a membership lease, unless it is renewed.
     until: Option<Moment>,
     overrides: Overrides,
 }
 
+/// The state of the loop.
 struct CoordinatorState {
-    office: Coordinator,
-    steward: Planner,
-    keeper: LastGood,
-    sight: Option<FleetSnapshot>,
-    orders: Vec<PlanStep>,
-    /// This member campaigns for its membership: it has read its list.
+    coordinator: Coordinator,
+    planner: Planner,
+    last_good: LastGood,
+    snapshot: Option<FleetSnapshot>,
+    steps: Vec<PlanStep>,
+    /// This member campaigns for its membership lease, because it has read its list.
     joins: bool,
-    /// The list that the other members know from this term's announcement.
+    /// The list that this member has announced in the current term of its membership.
     announced: Option<ListDigest>,
     announce_at: Moment,
-    /// After this the members are observed again, while their lists differ.
-    look_after: Duration,
+    /// Delay until the members are observed again, while their lists differ.
+    observe_delay: Duration,
     /// Since when members announce different lists, and whether that was reported.
     lists_differ: Option<(Moment, bool)>,
-    /// Failing to look around has been told.
-    troubled: bool,
-    /// How many had no owner when that was last told, and when.
+    /// The last observation failed, and this was reported.
+    observe_failed: bool,
+    /// The number of unowned shards in the last report, and the time of that report.
     unowned: (usize, Moment),
+    /// When the notice of a leaving member ends and it starts to release its shards.
     leave_at: Option<Moment>,
+    /// All shards are released, and the driver was asked to close.
     left: bool,
 }
 
 impl Coordinator {
     pub(super) async fn run(self) {
-        let steward = Planner::new(self.shared.me.clone(), self.timing.ttl);
-        let desk = CoordinatorState {
-            office: self,
-            steward,
-            keeper: LastGood::default(),
-            sight: None,
-            orders: Vec::new(),
+        let planner = Planner::new(self.shared.me.clone(), self.timing.ttl);
+        let state = CoordinatorState {
+            coordinator: self,
+            planner,
+            last_good: LastGood::default(),
+            snapshot: None,
+            steps: Vec::new(),
             joins: false,
             announced: None,
-            announce_at: Moment::NEVER,
-            look_after: ANNOUNCED_AFTER,
+            announce_at: Moment::PAST,
+            observe_delay: ANNOUNCEMENT_DELAY,
             lists_differ: None,
-            troubled: false,
-            unowned: (0, Moment::NEVER),
+            observe_failed: false,
+            unowned: (0, Moment::PAST),
             leave_at: None,
             left: false,
         };
-        desk.work().await;
+        state.run().await;
     }
 }
 
 impl CoordinatorState {
-    async fn work(mut self) {
-        let (shared, store) = (self.office.shared.clone(), self.office.store.clone());
-        let source = self.office.source.clone();
+    async fn run(mut self) {
+        let (shared, store) = (self.coordinator.shared.clone(), self.coordinator.store.clone());
+        let source = self.coordinator.source.clone();
         let clock = shared.context.clock.clone();
         let mut nodes = store.watch(&Scope::Prefix(nodes_prefix(&shared.name)));
-        let mut words = store.watch(&Scope::name(&overrides::name(&shared.name)));
+        let mut override_changes = store.watch(&Scope::name(&overrides::name(&shared.name)));
         let mut hints = source.hints();
         let mut reading: Option<BoxFuture<'_, Result<Shards>>> = None;
-        let mut looking: Option<BoxFuture<'_, Result<FleetSnapshot>>> = None;
+        let mut observing: Option<BoxFuture<'_, Result<FleetSnapshot>>> = None;
         let mut announcing: Option<BoxFuture<'_, (ListDigest, Result<Saved>)>> = None;
-        // Something may have changed; while it is being read, it is read once more after that.
-        let (mut read_again, mut look_again) = (true, true);
-        let (mut read_at, mut look_at) = (clock.now(), clock.now());
-        let mut count_at = clock.now() + COVERAGE_EVERY;
+        // A hint has arrived. If a read is in flight, it may have missed the change, so another read follows it.
+        let (mut read_again, mut observe_again) = (true, true);
+        let (mut read_at, mut observe_at) = (clock.now(), clock.now());
+        let mut count_at = clock.now() + COVERAGE_INTERVAL;
         loop {
             let now = clock.now();
             self.act(now);
             if now >= count_at {
-                self.count(now);
-                count_at = now + COVERAGE_EVERY;
+                self.report_coverage(now);
+                count_at = now + COVERAGE_INTERVAL;
             }
             if reading.is_none() && std::mem::take(&mut read_again) {
                 reading = Some(source.read());
-                read_at = now + self.office.reread;
+                read_at = now + self.coordinator.reread;
             }
-            if looking.is_none() && std::mem::take(&mut look_again) {
-                looking = Some(self.look());
-                look_at = now + self.office.timing.retry;
+            if observing.is_none() && std::mem::take(&mut observe_again) {
+                observing = Some(self.observe());
+                observe_at = now + self.coordinator.timing.retry;
             }
             if announcing.is_none() && now >= self.announce_at {
                 announcing = self.announcement();
             }
-            // What is under way is not begun a second time, so there is nothing to wake up for.
+            // An operation in flight is not started a second time, so its timer does not matter until it completes.
             let wake_at = [
                 (announcing.is_none() && self.is_unannounced()).then_some(self.announce_at),
                 self.act_at(now),
                 Some(count_at),
                 reading.is_none().then_some(read_at),
-                looking.is_none().then_some(look_at),
+                observing.is_none().then_some(observe_at),
             ];
             let wake_at = wake_at.into_iter().flatten().min().unwrap_or(count_at);
             tokio::select! {
-                note = self.office.notes.recv() => {
-                    // Many come together.
-                    let mut note = note;
+                input = self.coordinator.inputs.recv() => {
+                    // Inputs arrive in bursts: handle all of them before the next plan.
+                    let mut input = input;
                     let now = clock.now();
-                    while let Some(next) = note {
-                        if !self.take(now, next) {
+                    while let Some(next) = input {
+                        if !self.handle_input(now, next) {
                             return;
                         }
-                        note = self.office.notes.try_recv().ok();
+                        input = self.coordinator.inputs.try_recv().ok();
                     }
                 }
-                read = done(&mut reading) => {
+                read = completed(&mut reading) => {
                     reading = None;
-                    if self.read(clock.now(), read) {
-                        look_at = look_at.min(clock.now() + ANNOUNCED_AFTER);
+                    if self.source_read(clock.now(), read) {
+                        observe_at = observe_at.min(clock.now() + ANNOUNCEMENT_DELAY);
                     }
                 }
-                seen = done(&mut looking) => {
-                    looking = None;
-                    look_at = self.saw(clock.now(), seen);
+                observation = completed(&mut observing) => {
+                    observing = None;
+                    observe_at = self.observed(clock.now(), observation);
                 }
-                (list, saved) = done(&mut announcing) => {
+                (list, saved) = completed(&mut announcing) => {
                     announcing = None;
                     match saved {
                         Ok(Saved::Kept) => self.announced = Some(list),
                         failed => {
                             tracing::debug!(?failed, "the list of shards was not announced");
-                            self.announce_at = clock.now() + AGAIN;
+                            self.announce_at = clock.now() + RETRY_DELAY;
                         }
                     }
                 }
                 Some(()) = hints.next() => read_again = true,
-                Some(_) = nodes.next() => look_again = true,
-                Some(_) = words.next() => look_again = true,
+                Some(_) = nodes.next() => observe_again = true,
+                Some(_) = override_changes.next() => observe_again = true,
                 () = clock.sleep_until(wake_at) => {
                     let now = clock.now();
                     read_again |= reading.is_none() && now >= read_at;
-                    look_again |= looking.is_none() && now >= look_at;
+                    observe_again |= observing.is_none() && now >= observe_at;
                 }
             }
         }
     }
 
-    /// `false`: it is over.
-    fn take(&mut self, now: Moment, note: MemberInput) -> bool {
-        match note {
-            MemberInput::Seated => {
+    /// Returns `false` when the loop must end.
+    fn handle_input(&mut self, now: Moment, input: MemberInput) -> bool {
+        match input {
+            MemberInput::MembershipAcquired => {
                 self.announced = None;
-                locked(&self.office.shared.view).namesake = false;
-                self.steward.seated(now);
+                locked(&self.coordinator.shared.view).namesake = false;
+                self.planner.membership_acquired(now);
             }
-            MemberInput::Unseated(reason) => self.steward.unseated(now, reason),
+            MemberInput::MembershipLost(reason) => self.planner.membership_lost(now, reason),
             MemberInput::Owner(shard, owner, works) => {
-                self.steward.owner(now, shard, owner.as_deref(), works);
+                self.planner.owner(now, shard, owner.as_deref(), works);
             }
-            MemberInput::Moved(shard, phase) => {
-                self.steward.moved(now, shard, phase, &mut self.orders);
+            MemberInput::PhaseChanged(shard, phase) => {
+                self.planner.phase_changed(now, shard, phase, &mut self.steps);
             }
-            MemberInput::Answered(shard) => self.steward.answered(now, shard),
-            MemberInput::Broken(shard) => self.steward.broken(now, shard),
+            MemberInput::Answered(shard) => self.planner.answered(now, shard),
+            MemberInput::Broken(shard) => self.planner.broken(now, shard),
             MemberInput::Leave => {
-                self.office.shared.reason(MEMBERSHIP, Reason::Shutdown);
-                self.tell(MEMBERSHIP, HandleInput::Stop);
-                self.leave_at.get_or_insert(now + NOTICE);
+                self.coordinator.shared.set_reason(MEMBERSHIP, Reason::Shutdown);
+                self.send(MEMBERSHIP, HandleInput::Stop);
+                self.leave_at.get_or_insert(now + LEAVE_NOTICE);
             }
             MemberInput::Over => return false,
         }
@@ -224,208 +230,213 @@ impl CoordinatorState {
     }
 
     fn act(&mut self, now: Moment) {
-        // Until then nothing is given away, although we are a member no more.
+        // Until the notice ends no shard is released, although the membership lease is.
         if self.left || self.leave_at.is_some_and(|at| now < at) {
             return;
         }
-        self.steward.act(now, &mut self.orders);
-        for order in std::mem::take(&mut self.orders) {
-            self.carry_out(now, order);
+        self.planner.act(now, &mut self.steps);
+        for step in std::mem::take(&mut self.steps) {
+            self.apply_step(now, step);
         }
-        if self.leave_at.is_some() && self.steward.holds_nothing() {
-            for shard in self.steward.numbers() {
-                self.tell(shard, HandleInput::Stop);
+        if self.leave_at.is_some() && self.planner.holds_nothing() {
+            for shard in self.planner.numbers() {
+                self.send(shard, HandleInput::Stop);
             }
-            let _ = self.office.shared.context.commands.send(DriverCommand::Close);
-            // The driver says when it is over; until then nothing is begun any more.
+            let _ = self.coordinator.shared.context.commands.send(DriverCommand::Close);
+            // The driver sends `Over` when it has ended; until then this loop starts nothing new.
             self.left = true;
         }
     }
 
-    /// When to act again, unless something happens before.
+    /// When to act again, unless an event comes first.
     fn act_at(&self, now: Moment) -> Option<Moment> {
         match self.leave_at {
             _ if self.left => None,
             Some(at) if now < at => Some(at),
-            _ => self.steward.wake_at(),
+            _ => self.planner.wake_at(),
         }
     }
 
-    fn carry_out(&mut self, now: Moment, order: PlanStep) {
-        let shared = self.office.shared.clone();
-        match order {
+    fn apply_step(&mut self, now: Moment, step: PlanStep) {
+        let shared = self.coordinator.shared.clone();
+        match step {
             PlanStep::Add(number, shard) => {
-                let place = self.place(now, &shard);
+                let slot = self.machine_slot(now, &shard);
                 shared.add(number, Some(shard));
-                let _ = shared.context.commands.send(DriverCommand::Add(number, Box::new(place)));
+                let _ = shared.context.commands.send(DriverCommand::Add(number, Box::new(slot)));
             }
             PlanStep::Claim(number) => {
-                shared.expect(number);
-                self.tell(number, HandleInput::Wanted(true));
+                shared.expect_answer(number);
+                self.send(number, HandleInput::Wanted(true));
             }
-            PlanStep::Rest(number) => self.tell(number, HandleInput::Wanted(false)),
-            PlanStep::Leave(number, next, reason) => {
-                shared.reason(number, reason);
-                self.tell(number, HandleInput::Resign(next));
-                self.tell(number, HandleInput::Wanted(false));
+            PlanStep::Withdraw(number) => self.send(number, HandleInput::Wanted(false)),
+            PlanStep::Release(number, next, reason) => {
+                shared.set_reason(number, reason);
+                self.send(number, HandleInput::Resign(next));
+                self.send(number, HandleInput::Wanted(false));
             }
-            PlanStep::Drop(number, reason) => {
-                shared.reason(number, reason);
-                self.tell(number, HandleInput::Stop);
+            PlanStep::Remove(number, reason) => {
+                shared.set_reason(number, reason);
+                self.send(number, HandleInput::Stop);
             }
         }
     }
 
-    fn place(&self, now: Moment, shard: &Shard) -> MachineSlot {
-        let shared = &self.office.shared;
+    fn machine_slot(&self, now: Moment, shard: &Shard) -> MachineSlot {
+        let shared = &self.coordinator.shared;
         let (name, me) = (shard.lease(&shared.name), shared.me.clone());
-        let timing = self.office.timing.clone();
-        let mut machine = Machine::new(name, me, timing, 0, entropy::random_u128(), now);
-        machine.begin_unwanted();
-        let mut place = MachineSlot::new(machine);
-        place.note = shard.note(&shared.name);
-        place.ends_with_process = self.office.ends_with_process;
-        place
+        let timing = self.coordinator.timing.clone();
+        let machine = MachineConfig::new(name, me, timing, entropy::random_u128());
+        // It observes the shard until the planner decides to claim it.
+        let machine = MachineConfig { campaigns: false, ..machine };
+        let mut slot = MachineSlot::new(Machine::new(machine, now));
+        slot.note = shard.note(&shared.name);
+        slot.ends_with_process = self.coordinator.ends_with_process;
+        slot
     }
 
-    fn tell(&self, place: u64, said: HandleInput) {
-        self.office.shared.context.tell(place, said);
+    fn send(&self, machine: u64, input: HandleInput) {
+        self.coordinator.shared.context.tell(machine, input);
     }
 
-    // ---- looking around ----
+    // ---- observations ----
 
-    /// Who is there, and what people have said.
-    fn look(&self) -> BoxFuture<'static, Result<FleetSnapshot>> {
-        let (store, shared) = (self.office.store.clone(), self.office.shared.clone());
+    /// Observes the members and the overrides.
+    fn observe(&self) -> BoxFuture<'static, Result<FleetSnapshot>> {
+        let (store, shared) = (self.coordinator.store.clone(), self.coordinator.shared.clone());
         async move {
             let clock = shared.context.clock.clone();
             let sent = clock.now();
             let overrides = overrides::read(&*store, &shared.name).await?;
             let scope = Scope::Prefix(nodes_prefix(&shared.name));
             let leases = store.observe(&scope).await?;
-            let mut sight = FleetSnapshot { members: BTreeMap::new(), until: None, overrides };
-            // What cannot be read is nobody; it does not hide the others.
+            let mut snapshot = FleetSnapshot { members: BTreeMap::new(), until: None, overrides };
+            // A lease that cannot be read is not a member, and it does not hide the other members.
             for lease in leases.into_iter().flatten().filter(|lease| lease.holder.is_some()) {
                 let Some(id) = member_of(&shared.name, &lease.name) else { continue };
-                let until = sent + lease.left + AFTER_EXPIRY;
-                sight.until = Some(sight.until.map_or(until, |first| first.min(until)));
+                let until = sent + lease.left + EXPIRY_SLACK;
+                snapshot.until = Some(snapshot.until.map_or(until, |first| first.min(until)));
                 let list = ListDigest::announced(lease.checkpoint.as_ref());
-                sight.members.insert(id, (lease.note.as_str().to_owned(), list));
+                snapshot.members.insert(id, (lease.note.as_str().to_owned(), list));
             }
-            Ok(sight)
+            Ok(snapshot)
         }
         .boxed()
     }
 
-    /// Returns when to look again.
-    fn saw(&mut self, now: Moment, seen: Result<FleetSnapshot>) -> Moment {
-        let sight = match seen {
-            Ok(sight) => sight,
+    /// Processes an observation and returns when to observe again.
+    fn observed(&mut self, now: Moment, observation: Result<FleetSnapshot>) -> Moment {
+        let snapshot = match observation {
+            Ok(snapshot) => snapshot,
             Err(error) => {
-                if !std::mem::replace(&mut self.troubled, true) && error.kind() != Kind::Unavailable
+                if !std::mem::replace(&mut self.observe_failed, true)
+                    && error.kind() != Kind::Unavailable
                 {
-                    tracing::error!(fleet = %self.office.shared.name, %error, "cannot see who is there");
+                    tracing::error!(fleet = %self.coordinator.shared.name, %error, "cannot see who is there");
                 }
-                return now + AGAIN;
+                return now + RETRY_DELAY;
             }
         };
-        self.troubled = false;
-        let drained = |id: &CandidateId| sight.overrides.drained.contains(id);
+        self.observe_failed = false;
+        let drained = |id: &CandidateId| snapshot.overrides.drained.contains(id);
         let state = |id: &CandidateId, list: &ListDigest| MemberState {
             drained: drained(id),
             list: list.clone(),
         };
         let mut members: BTreeMap<CandidateId, MemberState> =
-            sight.members.iter().map(|(id, (_, list))| (id.clone(), state(id, list))).collect();
-        // Also before we are seen: what was said of us counts from the first.
-        let me = &self.office.shared.me;
+            snapshot.members.iter().map(|(id, (_, list))| (id.clone(), state(id, list))).collect();
+        // Also before the membership lease is observed: a drain of this member counts from the start.
+        let me = &self.coordinator.shared.me;
         if drained(me) {
             members.entry(me.clone()).or_default().drained = true;
         }
-        self.steward.members(now, members);
-        let shown = sight.members.iter().map(|(id, (note, list))| Member {
+        self.planner.members(now, members);
+        let shown = snapshot.members.iter().map(|(id, (note, list))| Member {
             id: id.clone(),
             note: note.clone(),
             drained: drained(id),
             list: list.clone(),
         });
-        locked(&self.office.shared.view).members = shown.collect();
-        let look_at = now + self.look_again_in(&sight);
-        let look_at =
-            sight.until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
-        let paused = self.sight.as_ref().map(|before| &before.overrides.paused);
-        let changed = paused != Some(&sight.overrides.paused);
-        self.sight = Some(sight);
+        locked(&self.coordinator.shared.view).members = shown.collect();
+        let observe_at = now + self.next_observe_delay(&snapshot);
+        let observe_at = snapshot
+            .until
+            .map_or(observe_at, |until| observe_at.min(until.max(now + EXPIRY_SLACK)));
+        let paused = self.snapshot.as_ref().map(|before| &before.overrides.paused);
+        let changed = paused != Some(&snapshot.overrides.paused);
+        self.snapshot = Some(snapshot);
         if changed {
             self.shards_changed(now);
         }
-        look_at
+        observe_at
     }
 
-    /// Whether the list has changed.
-    fn read(&mut self, now: Moment, read: Result<Shards>) -> bool {
-        let change = self.keeper.take(read);
-        let shared = &self.office.shared;
-        locked(&shared.view).source_error = self.keeper.failing().cloned();
-        for word in change.words {
-            let text = match &word {
+    /// Processes a read of the source and returns whether the list has changed.
+    fn source_read(&mut self, now: Moment, read: Result<Shards>) -> bool {
+        let change = self.last_good.take(read);
+        let shared = &self.coordinator.shared;
+        locked(&shared.view).source_error = self.last_good.failing().cloned();
+        for message in change.messages {
+            let text = match &message {
                 SourceMessage::Fails { error, kept: None } => {
-                    let retry = self.office.reread;
+                    let retry = self.coordinator.reread;
                     let fleet = &shared.name;
                     format!(
                         "{fleet}: cannot list shards: {error}; not joining the fleet, next try in {retry:?}"
                     )
                 }
-                word => format!("{} {word}", self.office.source.shown()),
+                message => format!("{} {message}", self.coordinator.source.shown()),
             };
             shared.report(FleetEvent::Source(text));
         }
         if change.changed {
-            self.look_after = ANNOUNCED_AFTER;
+            self.observe_delay = ANNOUNCEMENT_DELAY;
             self.shards_changed(now);
         }
         change.changed
     }
 
-    /// Nobody takes a shard before it is known whether somebody has paused it.
+    /// Passes the shards to the planner, but not before the overrides are known: a paused shard must not be claimed.
     fn shards_changed(&mut self, now: Moment) {
-        let (Some(shards), Some(sight)) = (self.keeper.shards(), &self.sight) else { return };
+        let (Some(shards), Some(snapshot)) = (self.last_good.shards(), &self.snapshot) else {
+            return;
+        };
         let shards = shards.clone();
-        let overrides = &sight.overrides;
+        let overrides = &snapshot.overrides;
         let paused =
             |shard: &Shard| overrides.paused.contains(shard) || shards.is_paused(shard.as_str());
-        self.steward.shards(now, &shards.shards, paused, &mut self.orders);
-        locked(&self.office.shared.view).shards = shards;
-        // The others give a share to each member, so one that knows no shards yet must not be a member.
+        self.planner.shards(now, &shards.shards, paused, &mut self.steps);
+        locked(&self.coordinator.shared.view).shards = shards;
+        // Every plan gives each member a share, so a process that knows no shards yet must not be a member.
         if !std::mem::replace(&mut self.joins, true) {
-            self.tell(MEMBERSHIP, HandleInput::Wanted(true));
+            self.send(MEMBERSHIP, HandleInput::Wanted(true));
         }
     }
 
-    fn count(&mut self, now: Moment) {
+    fn report_coverage(&mut self, now: Moment) {
         self.compare_lists(now);
-        let coverage = self.steward.coverage(now);
-        locked(&self.office.shared.view).coverage = coverage;
-        // A number that changes every second is told now and then; that there are any, and that there are none, at once.
-        let (told, at) = self.unowned;
-        let turned = (coverage.unowned == 0) != (told == 0);
-        if turned || (coverage.unowned != told && now.since(at) >= UNOWNED_EVERY) {
+        let coverage = self.planner.coverage(now);
+        locked(&self.coordinator.shared.view).coverage = coverage;
+        // The first unowned shard and the return to zero are reported at once; other changes of the number only now and then.
+        let (reported, at) = self.unowned;
+        let turned = (coverage.unowned == 0) != (reported == 0);
+        if turned || (coverage.unowned != reported && now.since(at) >= UNOWNED_REPORT_INTERVAL) {
             self.unowned = (coverage.unowned, now);
-            let some = self.steward.unowned(now, NAMED);
-            self.office.shared.report(FleetEvent::Unowned(coverage.unowned, some));
+            let some = self.planner.unowned(now, MAX_NAMED_SHARDS);
+            self.coordinator.shared.report(FleetEvent::Unowned(coverage.unowned, some));
         }
     }
 }
 
-/// What is under way, if anything is.
-async fn done<T>(under_way: &mut Option<BoxFuture<'_, T>>) -> T {
-    match under_way {
+/// Waits for the operation in flight; forever, if there is none.
+async fn completed<T>(in_flight: &mut Option<BoxFuture<'_, T>>) -> T {
+    match in_flight {
         Some(future) => future.await,
         None => std::future::pending().await,
     }
 }
 
-/// Everything that concerns the shards of this fleet.
+/// The scope of all shard leases of this fleet.
 pub(super) fn scope(shared: &MemberContext) -> Scope {
     Scope::Prefix(leases_prefix(&shared.name))
 }

@@ -1,4 +1,4 @@
-//! What the application is told, and the handle it works with.
+//! The events of a fleet for the application, and the handle for the work on a shard.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,74 +10,75 @@ use crate::driver::{Saved, Term};
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Checkpoint, Hold, Token};
 
-/// Something happened in the fleet.
+/// An event of one member of the fleet.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FleetEvent {
-    /// This member holds the lease on itself, and takes part from now on.
+    /// This member has acquired its membership lease: it is a member from now on.
     Joined {
-        /// Its proof: for a process that watches over this one, and gives it back when this one has died.
+        /// The proof of holding, for a guard process that releases the lease when this process has died.
         hold: Hold,
-        /// As [`Work::number`].
+        /// The number of this term within this process, as [`ShardWork::number`].
         number: u64,
-        /// Until when, unless it is extended.
+        /// The deadline of the term, unless a renewal extends it.
         deadline: Moment,
     },
-    /// It does not any more; what it owns is being taken from it.
+    /// This member has lost its membership lease; its shards are being revoked.
     Left {
-        /// As in [`Event::Joined`].
+        /// The number of the term that ended, as in [`FleetEvent::Joined`].
         number: u64,
-        /// Why.
+        /// The reason of the loss.
         why: Reason,
     },
-    /// This member owns a shard now: begin its work.
+    /// This member owns a shard: start its work.
     Assigned {
-        /// Which.
+        /// The shard to work on.
         shard: Shard,
-        /// The number of the term; give it along with every effect.
+        /// The token of the term: pass it along with every effect.
         token: Token,
-        /// What the last owner left.
+        /// The checkpoint that the last owner has saved.
         checkpoint: Option<Checkpoint>,
-        /// Keep it while the work goes on. When it is dropped after [`Event::Revoked`], the lease is released.
+        /// Keep this handle while the work runs. When it is dropped after [`FleetEvent::Revoked`], the lease is released.
         work: ShardWork,
     },
-    /// The work of a shard has to end. The fleet waits until its [`Work`] is dropped before it gives the shard away.
+    /// The work of a shard must end. The fleet releases the lease only after all its [`ShardWork`] handles are dropped.
     Revoked {
-        /// Which.
+        /// The shard whose work must end.
         shard: Shard,
-        /// The term that ends.
+        /// The token of the term that ends.
         token: Token,
-        /// As [`Work::number`].
+        /// The number of the term, as [`ShardWork::number`].
         number: u64,
-        /// Why.
+        /// The reason of the revocation.
         why: Reason,
     },
-    /// The store has confirmed that the lease was given back, or it is no longer ours.
+    /// The store has confirmed the release of the lease, or this member does not hold it any more.
     Released {
-        /// Which.
+        /// The shard that was released.
         shard: Shard,
-        /// The term that ended.
+        /// The token of the term that ended.
         token: Token,
-        /// As [`Work::number`].
+        /// The number of the term, as [`ShardWork::number`].
         number: u64,
-        /// Why.
+        /// Why the term has ended.
         why: Reason,
     },
-    /// The store gives no answer. Work goes on until its deadline.
+    /// The store does not answer. Work continues until its deadline.
     StoreUnreachable(Error),
     /// The store answers again.
     StoreBack,
-    /// The source of shards cannot be read, so the last good list stays; or it has something to say.
+    /// A message about the source of shards, for example that it cannot be read and the last good list is kept.
     Source(String),
-    /// The members list different shards: how many each lists that has announced its list. Empty: they list the same again.
+    /// The members list different shards: the number of shards for each member that has announced its list. Empty: the lists
+    /// are equal again.
     Lists(Vec<(CandidateId, usize)>),
-    /// So many shards have had no owner for longer than a TTL; some of them.
+    /// The number of shards that have had no owner for longer than a TTL, and some of these shards.
     Unowned(usize, Vec<Shard>),
 }
 
 /// The right to work on one shard, in one term.
 ///
-/// Clone it for every task that works on the shard: as long as one of the clones is there, the work counts as going on.
+/// Clone it for every task that works on the shard: the work counts as running as long as one of the clones exists.
 pub struct ShardWork {
     term: Arc<Term>,
     number: u64,
@@ -90,40 +91,40 @@ impl ShardWork {
         entered.then(|| ShardWork { term: term.clone(), number })
     }
 
-    /// The number of this term within this process: never used for two.
+    /// The number of this term within this process. A number is never used for two terms.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The number of the term, for whoever compares it.
+    /// The token of the term, for resources that compare it.
     pub fn token(&self) -> Token {
         self.term.hold.token
     }
 
-    /// The proof of this term, for a process that watches over this one.
+    /// The proof of holding, for a guard process.
     pub fn hold(&self) -> &Hold {
         &self.term.hold
     }
 
-    /// When this member stops believing, if nothing extends it.
+    /// The local deadline: when the work must have stopped, unless a renewal extends it.
     pub fn deadline(&self) -> Moment {
         self.term.deadline()
     }
 
-    /// Whether the shard is certainly still ours, computed now.
+    /// Whether this member certainly still owns the shard, computed from the clock now.
     pub fn is_valid(&self) -> bool {
         self.term.is_valid()
     }
 
-    /// How long the shard is certainly still ours.
+    /// How long this member certainly still owns the shard.
     pub fn valid_for(&self) -> Duration {
         self.term.valid_for()
     }
 
-    /// Leaves up to 4 KiB for the next owner, written under the token of this term. Await one before you begin the next.
+    /// Saves up to 4 KiB for the next owner, written under the token of this term. Await one save before you start the next.
     ///
     /// # Errors
-    /// Unavailable: it may or may not have been kept; save again.
+    /// Unavailable: the checkpoint may or may not have been saved; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
         self.term.save(&checkpoint).await

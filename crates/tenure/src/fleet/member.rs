@@ -1,4 +1,7 @@
-//! What the member's handles, its driver and its office all see, and where the driver reports to.
+//! The state of one member, shared by its handles, its driver and its coordinator.
+//!
+//! [`MemberContext`] implements [`DriverEvents`]: the driver reports every change of a machine here. From there it goes to the
+//! application as a [`FleetEvent`] and to the coordinator as a [`MemberInput`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,32 +18,37 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::{Answer, CandidateId, Hold, Name, StartupWait, Token};
 use crate::machine::{EndReason, Phase, TermEnd, TermStart};
 
-/// The place of the lease which the member holds on itself; shards are counted from one.
+/// The machine of the membership lease; the machines of shards are numbered from one.
 pub(super) const MEMBERSHIP: MachineId = 0;
-/// Warnings that concern many shards alike are told this often.
-const WARN_EVERY: Duration = Duration::from_secs(5);
+/// Minimum interval between warnings, since the same warning may concern many shards.
+const WARNING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the office is told.
+/// An input of the coordinator, from the driver or from a handle.
 #[derive(Debug)]
 pub(super) enum MemberInput {
-    Seated,
-    Unseated(Reason),
-    /// The holder of the shard's lease, and whether it works on the shard: it is not in its start-up wait.
+    MembershipAcquired,
+    MembershipLost(Reason),
+    /// The holder of the shard's lease, and whether it works on the shard: `false` while it is in its start-up wait.
     Owner(ShardNumber, Option<String>, bool),
-    Moved(ShardNumber, Phase),
+    PhaseChanged(ShardNumber, Phase),
+    /// The store has answered for the first time, or has answered a claim.
     Answered(ShardNumber),
+    /// The lease of the shard cannot be read.
     Broken(ShardNumber),
+    /// The application has called `leave`.
     Leave,
+    /// The driver has ended.
     Over,
 }
 
+/// The shared state of one member.
 pub(super) struct MemberContext {
     pub(super) name: Name,
     pub(super) me: CandidateId,
     pub(super) context: Arc<Context>,
-    notes: mpsc::UnboundedSender<MemberInput>,
+    inputs: mpsc::UnboundedSender<MemberInput>,
     events: mpsc::UnboundedSender<FleetEvent>,
-    /// Told of every new deadline, if anybody wants to know.
+    /// Receives every new deadline, if the application has subscribed.
     pub(super) extensions: OnceLock<mpsc::UnboundedSender<(u64, Moment)>>,
     slots: Mutex<IdMap<ShardSlot>>,
     owned: RwLock<HashMap<Shard, Arc<Term>>>,
@@ -51,29 +59,29 @@ pub(super) struct MemberContext {
     pub(super) view: Mutex<FleetView>,
     pub(super) healthy: AtomicBool,
     pub(super) over: watch::Sender<bool>,
-    /// `None` before the first answer of the store; then whether the last was one.
+    /// `None` before the first answer of the store, then the result of the last request.
     pub(super) reachable: watch::Sender<Option<Result<()>>>,
 }
 
-/// What is known of the whole fleet, as of a moment ago.
+/// The coordinator's last view of the whole fleet, for the handles.
 #[derive(Default)]
 pub(super) struct FleetView {
     pub(super) members: Vec<Member>,
     pub(super) coverage: Coverage,
     pub(super) shards: Arc<Shards>,
-    /// Why the source of shards cannot be read, while it cannot.
+    /// The error of the source of shards, while it cannot be read.
     pub(super) source_error: Option<Error>,
-    /// Another living process is a member under the id of this one.
+    /// Another running process is a member with the same id.
     pub(super) namesake: bool,
 }
 
-/// What belongs to one machine.
+/// The state that belongs to one machine.
 struct ShardSlot {
-    /// `None` for the membership.
+    /// `None` for the membership lease.
     shard: Option<Shard>,
-    /// The office waits for an answer.
+    /// The coordinator waits for an answer.
     expected: bool,
-    /// Why the shard is being given away.
+    /// Why the shard is being released.
     reason: Option<Reason>,
     term: Option<(Arc<Term>, u64)>,
 }
@@ -87,14 +95,14 @@ impl MemberContext {
         name: Name,
         me: CandidateId,
         context: Context,
-        notes: mpsc::UnboundedSender<MemberInput>,
+        inputs: mpsc::UnboundedSender<MemberInput>,
         events: mpsc::UnboundedSender<FleetEvent>,
     ) -> Self {
         MemberContext {
             name,
             me,
             context: Arc::new(context),
-            notes,
+            inputs,
             events,
             extensions: OnceLock::new(),
             slots: Mutex::default(),
@@ -114,31 +122,31 @@ impl MemberContext {
         locked(&self.slots)
     }
 
-    /// Nobody listening is fine.
+    /// Sends an event to the application, if it still receives events.
     pub(super) fn report(&self, event: FleetEvent) {
         let _ = self.events.send(event);
     }
 
-    pub(super) fn note(&self, note: MemberInput) {
-        let _ = self.notes.send(note);
+    pub(super) fn notify(&self, input: MemberInput) {
+        let _ = self.inputs.send(input);
     }
 
-    /// There is such a machine from now on.
-    pub(super) fn add(&self, place: MachineId, shard: Option<Shard>) {
+    /// Adds the state of a new machine.
+    pub(super) fn add(&self, id: MachineId, shard: Option<Shard>) {
         let slot = ShardSlot { shard, expected: true, reason: None, term: None };
-        self.slots().insert(place, slot);
+        self.slots().insert(id, slot);
     }
 
-    /// The next answer about it is to be noted.
-    pub(super) fn expect(&self, place: MachineId) {
-        if let Some(slot) = self.slots().get_mut(&place) {
+    /// Passes the next answer about this machine to the coordinator.
+    pub(super) fn expect_answer(&self, id: MachineId) {
+        if let Some(slot) = self.slots().get_mut(&id) {
             slot.expected = true;
         }
     }
 
-    /// Why it is about to be given away.
-    pub(super) fn reason(&self, place: MachineId, reason: Reason) {
-        if let Some(slot) = self.slots().get_mut(&place) {
+    /// Records why the lease is about to be released.
+    pub(super) fn set_reason(&self, id: MachineId, reason: Reason) {
+        if let Some(slot) = self.slots().get_mut(&id) {
             slot.reason = Some(reason);
         }
     }
@@ -169,7 +177,7 @@ impl MemberContext {
         term.goes_on().then(|| (term.hold.token, term.valid_for()))
     }
 
-    /// The term of the lease on this member, while it is held.
+    /// The term of the membership lease, while this member holds it.
     pub(super) fn membership_term(&self) -> Option<Arc<Term>> {
         let slots = self.slots();
         let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
@@ -180,7 +188,7 @@ impl MemberContext {
         locked(&self.renewals).clone()
     }
 
-    /// How late the driver is, and how long the work that is worst has gone on after its time.
+    /// How late the driver is, and the longest time that any work has overrun its deadline.
     pub(super) fn late_and_overrun(&self) -> (Duration, Duration) {
         let now = self.context.clock.now();
         let due = Moment::from_nanos(self.sleeps_until.load(Ordering::Acquire));
@@ -195,9 +203,9 @@ impl MemberContext {
     }
 }
 
-/// What the machine's reason means for a shard, unless we know better.
-fn reason(why: &EndReason) -> Reason {
-    match why {
+/// Maps the machine's reason to that of a shard; a reason recorded by the coordinator is more precise.
+fn revoke_reason(reason: &EndReason) -> Reason {
+    match reason {
         EndReason::Shutdown => Reason::Shutdown,
         EndReason::Unhealthy => Reason::Unhealthy,
         EndReason::Drained => Reason::Drain,
@@ -210,25 +218,25 @@ fn reason(why: &EndReason) -> Reason {
 }
 
 impl DriverEvents for MemberContext {
-    fn lead(&self, place: MachineId, lead: TermStart) {
+    fn lead(&self, id: MachineId, lead: TermStart) {
         let (token, deadline) = (lead.hold.token, lead.deadline);
         let checkpoint = lead.checkpoint.clone();
         let hold: Hold = lead.hold.clone();
-        let term = Arc::new(Term::begin(place, lead, self.context.clone()));
+        let term = Arc::new(Term::begin(id, lead, self.context.clone()));
         let number = self.terms.fetch_add(1, Ordering::Relaxed) + 1;
         let shard = {
             let mut slots = self.slots();
-            let Some(slot) = slots.get_mut(&place) else { return };
+            let Some(slot) = slots.get_mut(&id) else { return };
             slot.term = Some((term.clone(), number));
             slot.reason = None;
             slot.shard.clone()
         };
         let Some(shard) = shard else {
             self.report(FleetEvent::Joined { hold, number, deadline });
-            return self.note(MemberInput::Seated);
+            return self.notify(MemberInput::MembershipAcquired);
         };
         let Some(work) = ShardWork::begin(&term, number) else {
-            // It was over before it began, and the driver is about to say so.
+            // The term is over already, and the driver is about to report its end.
             return;
         };
         let mut owned = self.owned.write().unwrap_or_else(PoisonError::into_inner);
@@ -237,9 +245,9 @@ impl DriverEvents for MemberContext {
         self.report(FleetEvent::Assigned { shard, token, checkpoint, work });
     }
 
-    fn extend(&self, place: MachineId, deadline: Moment) {
+    fn extend(&self, id: MachineId, deadline: Moment) {
         let slots = self.slots();
-        let Some((term, number)) = slots.get(&place).and_then(|slot| slot.term.as_ref()) else {
+        let Some((term, number)) = slots.get(&id).and_then(|slot| slot.term.as_ref()) else {
             return;
         };
         term.extend(deadline);
@@ -248,13 +256,15 @@ impl DriverEvents for MemberContext {
         }
     }
 
-    fn end(&self, place: MachineId, ending: TermEnd) -> bool {
+    fn end(&self, id: MachineId, ending: TermEnd) -> bool {
         let mut slots = self.slots();
-        let Some(slot) = slots.get_mut(&place) else { return true };
+        let Some(slot) = slots.get_mut(&id) else { return true };
         let Some((term, number)) = slot.term.clone() else { return true };
         let refused = ending.why.ends_at_once();
-        let why = match reason(&ending.why) {
-            Reason::Rebalance | Reason::Shutdown => slot.reason.unwrap_or(reason(&ending.why)),
+        let why = match revoke_reason(&ending.why) {
+            Reason::Rebalance | Reason::Shutdown => {
+                slot.reason.unwrap_or(revoke_reason(&ending.why))
+            }
             why => why,
         };
         slot.reason = Some(why);
@@ -262,11 +272,11 @@ impl DriverEvents for MemberContext {
         drop(slots);
         let idle = term.end(ending.deadline);
         if let (true, Some(extensions)) = (refused, self.extensions.get()) {
-            let _ = extensions.send((number, Moment::NEVER));
+            let _ = extensions.send((number, Moment::PAST));
         }
         let Some(shard) = shard else {
             self.report(FleetEvent::Left { number, why });
-            self.note(MemberInput::Unseated(why));
+            self.notify(MemberInput::MembershipLost(why));
             return true;
         };
         self.disown(&shard);
@@ -274,47 +284,47 @@ impl DriverEvents for MemberContext {
         idle
     }
 
-    fn starting(&self, place: MachineId, token: Token, wait: StartupWait) {
+    fn starting(&self, id: MachineId, token: Token, wait: StartupWait) {
         let slots = self.slots();
-        let shard = slots.get(&place).and_then(|slot| slot.shard.as_ref());
+        let shard = slots.get(&id).and_then(|slot| slot.shard.as_ref());
         tracing::debug!(?shard, %token, left = ?wait.left, "starting: {}", wait.reason);
         drop(slots);
         let StartupWait { left, reason } = wait;
-        self.warn(place, &format!("starting in {left:?}: {reason}"));
+        self.warn(id, &format!("starting in {left:?}: {reason}"));
     }
 
-    fn holder_changed(&self, place: MachineId, holder: Option<String>, leads: bool) {
-        if place != MEMBERSHIP {
-            self.note(MemberInput::Owner(place, holder, leads));
+    fn holder_changed(&self, id: MachineId, holder: Option<String>, leads: bool) {
+        if id != MEMBERSHIP {
+            self.notify(MemberInput::Owner(id, holder, leads));
         }
     }
 
-    fn unreachable(&self, place: MachineId, error: Error) {
-        if place != MEMBERSHIP && error.kind() != Kind::Unavailable {
+    fn unreachable(&self, id: MachineId, error: Error) {
+        if id != MEMBERSHIP && error.kind() != Kind::Unavailable {
             let slots = self.slots();
-            let shard = slots.get(&place).and_then(|slot| slot.shard.as_ref());
+            let shard = slots.get(&id).and_then(|slot| slot.shard.as_ref());
             tracing::error!(shard = ?shard, %error, "nobody can own this shard");
-            return self.note(MemberInput::Broken(place));
+            return self.notify(MemberInput::Broken(id));
         }
-        if place == MEMBERSHIP {
+        if id == MEMBERSHIP {
             self.reachable.send_replace(Some(Err(error.clone())));
             self.report(FleetEvent::StoreUnreachable(error));
         }
     }
 
-    fn back(&self, place: MachineId) {
-        if place == MEMBERSHIP {
+    fn back(&self, id: MachineId) {
+        if id == MEMBERSHIP {
             self.report(FleetEvent::StoreBack);
         }
     }
 
-    fn released(&self, place: MachineId, token: Token) {
-        // Told when the machine has come to rest.
-        tracing::trace!(place, %token, "released");
+    fn released(&self, id: MachineId, token: Token) {
+        // `moved` reports the release, when the machine is waiting again or has stopped.
+        tracing::trace!(place = id, %token, "released");
     }
 
-    fn same_id(&self, place: MachineId) {
-        if place == MEMBERSHIP {
+    fn same_id(&self, id: MachineId) {
+        if id == MEMBERSHIP {
             locked(&self.view).namesake = true;
         }
     }
@@ -322,7 +332,7 @@ impl DriverEvents for MemberContext {
     fn warn(&self, _: MachineId, warning: &str) {
         let now = self.context.clock.now();
         let before = Moment::from_nanos(self.warned.load(Ordering::Relaxed));
-        if now.since(before) >= WARN_EVERY {
+        if now.since(before) >= WARNING_INTERVAL {
             self.warned.store(now.as_nanos(), Ordering::Relaxed);
             tracing::warn!(member = %self.me, "{warning}");
         } else {
@@ -334,63 +344,63 @@ impl DriverEvents for MemberContext {
         let left: Vec<ShardSlot> = self.slots().drain().map(|(_, slot)| slot).collect();
         for slot in left {
             let Some((term, number)) = slot.term else { continue };
-            term.end(Moment::NEVER);
+            term.end(Moment::PAST);
             if let Some(shard) = slot.shard {
                 self.disown(&shard);
                 let why = slot.reason.unwrap_or(Reason::Expired);
                 self.report(FleetEvent::Revoked { shard, token: term.hold.token, number, why });
             }
         }
-        self.note(MemberInput::Over);
+        self.notify(MemberInput::Over);
         self.over.send_replace(true);
     }
 
-    fn answered(&self, place: MachineId) {
+    fn answered(&self, id: MachineId) {
         let mut slots = self.slots();
-        let Some(slot) = slots.get_mut(&place) else { return };
-        if !std::mem::take(&mut slot.expected) && place != MEMBERSHIP {
+        let Some(slot) = slots.get_mut(&id) else { return };
+        if !std::mem::take(&mut slot.expected) && id != MEMBERSHIP {
             return;
         }
         drop(slots);
-        if place == MEMBERSHIP {
+        if id == MEMBERSHIP {
             self.reachable
                 .send_if_modified(|reachable| !matches!(reachable.replace(Ok(())), Some(Ok(()))));
         } else {
-            self.note(MemberInput::Answered(place));
+            self.notify(MemberInput::Answered(id));
         }
     }
 
-    fn moved(&self, place: MachineId, phase: Phase) {
+    fn moved(&self, id: MachineId, phase: Phase) {
         if matches!(phase, Phase::Waiting | Phase::Stopped) {
             let mut slots = self.slots();
-            let ended = slots.get_mut(&place).and_then(|slot| {
+            let ended = slots.get_mut(&id).and_then(|slot| {
                 let (term, number) = slot.term.take()?;
                 let why = slot.reason.take().unwrap_or(Reason::Rebalance);
                 let shard = slot.shard.clone()?;
                 Some(FleetEvent::Released { shard, token: term.hold.token, number, why })
             });
             if phase == Phase::Stopped {
-                slots.remove(&place);
+                slots.remove(&id);
             }
             drop(slots);
             if let Some(event) = ended {
                 self.report(event);
             }
         }
-        if place != MEMBERSHIP {
-            self.note(MemberInput::Moved(place, phase));
+        if id != MEMBERSHIP {
+            self.notify(MemberInput::PhaseChanged(id, phase));
         }
     }
 
-    fn renewal(&self, place: MachineId, took: Duration, answer: &Result<Answer>) {
-        // All of a batch took as long: one of them is enough.
-        if place == MEMBERSHIP || answer.is_err() {
+    fn renewal(&self, id: MachineId, took: Duration, answer: &Result<Answer>) {
+        // All renewals of a batch take equally long: one is enough.
+        if id == MEMBERSHIP || answer.is_err() {
             locked(&self.renewals).note(took, answer);
         }
     }
 
-    fn fit(&self, place: MachineId, healthy: bool) {
-        if place == MEMBERSHIP {
+    fn fit(&self, id: MachineId, healthy: bool) {
+        if id == MEMBERSHIP {
             self.healthy.store(healthy, Ordering::Relaxed);
         }
     }

@@ -1,24 +1,25 @@
-//! What people have said about a fleet: which shards are paused, which members drained. An election keeps the drains of its
-//! candidates in the same way.
+//! The overrides of a fleet: which shards an operator has paused, and which members are drained. An election keeps the drains
+//! of its candidates in the same way.
 //!
-//! It outlives whoever said it and whoever it is about, so it lies in the store: in the checkpoint of the lease
-//! `tenure:control:FLEET`, as JSON. Whoever changes it holds that lease for a moment, and so nobody's word is lost; giving it
-//! back wakes the members, who watch it. A record that cannot be read is an error and never "nothing is paused".
+//! Overrides outlive the operator's process and the members, so they are kept in the store: in the checkpoint of the lease
+//! `tenure:control:FLEET`, as JSON. A caller that changes them holds that lease for a moment, so no concurrent change is lost.
+//! The release notifies the members, which watch this lease. A record that cannot be read is an error, never "nothing is
+//! paused".
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
 //! use std::time::Duration;
 //! use tenure::CandidateId;
-//! use tenure::fleet::{Shard, control, fleet_name};
+//! use tenure::fleet::{Shard, fleet_name, overrides};
 //!
 //! let store = tenure::open("memory:").await?;
 //! let (fleet, me) = (fleet_name("control:example")?, CandidateId::generate());
 //! let shard = Shard::new("tenant 7")?;
-//! let pause = |control: &mut control::Control| {
-//!     control.paused.insert(shard.clone());
+//! let pause = |overrides: &mut overrides::Overrides| {
+//!     overrides.paused.insert(shard.clone());
 //! };
-//! control::change(&*store, &fleet, &me, Duration::from_secs(10), pause).await?;
-//! assert!(control::read(&*store, &fleet).await?.paused.contains("tenant 7"));
+//! overrides::change(&*store, &fleet, &me, Duration::from_secs(10), pause).await?;
+//! assert!(overrides::read(&*store, &fleet).await?.paused.contains("tenant 7"));
 //! # Ok(()) }
 //! ```
 
@@ -43,21 +44,22 @@ use crate::store::{Scope, Store};
 pub use drained::Drained;
 
 const VERSION: u64 = 1;
-/// A change is one reading and one writing; whoever dies in it holds up others no longer than this.
-const TTL: Duration = Duration::from_secs(5);
-/// How often one who waits looks by itself: a hint may be lost.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The TTL of the lease during a change, which is one read and one write. A caller that dies meanwhile blocks others for this
+/// long.
+const CHANGE_TTL: Duration = Duration::from_secs(5);
+/// How often a waiting caller tries to acquire without a notification, because one may be lost.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What people have said about a fleet.
+/// The paused shards and drained members of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Shards that nobody shall own.
+    /// Paused shards, which no member may own.
     pub paused: BTreeSet<Shard>,
-    /// Members that shall own nothing.
+    /// Drained members, which may own no shard.
     pub drained: Drained,
 }
 
-/// As it is stored. What it does not know it refuses: it would be lost with the next change.
+/// The stored record. Unknown fields are refused, because the next change would lose them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OverridesRecord {
@@ -66,67 +68,67 @@ struct OverridesRecord {
     drained: Vec<String>,
 }
 
-/// The lease it lies in, and which a member watches.
+/// The lease whose checkpoint holds the overrides, and which the members watch.
 #[must_use]
 pub fn name(fleet: &Name) -> Name {
     Name::own(format!("{OWN_PREFIX}control:{fleet}"))
 }
 
-/// Reads what was said; nothing, if nobody has ever said anything.
+/// Reads the overrides; empty if there never were any.
 ///
 /// # Errors
-/// [`Corrupt`](crate::Kind::Corrupt) if it cannot be understood: go on with what was known.
+/// [`Corrupt`](crate::Kind::Corrupt) if the record cannot be decoded: keep the overrides that were read before.
 pub async fn read(store: &dyn Store, fleet: &Name) -> Result<Overrides> {
     let name = name(fleet);
     let lease = store.observe(&Scope::name(&name)).await?.pop().transpose()?;
-    understood(&name, lease.and_then(|lease| lease.checkpoint).as_ref())
+    decode(&name, lease.and_then(|lease| lease.checkpoint).as_ref())
 }
 
-/// Changes what was said, waiting up to `wait` while others do; what was said afterwards.
+/// Changes the overrides and returns the result. Waits up to `wait` while other callers change them.
 ///
-/// `change` is called once, with what was said before, unless an error comes first. If it changes nothing, nothing is written.
+/// `change` is called once, with the current overrides, unless an error comes first. If it changes nothing, nothing is written.
 ///
-/// The record holds 4 KiB. When a change does not fit, the oldest drains of ids that are no members now are dropped until it
-/// does: most of them belong to processes that never return. The drain of a running member is never dropped.
+/// The record holds up to 4 KiB. When a change does not fit, the oldest drains of ids that are not members now are dropped
+/// until it fits: most of them belong to processes that never return. The drain of a running member is never dropped.
 ///
 /// # Errors
-/// [`Unavailable`](crate::Kind::Unavailable) when others are changing it all the time, and when an answer is missing: then it
-/// may or may not be changed, and saying the same again does no harm.
-/// [`Invalid`](crate::Kind::Invalid) when it would be more than a checkpoint holds.
+/// [`Unavailable`](crate::Kind::Unavailable) when other callers hold the lease for longer than `wait`, and when the store does
+/// not answer: then the change may or may not have been made, and it is safe to repeat it. [`Invalid`](crate::Kind::Invalid)
+/// when the record would be larger than a checkpoint may be.
 pub async fn change(
     store: &dyn Store,
     fleet: &Name,
-    asker: &CandidateId,
+    requester: &CandidateId,
     wait: Duration,
     change: impl FnOnce(&mut Overrides) + Send,
 ) -> Result<Overrides> {
     let (clock, name) = (Clock::boot(), name(fleet));
-    let (grant, deadline) = take(store, &clock, &name, asker, wait).await?;
+    let (grant, deadline) = acquire(store, &clock, &name, requester, wait).await?;
     let changed = edit(store, fleet, &clock, &grant, deadline, change).await;
-    // What stays behind runs out by itself.
+    // If the release fails, the lease expires by itself.
     let _ = store.release(&[Release::from(grant.hold)]).await;
     changed
 }
 
-/// Holds the lease, and until when.
-async fn take(
+/// Acquires the lease; returns the grant and its expiry.
+async fn acquire(
     store: &dyn Store,
     clock: &Clock,
     name: &Name,
-    asker: &CandidateId,
+    requester: &CandidateId,
     wait: Duration,
 ) -> Result<(Grant, Moment)> {
-    let give_up = clock.now() + wait;
+    let wait_until = clock.now() + wait;
     let limits = store.limits();
-    let ttl = TTL.clamp(limits.min_ttl, limits.max_ttl);
+    let ttl = CHANGE_TTL.clamp(limits.min_ttl, limits.max_ttl);
     let mut changes = store.watch(&Scope::name(name));
-    let mut claim = Claim::new(name.clone(), asker.clone(), Nonce::random(), ttl);
+    let mut claim = Claim::new(name.clone(), requester.clone(), Nonce::random(), ttl);
     claim.wait = ClaimedWait::Never;
     loop {
         let sent = clock.now();
         match store.acquire(std::slice::from_ref(&claim)).await?.pop().transpose()? {
             Some(Answer::Held(grant)) => return Ok((grant, sent + ttl)),
-            Some(Answer::Taken(_)) | None if clock.now() >= give_up => {
+            Some(Answer::Taken(_)) | None if clock.now() >= wait_until => {
                 return Err(Error::unavailable(format!(
                     "somebody else is changing '{name}' all the time, so nothing was changed: try \
                      again in a moment"
@@ -136,12 +138,12 @@ async fn take(
         }
         tokio::select! {
             _ = changes.next() => {}
-            () = clock.sleep_until(give_up.min(clock.now() + LOOK_EVERY)) => {}
+            () = clock.sleep_until(wait_until.min(clock.now() + POLL_INTERVAL)) => {}
         }
     }
 }
 
-/// The ids that hold a membership lease of the fleet, or a presence of the election, of this name now.
+/// The ids that now hold a membership lease of the fleet of this name, or a presence lease of the election of this name.
 async fn members(store: &dyn Store, name: &Name) -> Result<BTreeSet<CandidateId>> {
     let leases = store.observe(&Scope::Prefix(nodes_prefix(name))).await?;
     let held = leases.into_iter().flatten().filter(|lease| lease.holder.is_some());
@@ -159,13 +161,13 @@ async fn edit(
     change: impl FnOnce(&mut Overrides) + Send,
 ) -> Result<Overrides> {
     let name = &grant.hold.name;
-    let before = understood(name, grant.checkpoint.as_ref())?;
+    let before = decode(name, grant.checkpoint.as_ref())?;
     let mut after = before.clone();
     change(&mut after);
     if after == before {
         return Ok(after);
     }
-    let checkpoint = match after.written() {
+    let checkpoint = match after.encode() {
         Ok(checkpoint) => checkpoint,
         Err(_) => {
             let members = members(store, fleet).await?;
@@ -191,7 +193,7 @@ impl Overrides {
     /// Drops the oldest drains that `keep` does not name, as few as possible, so that the rest can be written.
     fn make_room(&mut self, keep: impl Fn(&CandidateId) -> bool) -> Result<Checkpoint> {
         loop {
-            let error = match self.written() {
+            let error = match self.encode() {
                 Ok(checkpoint) => return Ok(checkpoint),
                 Err(error) => error,
             };
@@ -202,7 +204,7 @@ impl Overrides {
         }
     }
 
-    fn written(&self) -> Result<Checkpoint> {
+    fn encode(&self) -> Result<Checkpoint> {
         let record = OverridesRecord {
             v: VERSION,
             paused: self.paused.iter().map(|shard| shard.as_str().to_owned()).collect(),
@@ -222,7 +224,7 @@ impl Overrides {
     }
 }
 
-fn understood(name: &Name, checkpoint: Option<&Checkpoint>) -> Result<Overrides> {
+fn decode(name: &Name, checkpoint: Option<&Checkpoint>) -> Result<Overrides> {
     let Some(checkpoint) = checkpoint else { return Ok(Overrides::default()) };
     let corrupt = |why: String| {
         Error::corrupt(format!(
@@ -230,7 +232,7 @@ fn understood(name: &Name, checkpoint: Option<&Checkpoint>) -> Result<Overrides>
              It is left as it is; 'tenure status {name}' shows who wrote it"
         ))
     };
-    // Another version is told from garbage, whatever else it has.
+    // The version is read first, so that a record of another version is not reported as garbage.
     let value: serde_json::Value = serde_json::from_slice(checkpoint.as_bytes())
         .map_err(|error| corrupt(format!("it is not JSON ({error})")))?;
     match value.get("v").and_then(serde_json::Value::as_u64) {

@@ -1,8 +1,9 @@
-//! PURE: which shards without an owner are on no member's list any more, as far as the announced digests tell.
+//! PURE: removed shards: shards without an owner that are on no member's list any more, as far as the announced digests tell.
 //!
-//! The store remembers a shard after its last owner, so a removed shard looks like one that no member takes. A digest is the
-//! exclusive or of the listed shards, part by part: if the owned shards of a part and some of the others give a member's value,
-//! then exactly these are on its list. A shard for which no member's value can be explained counts as listed.
+//! The store keeps the record of a shard after its last owner, so a removed shard looks like a shard that no member claims. A
+//! digest is the exclusive or of the listed shards, part by part: if the owned shards of a part and some of the unowned shards
+//! add up to a member's value, then exactly these are on its list. If a member's value cannot be explained, all shards of the
+//! part count as listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +11,23 @@ use super::list_digest::{part_of, word_of};
 use super::{Shard, Snapshot};
 use crate::placement;
 
-/// Of so many shards without an owner in one part all combinations are tried; of more only that none of them is listed.
-const MOST_TRIED: usize = 10;
+/// Up to this many unowned shards in one part, all combinations are tried. With more, only the combination without any of them
+/// is.
+const MAX_COMBINED_SHARDS: usize = 10;
 
 /// The known shards of one part of the digests.
 #[derive(Default)]
 struct ListPart<'a> {
     /// A hash that falls into this part.
     hash: u64,
-    /// What the owned shards add up to.
+    /// The exclusive or of the owned shards.
     owned: u32,
     unowned: Vec<(&'a Shard, u32)>,
 }
 
 impl Snapshot {
-    /// Shards without an owner that no member lists. Empty while a member has not announced its list, or there is no member: then
-    /// it is not known. A shard is missing here while other shards that fall into the same part of the digest are not known.
+    /// Shards without an owner that no member lists. Empty while the lists are not known: a member has not announced its list,
+    /// or there is no member. A removed shard is missing here if the store does not know all shards of its part of the digest.
     pub fn removed(&self) -> BTreeSet<&Shard> {
         let lists = || self.members.iter().map(|member| &member.list);
         if self.members.is_empty() || lists().any(|list| !list.is_announced()) {
@@ -57,16 +59,16 @@ impl Snapshot {
 }
 
 impl ListPart<'_> {
-    /// Which of the shards without an owner are on a list with this value, a bit each; `None` if that cannot be told.
+    /// Which of the unowned shards are on a list with this value, one bit each; `None` if no combination explains the value.
     fn listed(&self, value: u32) -> Option<u32> {
         let combinations =
-            1 << if self.unowned.len() <= MOST_TRIED { self.unowned.len() } else { 0 };
+            1 << if self.unowned.len() <= MAX_COMBINED_SHARDS { self.unowned.len() } else { 0 };
         let sum = |listed: u32| {
             let unowned = self.unowned.iter().enumerate();
             let words = unowned.filter(|(at, _)| has(listed, *at)).map(|(_, (_, word))| *word);
             words.fold(self.owned, |sum, word| sum ^ word)
         };
-        // A list that has nothing in this part, whatever the other members own there.
+        // Zero: the list has no shard in this part, even if other members own shards there.
         if value == 0 { Some(0) } else { (0..combinations).find(|listed| sum(*listed) == value) }
     }
 }
@@ -86,7 +88,7 @@ mod tests {
     }
 
     /// Members with these lists; `known` shards, of which `owned` have an owner.
-    fn survey(lists: &[ListDigest], known: &[Shard], owned: &[Shard]) -> Snapshot {
+    fn snapshot(lists: &[ListDigest], known: &[Shard], owned: &[Shard]) -> Snapshot {
         let member = |(at, list): (usize, &ListDigest)| Member {
             id: CandidateId::new(&format!("m{at}")).unwrap(),
             note: String::new(),
@@ -111,8 +113,8 @@ mod tests {
         {
             let (all, listed) = (shards(0..known), shards(0..listed));
             let list = ListDigest::of(&listed);
-            let survey = survey(&[list.clone(), list], &all, &all[..owned]);
-            let removed: Vec<&Shard> = survey.removed().into_iter().collect();
+            let snapshot = snapshot(&[list.clone(), list], &all, &all[..owned]);
+            let removed: Vec<&Shard> = snapshot.removed().into_iter().collect();
             let mut expected: Vec<&Shard> =
                 all.iter().filter(|shard| !listed.contains(shard)).collect();
             expected.sort();
@@ -125,17 +127,17 @@ mod tests {
         let all = shards(0..20);
         let list = ListDigest::of(&all[..10]);
         let none = BTreeSet::new();
-        assert_eq!(survey(&[], &all, &all[..10]).removed(), none, "no member");
+        assert_eq!(snapshot(&[], &all, &all[..10]).removed(), none, "no member");
         let unannounced = [list.clone(), ListDigest::default()];
-        assert_eq!(survey(&unannounced, &all, &all[..10]).removed(), none);
-        // On one list is listed.
+        assert_eq!(snapshot(&unannounced, &all, &all[..10]).removed(), none);
+        // A shard on one of two lists is listed.
         let both = [list, ListDigest::of(&all)];
-        assert_eq!(survey(&both, &all, &all[..10]).removed(), none);
+        assert_eq!(snapshot(&both, &all, &all[..10]).removed(), none);
         // A listed shard that the store does not know yet hides the others of its part, and nothing more.
         let many = shards(0..2_000);
         let lists = [ListDigest::of(&many[..1_000])];
-        let survey = survey(&lists, &many[1..], &many[1..1_000]);
-        let removed = survey.removed().len();
+        let snapshot = snapshot(&lists, &many[1..], &many[1..1_000]);
+        let removed = snapshot.removed().len();
         assert!((900..1_000).contains(&removed), "{removed}");
     }
 }

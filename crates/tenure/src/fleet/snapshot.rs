@@ -1,4 +1,4 @@
-//! A fleet as anybody can see it in the store, also from outside.
+//! A snapshot of a fleet, observed in the store: its members, its shards and their owners. No membership is needed for it.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,39 @@ use crate::error::{Error, Result};
 use crate::lease::{Lease, Name, Token};
 use crate::store::{Scope, Store};
 
-/// Who is there, and who has what.
+/// The members of a fleet, and the owner of each shard.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// In the order of their ids.
+    /// The members, in the order of their ids.
     pub members: Vec<Member>,
-    /// In the order of their names: those that were ever owned, and those that were given.
+    /// The shards, in the order of their names: those that were ever owned, and those that the caller has passed.
     pub shards: BTreeMap<Shard, OwnedShard>,
-    /// What people have said.
+    /// The paused shards and drained members.
     pub overrides: Overrides,
-    /// What lies where a member's or a shard's lease should and cannot be read as one. It hides none of the others.
+    /// The errors of membership and shard leases that cannot be read. They hide no other lease.
     pub unreadable: Vec<Error>,
 }
 
-/// Who has a shard.
+/// The owner of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedShard {
-    /// Its id, as found: show it escaped. `None` where there is none.
+    /// The id of the owner as found in the store, so show it escaped; `None` if the shard has no owner.
     pub owner: Option<String>,
     /// The token of the current or last term.
     pub token: Option<Token>,
-    /// Whether somebody has paused it.
+    /// Whether an operator has paused it.
     pub paused: bool,
 }
 
 impl Snapshot {
-    /// How many shards this member has.
+    /// How many shards this member owns.
     pub fn share(&self, member: &str) -> usize {
         self.shards.values().filter(|shard| shard.owner.as_deref() == Some(member)).count()
     }
 
-    /// How many shards each member lists, `None` for a member that has announced no list; empty if all announced lists are the same.
+    /// How many shards each member lists, `None` for a member that has announced no list; empty if all announced lists are the
+    /// same.
     pub fn differing_lists(&self) -> BTreeMap<&str, Option<usize>> {
         let mut announced = self.members.iter().filter(|member| member.list.is_announced());
         let first = announced.next();
@@ -51,7 +52,7 @@ impl Snapshot {
         self.members.iter().map(|member| (member.id.as_str(), shards(member))).collect()
     }
 
-    /// How many each has, of those that have any.
+    /// How many shards each owner has.
     pub fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
         for owner in self.shards.values().filter_map(|shard| shard.owner.as_deref()) {
@@ -61,7 +62,7 @@ impl Snapshot {
     }
 }
 
-/// Reads all there is to see. `known`: shards that are there whether anybody has ever owned them or not.
+/// Observes the whole fleet. `known`: shards to include even if no member has ever owned them.
 ///
 /// # Errors
 /// As those of [`Store::observe`].
@@ -71,38 +72,39 @@ pub async fn survey(
     known: impl IntoIterator<Item = Shard>,
 ) -> Result<Snapshot> {
     let overrides = overrides::read(store, fleet).await?;
-    let mut survey = Snapshot { overrides, ..Snapshot::default() };
+    let mut snapshot = Snapshot { overrides, ..Snapshot::default() };
     let nodes = store.observe(&Scope::Prefix(nodes_prefix(fleet))).await?;
-    let nodes = readable(nodes, &mut survey.unreadable);
+    let nodes = readable(nodes, &mut snapshot.unreadable);
     for lease in nodes.into_iter().filter(|lease| lease.holder.is_some()) {
         let Some(id) = member_of(fleet, &lease.name) else { continue };
-        let drained = survey.overrides.drained.contains(&id);
+        let drained = snapshot.overrides.drained.contains(&id);
         let list = ListDigest::announced(lease.checkpoint.as_ref());
-        survey.members.push(Member { id, note: lease.note.as_str().to_owned(), drained, list });
+        snapshot.members.push(Member { id, note: lease.note.as_str().to_owned(), drained, list });
     }
-    survey.members.sort_by(|a, b| a.id.cmp(&b.id));
-    survey.shards = known.into_iter().map(|shard| (shard, OwnedShard::default())).collect();
-    // Of a long name the lease says only the hash, unless somebody holds it; but we may know it.
-    let hashed: BTreeMap<Name, Shard> = survey
+    snapshot.members.sort_by(|a, b| a.id.cmp(&b.id));
+    snapshot.shards = known.into_iter().map(|shard| (shard, OwnedShard::default())).collect();
+    // The lease name of a long shard holds only a hash, and its note is there only while the lease is held; but the caller may
+    // know it.
+    let hashed: BTreeMap<Name, Shard> = snapshot
         .shards
         .keys()
         .map(|shard| (shard.lease(fleet), shard.clone()))
         .filter(|(lease, _)| Shard::is_cut(fleet, lease))
         .collect();
     let leases = store.observe(&Scope::Prefix(leases_prefix(fleet))).await?;
-    for lease in readable(leases, &mut survey.unreadable) {
+    for lease in readable(leases, &mut snapshot.unreadable) {
         let shard = hashed.get(&lease.name).cloned().or_else(|| Shard::of(fleet, &lease));
         let Some(shard) = shard else { continue };
         let owner = lease.leader().map(str::to_owned);
-        survey.shards.insert(shard, OwnedShard { owner, token: lease.token, paused: false });
+        snapshot.shards.insert(shard, OwnedShard { owner, token: lease.token, paused: false });
     }
-    for shard in &survey.overrides.paused {
-        survey.shards.entry(shard.clone()).or_default().paused = true;
+    for shard in &snapshot.overrides.paused {
+        snapshot.shards.entry(shard.clone()).or_default().paused = true;
     }
-    Ok(survey)
+    Ok(snapshot)
 }
 
-/// What can be read; the rest goes to `unreadable`.
+/// The leases that can be read; the errors of the others go to `unreadable`.
 fn readable(leases: Vec<Result<Lease>>, unreadable: &mut Vec<Error>) -> Vec<Lease> {
     leases
         .into_iter()

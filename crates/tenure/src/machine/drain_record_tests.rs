@@ -1,12 +1,12 @@
-//! A drain that the store keeps: read before the first claim.
+//! Tests of a drain that the store has recorded: the candidate reads it before its first claim.
 
 use super::tests::Bench;
 use super::*;
 use crate::timing::Options;
 
 fn pending() -> Bench {
-    let mut bench = Bench::new(&Options::default());
-    bench.machine.begin_before_drain_record();
+    let mut bench =
+        Bench::configured(&Options::default(), |config| config.awaits_drain_record = true);
     assert_eq!(bench.at(0, Input::Woke), []);
     assert_eq!(bench.machine.wake_at(), None);
     bench
@@ -17,26 +17,26 @@ fn a_candidate_claims_only_after_it_has_read_that_it_is_not_drained() {
     let mut bench = pending();
     assert_eq!(bench.at(5, Input::Wanted(true)), []);
     bench.at(10, Input::DrainRecord(Some(false)));
-    bench.asked();
+    bench.claim();
 }
 
 #[test]
 fn a_drained_candidate_observes_until_it_is_undrained() {
     let mut bench = pending();
-    let actions = bench.at(10, Input::DrainRecord(Some(true)));
-    assert!(matches!(actions, [Effect::Observe(_)]), "{actions:?}");
+    let effects = bench.at(10, Input::DrainRecord(Some(true)));
+    assert!(matches!(effects, [Effect::Observe(_)]), "{effects:?}");
     assert!(bench.machine.is_drained());
 }
 
 #[test]
-fn without_an_answer_it_observes_and_claims_when_the_answer_comes() {
+fn without_a_drain_record_a_candidate_observes_until_the_record_is_read() {
     let mut bench = pending();
-    let actions = bench.at(10, Input::DrainRecord(None));
-    let [Effect::Observe(request)] = actions else { panic!("{actions:?}") };
+    let effects = bench.at(10, Input::DrainRecord(None));
+    let [Effect::Observe(request)] = effects else { panic!("{effects:?}") };
     let request = *request;
     bench.at(20, Input::Observed(request, Ok(None)));
     bench.at(30, Input::DrainRecord(Some(false)));
-    bench.asked();
+    bench.claim();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What can happen to a machine, and what it wants done.
+//! The inputs and effects of a [`Machine`](super::Machine), and the values that they carry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,47 +12,48 @@ use crate::lease::{
 };
 use crate::store::Change;
 
-/// The number of a request; its answer carries it back. Answers to any but the last request are not looked at.
+/// The number of a request. Its answer carries the same number. The machine ignores answers to any request but the last.
 pub type RequestId = u64;
 
-/// What can happen to a machine.
+/// An input of a machine.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// It is [`Machine::wake_at`](super::Machine::wake_at) or later.
     Woke,
-    /// The answer to [`Action::Acquire`].
+    /// The answer to [`Effect::Acquire`].
     Acquired(RequestId, Result<Answer<Grant>>),
-    /// The answer to [`Action::Renew`].
+    /// The answer to [`Effect::Renew`].
     Renewed(RequestId, Result<Answer>),
-    /// The answer to [`Action::Release`].
+    /// The answer to [`Effect::Release`].
     Released(RequestId, Result<()>),
-    /// The answer to [`Action::Observe`]; `None` if the name was never used.
+    /// The answer to [`Effect::Observe`]; `None` if the name was never used.
     Observed(RequestId, Result<Option<Lease>>),
-    /// The store's watch gave a hint.
+    /// The store's watch reported a hint.
     Changed(Change),
-    /// Somebody outside asked for something.
+    /// A request arrived from outside.
     Asked(Request),
-    /// The application resigns, and names whom it prefers next.
+    /// The application resigns, and may name a preferred successor.
     Resign(Option<CandidateId>),
-    /// Whether the application has any use for leading has changed.
+    /// The application wants to lead, or no longer wants to.
     Wanted(bool),
-    /// Whether this candidate is fit to lead has changed.
+    /// The candidate became healthy or unhealthy.
     Health(bool),
-    /// The note that claims carry has changed: a holder sends it now. Ignored unless the lease
-    /// [grants no right](super::Machine::begin_without_right).
+    /// The note that claims carry has changed. A holder sends it now. Ignored unless the lease [grants no
+    /// right](super::MachineConfig::grants_no_right).
     NoteChanged,
-    /// Whether the store keeps a drain of this candidate; `None` if it did not answer.
+    /// Whether the store has recorded a drain of this candidate; `None` if the store did not answer.
     DrainRecord(Option<bool>),
-    /// The other candidates have changed, as far as they are known.
+    /// The set of known other candidates has changed.
     Rivals(Arc<OtherCandidates>),
-    /// The work of the term has ended. Expected after every [`Action::Lead`], once, and not before [`Action::End`].
+    /// The work of the term has ended. The machine expects it once after every [`Effect::Lead`], and not before
+    /// [`Effect::End`].
     WorkEnded,
-    /// Give up for good.
+    /// Stop for good: release the lease and do not campaign again.
     Stop,
 }
 
 impl Input {
-    /// Whether it is an answer of the store, and not the lack of one.
+    /// Whether this is an answer of the store, not the lack of one.
     pub(crate) fn is_definite(&self) -> bool {
         match self {
             Input::Acquired(_, answer) => answer.is_ok(),
@@ -64,67 +65,67 @@ impl Input {
     }
 }
 
-/// What can be asked of a candidate.
+/// A request to a candidate from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Stop leading now, and let this one come next.
+    /// Stop leading now, and name this candidate as the successor.
     Resign(Option<CandidateId>),
-    /// Stop leading, and do not campaign until told otherwise.
+    /// Stop leading, and do not campaign until [`Undrain`](Self::Undrain).
     Drain,
     /// Campaign again.
     Undrain,
 }
 
-/// What a machine wants done.
+/// An effect of a machine: what the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Claim the lease with this nonce; the holder will wait like this before it leads.
+    /// Claim the lease with this nonce and this start-up wait.
     Acquire(RequestId, Nonce, ClaimedWait),
-    /// Renew it.
+    /// Renew the lease.
     Renew(RequestId, Hold),
-    /// Release it: the work has ended.
+    /// Release the lease: the work has ended.
     Release(RequestId, Release),
-    /// Look at the lease without claiming it.
+    /// Observe the lease without claiming it.
     Observe(RequestId),
-    /// The lease was granted in this term, and is not led before a start-up wait is over.
+    /// The lease was granted in this term. The candidate does not lead before this start-up wait is over.
     Starting(Token, StartupWait),
     /// A term begins: start the work.
     Lead(Box<TermStart>),
-    /// The term goes on; its new deadline.
+    /// The term goes on until this new deadline.
     Extend(Moment),
-    /// The term is over: end the work, and say [`Event::WorkEnded`] when it has ended.
+    /// The term is over: stop the work, and send [`Input::WorkEnded`] when it has ended.
     End(TermEnd),
-    /// The store has taken back the lease of this term.
+    /// The store has released the lease of this term.
     Released(Token),
-    /// Another candidate holds the lease now, or none; and whether the holder leads: it is not in its start-up wait.
+    /// Another candidate holds the lease now, or none does; and whether the holder leads, that is, is not in its start-up wait.
     HolderChanged(Option<String>, bool),
-    /// The store does not answer, or answers with an error. Reported again when an answered error follows.
+    /// The store does not answer, or answers with an error. Reported again if an answered error follows.
     Unreachable(Error),
     /// The store answers again.
     Back,
     /// A second living candidate with this candidate's id holds the lease. Reported once between two terms of this candidate.
     SameId,
-    /// Something an operator should know.
+    /// A warning for the operator.
     Warn(String),
 }
 
-/// How a term begins.
+/// The start of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermStart {
-    /// Its proof.
+    /// The proof that this candidate holds the lease.
     pub hold: Hold,
-    /// What the last leader left.
+    /// The checkpoint that the last leader saved.
     pub checkpoint: Option<Checkpoint>,
-    /// When to stop believing.
+    /// When this candidate must stop considering itself the leader, unless the term is extended.
     pub deadline: Moment,
 }
 
-/// How a term ends.
+/// The end of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermEnd {
-    /// Why.
+    /// The reason why the term ended.
     pub why: EndReason,
-    /// Until when the work may still have effects while it stops; past already after a refusal.
+    /// Until when the work may still have effects while it stops. Already in the past after a refusal.
     pub deadline: Moment,
 }
 
@@ -132,20 +133,20 @@ pub struct TermEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// Renewals have failed since then, until it was time to stop.
+    /// Renewals have failed since this moment, until it was time to stop.
     Unreachable(Moment),
-    /// The store answered with this error: at once for [`Kind::Corrupt`]; for other kinds, renewals have failed until it
-    /// was time to stop.
+    /// The store answered with this error. For [`Kind::Corrupt`] the term ended at once; for other kinds, renewals failed until
+    /// it was time to stop.
     StoreError(Error),
-    /// This process did not run, and the time to stop went by; nothing had happened here for so long.
+    /// This process was paused for this long, and the time to stop passed meanwhile.
     Paused(Duration),
-    /// The store says that the lease is not ours any more; who has it, if anybody.
+    /// The store answered that this candidate no longer holds the lease. The id of the current holder, if there is one.
     Refused(Option<String>),
-    /// The application resigned, or its work has come to an end.
+    /// The application resigned, or its work has ended.
     Resigned,
-    /// Somebody outside asked for it.
+    /// A request from outside.
     Asked,
-    /// This candidate is not fit to lead.
+    /// This candidate is unhealthy.
     Unhealthy,
     /// This candidate is drained.
     Drained,
@@ -154,7 +155,7 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// Whether the store has said that the lease is not this candidate's any more: the work has no time left to stop, and
+    /// Whether the store has answered that this candidate no longer holds the lease: the work has no time left to stop, and
     /// there is nothing to release.
     pub fn ends_at_once(&self) -> bool {
         match self {
@@ -165,18 +166,18 @@ impl EndReason {
     }
 }
 
-/// Where a machine stands, in the words of the status.
+/// The phase of a machine, as the status reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Somebody else leads, or nobody; this one waits for its turn.
+    /// Another candidate leads, or none does. This candidate waits for a free lease.
     Waiting,
-    /// Holding the lease without leading yet, because an earlier leader may still be at work.
+    /// Holding the lease without leading yet, because an earlier leader may still be working.
     Starting,
     /// Leading.
     Leading,
-    /// The work is being stopped, or the lease is being given back.
+    /// The work is stopping, or the lease is being released.
     Resigning,
-    /// Given up for good.
+    /// Stopped for good.
     Stopped,
 }
 

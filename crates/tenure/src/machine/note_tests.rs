@@ -1,19 +1,19 @@
-//! A note that changes while the lease is held.
+//! Tests of a note that changes while the lease is held.
 
 use super::tests::{Bench, grant};
 use super::*;
+use crate::lease::{Answer, ClaimedWait};
 use crate::timing::Options;
 
 fn holder() -> Bench {
-    let mut bench = Bench::new(&Options::default());
-    bench.machine.begin_without_right();
+    let mut bench = Bench::configured(&Options::default(), |config| config.grants_no_right = true);
     bench.granted(1, 10);
     bench
 }
 
 /// The claim that is repeated to send a note.
 fn sent(bench: &Bench) -> (RequestId, Nonce) {
-    match &bench.actions[..] {
+    match &bench.effects[..] {
         [Effect::Acquire(request, nonce, ClaimedWait::Never)] => (*request, *nonce),
         other => panic!("expected one claim, not {other:?}"),
     }
@@ -24,8 +24,8 @@ fn a_holder_sends_a_changed_note_once_and_then_renews_as_before() {
     let mut bench = holder();
     bench.at(100, Input::NoteChanged);
     let (request, nonce) = sent(&bench);
-    let actions = bench.at(110, Input::Acquired(request, Ok(Answer::Held(grant(10, nonce)))));
-    assert!(matches!(actions, [Effect::Extend(_)]), "{actions:?}");
+    let effects = bench.at(110, Input::Acquired(request, Ok(Answer::Held(grant(10, nonce)))));
+    assert!(matches!(effects, [Effect::Extend(_)]), "{effects:?}");
     let due = bench.wakes_at() + 1;
     assert!(due > 1_000, "the next renewal is due after the usual time, not at {due}");
     bench.at(due, Input::Woke);
@@ -39,7 +39,7 @@ fn a_note_that_changes_while_a_request_is_in_flight_is_sent_after_it() {
     let (request, nonce) = sent(&bench);
     assert_eq!(bench.at(105, Input::NoteChanged), []);
     bench.at(110, Input::Acquired(request, Ok(Answer::Held(grant(10, nonce)))));
-    assert!(matches!(bench.actions[..], [Effect::Extend(_), Effect::Acquire(..)]));
+    assert!(matches!(bench.effects[..], [Effect::Extend(_), Effect::Acquire(..)]));
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Machine {
     pub(super) fn freed(&mut self, now: Moment, next: Option<&CandidateId>) -> Moment {
         let delay = match next {
             Some(next) if *next == self.candidate => {
-                self.held_off = Moment::NEVER;
+                self.held_off = Moment::PAST;
                 Duration::ZERO
             }
             Some(_) => HOLD_BACK,
@@ -86,11 +86,11 @@ impl Machine {
         // Before the observation is remembered: the last holder has no rank.
         let delay = self.rank_delay();
         if let Some(lease) = lease {
-            self.saw(trip, lease, out);
+            self.observe_lease(trip, lease, out);
         }
         // A delay that has begun with a notification goes on.
-        let look_at = *self.claim_from.get_or_insert(trip.back + delay);
-        self.state = State::Waiting { look_at };
+        let poll_at = *self.claim_from.get_or_insert(trip.back + delay);
+        self.state = State::Waiting { poll_at };
     }
 }
 

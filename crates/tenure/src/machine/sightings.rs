@@ -1,12 +1,13 @@
-//! PURE: what a waiter has seen of the holder, and so what it need not believe of the store.
+//! PURE: what a waiting candidate remembers of earlier holders, so that it can detect a store that lost or rewound a lease.
 //!
-//! A store can forget (a flush, an eviction, a restart without persistence, a failover to a replica that was behind)
-//! or its clock can be set forward; each frees a lease whose holder still counts on it. A waiter that has seen that holder
-//! alive notices: the record's origin is another one, or the store's time ran ahead of its own. Then it holds
-//! and renews what it was granted, but leads only when the holder it remembers must have stopped.
+//! A store can forget (a flush, an eviction, a restart without persistence, a failover to a replica that was behind) or its
+//! clock can be set forward. Either frees a lease whose holder still relies on it. A waiting candidate that observed this
+//! holder alive notices: the record's origin has changed, or the store's time ran ahead of the candidate's own. Then the
+//! candidate holds and renews the lease that it was granted, but leads only when the remembered holder must have stopped.
 //!
-//! Whoever had the lease itself, or only heard that it was granted, has seen no holder since. It notices that the record
-//! begins after the last term it knows of: somebody may have come in between whom the store has forgotten.
+//! A candidate that held the lease before, or only received a notification, has not observed the current holder, but it knows
+//! an earlier token. It notices that the record begins after the last term that it knows: the store may have forgotten a holder
+//! in between.
 
 use crate::clock::Moment;
 use crate::lease::{Ended, Grant, Lease, StoreTime, Token};
@@ -14,7 +15,7 @@ use crate::observation::lengthened;
 use crate::timing::Timing;
 use std::time::Duration;
 
-/// When a request was sent and when its answer was there: what it tells was true at some moment in between.
+/// When a request was sent and when its answer arrived. What the answer shows was true at some moment in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) sent: Moment,
@@ -23,15 +24,15 @@ pub(super) struct RoundTrip {
 
 #[derive(Debug, Default)]
 pub(super) struct Sightings {
-    /// Boxed: a holder has none, and one member of a fleet holds very many.
-    seen: Option<Box<Sighting>>,
-    /// No term may be led before this, whatever the store says.
+    /// Boxed: a holder has none, and one member of a fleet holds very many leases.
+    last: Option<Box<Sighting>>,
+    /// This candidate must not lead any term before this moment, even if the store grants it.
     not_before: Moment,
-    /// The greatest token this name ever showed.
+    /// The greatest token that this candidate ever observed or was granted for this name.
     greatest: Option<Token>,
 }
 
-/// The last sight of a live holder.
+/// The last observation of a live holder.
 #[derive(Debug)]
 struct Sighting {
     token: Token,
@@ -39,31 +40,32 @@ struct Sighting {
     ttl: Duration,
     store_time: Option<StoreTime>,
     back: Moment,
-    /// The store has said that the lease would last until then.
+    /// When the lease expires at the earliest, according to the store.
     floor: Moment,
 }
 
 impl Sightings {
-    /// A record that begins after a term we know of tells nothing of who came next, who may have been renewed until just
-    /// before it began. `heard` is the last term that we were told of: it counts where nothing better is known, for it is
-    /// a hint and may be made up. To be asked before an answer is remembered.
-    pub(super) fn doubt(
+    /// Compares the origin of a record with the last known term. A record that begins after a known term does not show who held
+    /// the lease next: that holder may have renewed until just before the record began. `latest_token` is the latest term from
+    /// a notification. It counts only if nothing better is known, because it is a hint and may be forged. Call this before the
+    /// answer is remembered.
+    pub(super) fn check_origin(
         &mut self,
         trip: RoundTrip,
         origin: Token,
-        heard: Option<Token>,
+        latest_token: Option<Token>,
         timing: &Timing,
     ) {
-        if self.greatest.or(heard).is_some_and(|known| origin > known) {
+        if self.greatest.or(latest_token).is_some_and(|known| origin > known) {
             let over = trip.back + lengthened(timing.ttl, timing.drift_ppm);
             self.not_before = self.not_before.max(over);
         }
     }
 
-    /// A look at the lease showed this.
-    pub(super) fn saw(&mut self, trip: RoundTrip, lease: &Lease, timing: &Timing) {
+    /// Remembers an observation of the lease.
+    pub(super) fn observe(&mut self, trip: RoundTrip, lease: &Lease, timing: &Timing) {
         let (Some(token), Some(lineage)) = (lease.token, lease.lineage) else {
-            return; // A stranger, whose rules we do not know.
+            return; // A foreign record: its rules are unknown.
         };
         self.greatest = self.greatest.max(Some(token));
         if lease.holder.is_none() {
@@ -78,29 +80,29 @@ impl Sightings {
             back: trip.back,
             floor,
         };
-        if let Some(seen) = self.seen.take() {
-            let credible = seen.credible(lineage.origin, lease.store_time, trip, timing);
-            if seen.token == token && credible {
-                now.floor = floor.max(seen.floor);
+        if let Some(last) = self.last.take() {
+            let credible = last.credible(lineage.origin, lease.store_time, trip, timing);
+            if last.token == token && credible {
+                now.floor = floor.max(last.floor);
             } else {
-                let before = if seen.token == token { Ended::Nothing } else { lineage.before };
-                self.not_before = self.not_before.max(seen.over_at(credible, before, trip, timing));
+                let before = if last.token == token { Ended::Nothing } else { lineage.before };
+                self.not_before = self.not_before.max(last.over_at(credible, before, trip, timing));
             }
         }
-        self.seen = Some(Box::new(now));
+        self.last = Some(Box::new(now));
     }
 
-    /// Whether the last live holder that was seen is of an earlier term than this one.
+    /// Whether the last live holder that was observed belongs to an earlier term than `token`.
     pub(super) fn lags_behind(&self, token: Token) -> bool {
-        self.seen.as_ref().is_some_and(|seen| seen.token < token)
+        self.last.as_ref().is_some_and(|last| last.token < token)
     }
 
-    /// Whether a term this late was seen already.
+    /// Whether a term with this token or a greater one was observed already.
     pub(super) fn knows(&self, token: Token) -> bool {
         self.greatest >= Some(token)
     }
 
-    /// From when a term granted like this may be led; `Err` if its token is one this name has already had.
+    /// From when the candidate may lead the granted term. `Err` if the name has already had this token or a greater one.
     pub(super) fn lead_from(
         &mut self,
         trip: RoundTrip,
@@ -113,14 +115,15 @@ impl Sightings {
         }
         self.greatest = Some(token);
         let lineage = grant.lineage;
-        let from = match self.seen.take() {
-            Some(seen) => {
-                let credible = seen.credible(lineage.origin, grant.store_time, trip, timing);
-                seen.over_at(credible, lineage.before, trip, timing)
+        let from = match self.last.take() {
+            Some(last) => {
+                let credible = last.credible(lineage.origin, grant.store_time, trip, timing);
+                last.over_at(credible, lineage.before, trip, timing)
             }
             None => trip.back,
         };
-        // Whoever was seen last may itself have been held back, so the store's own doubt counts for everybody.
+        // The last observed holder may itself have been in a start-up wait, so the wait that the store requires applies to
+        // every candidate.
         let required = grant.wait.map_or(Duration::ZERO, |wait| wait.left);
         self.not_before = self.not_before.max(from).max(trip.back + required);
         Ok(self.not_before.max(trip.back))
@@ -128,7 +131,7 @@ impl Sightings {
 }
 
 impl Sighting {
-    /// Whether the store still has the record we saw, and its clock has not run ahead of ours since.
+    /// Whether the store still has the observed record, and its clock has not run ahead of the local clock since.
     fn credible(
         &self,
         origin: Token,
@@ -138,29 +141,29 @@ impl Sighting {
     ) -> bool {
         let alike = match (self.store_time, store_time) {
             (Some(then), Some(now)) => {
-                let ours = lengthened(trip.sent.since(self.back), timing.drift_ppm);
-                now.since(then) <= ours + timing.tolerance(self.ttl)
+                let elapsed = lengthened(trip.sent.since(self.back), timing.drift_ppm);
+                now.since(then) <= elapsed + timing.tolerance(self.ttl)
             }
-            // It has no clock of its own: expiry was judged by ours.
+            // The store has no clock of its own: expiry was judged by the local clock.
             _ => true,
         };
         origin == self.origin && alike
     }
 
-    /// When this term is certainly over, seen from an answer that shows a later one.
+    /// When the observed term is certainly over, according to an answer that shows a later term.
     fn over_at(&self, credible: bool, before: Ended, trip: RoundTrip, timing: &Timing) -> Moment {
-        // The term before the later one is never earlier than the one that was seen, unless the store has lost that one.
+        // The term before the later one is never earlier than the observed term, unless the store has lost the observed term.
         let lost = before.token().is_some_and(|before| before < self.token);
         if lost || !credible {
-            // It may have been renewed until just before the store lost it. Of a later term that was not seen the TTL is
-            // not known: it is taken to be our own.
-            let unseen = before.token() != Some(self.token);
-            let ttl = if unseen { self.ttl.max(timing.ttl) } else { self.ttl };
+            // The holder may have renewed until just before the store lost the record. The TTL of a later term that was not
+            // observed is unknown: it is assumed to be the local one.
+            let unobserved = before.token() != Some(self.token);
+            let ttl = if unobserved { self.ttl.max(timing.ttl) } else { self.ttl };
             return trip.back + lengthened(ttl, timing.drift_ppm);
         }
         match before {
-            Ended::Released(token) | Ended::Died(token) if token == self.token => Moment::NEVER,
-            // A store that lost its last writes can let a term run out before the time it had promised us.
+            Ended::Released(token) | Ended::Died(token) if token == self.token => Moment::PAST,
+            // A store that lost its last writes can expire a term before the time that it had promised.
             _ => self.floor,
         }
     }
@@ -230,144 +233,153 @@ mod tests {
         Some(StartupWait { left, reason: WaitReason::Restarted })
     }
 
-    /// A waiter sees term 5 at 0 ms with 4 s left; what it is granted at `ms` may be led from …
-    fn after_sight(ms: u64, granted: Grant) -> u64 {
-        let mut memory = Sightings::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
-        let from = memory.lead_from(trip(ms), &granted, &timing()).unwrap();
+    /// A waiting candidate observes term 5 at 0 ms with 4 s left. Returns from when it may lead what it is granted at `ms`.
+    fn after_observation(ms: u64, granted: Grant) -> u64 {
+        let mut sightings = Sightings::default();
+        sightings.observe(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        let from = sightings.lead_from(trip(ms), &granted, &timing()).unwrap();
         u64::try_from(from.since(at(0)).as_millis()).unwrap()
     }
 
-    fn after_doubt(
-        memory: &mut Sightings,
+    fn after_origin_check(
+        sightings: &mut Sightings,
         ms: u64,
         granted: &Grant,
-        heard: Option<Token>,
+        latest_token: Option<Token>,
     ) -> Result<Moment, Token> {
-        memory.doubt(trip(ms), granted.lineage.origin, heard, &timing());
-        memory.lead_from(trip(ms), granted, &timing())
+        sightings.check_origin(trip(ms), granted.lineage.origin, latest_token, &timing());
+        sightings.lead_from(trip(ms), granted, &timing())
     }
 
     #[test]
-    fn what_ended_honestly_is_led_at_once() {
-        assert_eq!(after_sight(500, grant(6, 1, Ended::Released(token(5)), 500)), 502);
-        assert_eq!(after_sight(500, grant(6, 1, Ended::Died(token(5)), 500)), 502);
-        assert_eq!(after_sight(4_003, grant(6, 1, Ended::Expired(token(5)), 4_003)), 4_005);
-        // It was renewed and taken over in between, all on an honest store.
-        assert_eq!(after_sight(9_000, grant(8, 1, Ended::Released(token(7)), 9_000)), 9_002);
+    fn the_term_after_one_that_ended_normally_is_led_at_once() {
+        assert_eq!(after_observation(500, grant(6, 1, Ended::Released(token(5)), 500)), 502);
+        assert_eq!(after_observation(500, grant(6, 1, Ended::Died(token(5)), 500)), 502);
+        assert_eq!(after_observation(4_003, grant(6, 1, Ended::Expired(token(5)), 4_003)), 4_005);
+        // The lease was renewed and taken over in between, all on a correct store.
+        assert_eq!(after_observation(9_000, grant(8, 1, Ended::Released(token(7)), 9_000)), 9_002);
     }
 
     #[test]
     fn a_record_that_vanished_is_led_only_after_the_remembered_ttl() {
-        assert_eq!(after_sight(500, grant(6, 6, Ended::Nothing, 500)), 502 + 4_004);
-        // Somebody else was there in between and released: the flush is still seen by the origin.
-        assert_eq!(after_sight(500, grant(7, 6, Ended::Released(token(6)), 500)), 502 + 4_004);
+        assert_eq!(after_observation(500, grant(6, 6, Ended::Nothing, 500)), 502 + 4_004);
+        // Another candidate held and released the lease in between: the origin still shows the flush.
+        assert_eq!(
+            after_observation(500, grant(7, 6, Ended::Released(token(6)), 500)),
+            502 + 4_004
+        );
     }
 
     #[test]
-    fn a_term_that_is_missing_in_the_record_is_waited_for_like_a_lost_one() {
+    fn a_term_missing_from_the_record_is_treated_as_lost() {
         // The store went back to a state in which term 4 was the last.
-        assert_eq!(after_sight(500, grant(6, 1, Ended::Released(token(4)), 500)), 502 + 4_004);
-        assert_eq!(after_sight(500, grant(6, 1, Ended::Expired(token(4)), 500)), 502 + 4_004);
+        assert_eq!(
+            after_observation(500, grant(6, 1, Ended::Released(token(4)), 500)),
+            502 + 4_004
+        );
+        assert_eq!(after_observation(500, grant(6, 1, Ended::Expired(token(4)), 500)), 502 + 4_004);
     }
 
     #[test]
-    fn a_store_whose_time_ran_ahead_is_not_believed() {
-        assert_eq!(after_sight(500, grant(6, 1, Ended::Expired(token(5)), 60_500)), 502 + 4_004);
-        // What the holder's margin makes up for is let through, but not before the promised time less that margin.
-        assert_eq!(after_sight(3_700, grant(6, 1, Ended::Expired(token(5)), 4_001)), 3_702);
-        assert_eq!(after_sight(3_300, grant(6, 1, Ended::Expired(token(5)), 3_300)), 3_602);
+    fn a_store_whose_time_ran_ahead_is_not_trusted() {
+        assert_eq!(
+            after_observation(500, grant(6, 1, Ended::Expired(token(5)), 60_500)),
+            502 + 4_004
+        );
+        // A difference within the holder's margin is accepted, but not before the promised time less that margin.
+        assert_eq!(after_observation(3_700, grant(6, 1, Ended::Expired(token(5)), 4_001)), 3_702);
+        assert_eq!(after_observation(3_300, grant(6, 1, Ended::Expired(token(5)), 3_300)), 3_602);
     }
 
     #[test]
-    fn a_later_term_that_was_not_seen_counts_with_the_own_ttl() {
-        let mut memory = Sightings::default();
+    fn an_unobserved_later_term_counts_with_the_local_ttl() {
+        let mut sightings = Sightings::default();
         let short = Lease { ttl: TTL / 4, ..lease(5, 1, Ended::Nothing, 0, 1_000) };
-        memory.saw(trip(0), &short, &timing());
-        // Term 6 came and went while the clock was set forward.
+        sightings.observe(trip(0), &short, &timing());
+        // Term 6 began and ended while the clock was set forward.
         let grant = grant(7, 1, Ended::Expired(token(6)), 60_500);
-        assert_eq!(memory.lead_from(trip(500), &grant, &timing()), Ok(at(502 + 4_004)));
+        assert_eq!(sightings.lead_from(trip(500), &grant, &timing()), Ok(at(502 + 4_004)));
     }
 
     #[test]
-    fn a_sight_of_a_later_holder_does_not_wipe_out_the_doubt_about_the_first() {
-        let mut memory = Sightings::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
-        memory.saw(trip(1_000), &lease(6, 6, Ended::Nothing, 1_000, 4_000), &timing());
+    fn observing_a_later_holder_keeps_the_wait_for_the_first() {
+        let mut sightings = Sightings::default();
+        sightings.observe(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        sightings.observe(trip(1_000), &lease(6, 6, Ended::Nothing, 1_000, 4_000), &timing());
         let grant = grant(7, 6, Ended::Released(token(6)), 1_100);
-        assert_eq!(memory.lead_from(trip(1_100), &grant, &timing()), Ok(at(1_002 + 4_004)));
+        assert_eq!(sightings.lead_from(trip(1_100), &grant, &timing()), Ok(at(1_002 + 4_004)));
     }
 
     #[test]
-    fn a_clock_set_forward_between_two_sights_of_one_term_is_remembered() {
-        let mut memory = Sightings::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
-        memory.saw(trip(100), &lease(5, 1, Ended::Nothing, 3_100, 900), &timing());
+    fn a_clock_set_forward_between_two_observations_of_one_term_is_remembered() {
+        let mut sightings = Sightings::default();
+        sightings.observe(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        sightings.observe(trip(100), &lease(5, 1, Ended::Nothing, 3_100, 900), &timing());
         let grant = grant(6, 1, Ended::Expired(token(5)), 4_001);
-        assert_eq!(memory.lead_from(trip(1_001), &grant, &timing()), Ok(at(102 + 4_004)));
+        assert_eq!(sightings.lead_from(trip(1_001), &grant, &timing()), Ok(at(102 + 4_004)));
     }
 
     #[test]
-    fn the_stores_own_doubt_counts_for_newcomers_and_waiters_alike() {
+    fn the_wait_of_the_store_applies_to_new_and_waiting_candidates() {
         let mut young = grant(6, 6, Ended::Nothing, 0);
         young.wait = wait(12);
         let from = Sightings::default().lead_from(trip(0), &young, &timing());
         assert_eq!(from, Ok(at(12_002)));
-        // It saw only the one before, who was held back too and released without having led.
+        // It observed only the previous holder, which was in a start-up wait too and released without having led.
         let mut released = grant(6, 1, Ended::Released(token(5)), 500);
         released.wait = wait(9);
-        assert_eq!(after_sight(500, released), 502 + 9_000);
+        assert_eq!(after_observation(500, released), 502 + 9_000);
     }
 
     #[test]
-    fn whoever_had_it_does_not_lead_at_once_what_the_store_has_forgotten() {
-        let mut memory = Sightings::default();
+    fn a_former_holder_waits_when_the_store_has_lost_the_record() {
+        let mut sightings = Sightings::default();
         let own = grant(5, 1, Ended::Nothing, 0);
-        assert_eq!(after_doubt(&mut memory, 0, &own, None), Ok(at(2)));
-        // It gave term 5 back, somebody had term 6, and nothing of that is left.
+        assert_eq!(after_origin_check(&mut sightings, 0, &own, None), Ok(at(2)));
+        // It released term 5, another candidate held term 6, and the store has lost both.
         let anew = grant(7, 7, Ended::Nothing, 900);
-        assert_eq!(after_doubt(&mut memory, 900, &anew, None), Ok(at(902 + 4_004)));
-        // Of what comes next in the new record it knows everything.
+        assert_eq!(after_origin_check(&mut sightings, 900, &anew, None), Ok(at(902 + 4_004)));
+        // It knows everything that follows in the new record.
         let next = grant(9, 7, Ended::Released(token(8)), 9_000);
-        assert_eq!(after_doubt(&mut memory, 9_000, &next, None), Ok(at(9_002)));
+        assert_eq!(after_origin_check(&mut sightings, 9_000, &next, None), Ok(at(9_002)));
     }
 
     #[test]
-    fn what_was_only_heard_of_is_not_forgotten_with_the_record() {
-        let heard = Some(token(5));
+    fn a_token_from_a_notification_is_kept_when_the_record_is_lost() {
+        let latest_token = Some(token(5));
         let anew = grant(7, 6, Ended::Released(token(6)), 900);
-        let from = after_doubt(&mut Sightings::default(), 900, &anew, heard);
+        let from = after_origin_check(&mut Sightings::default(), 900, &anew, latest_token);
         assert_eq!(from, Ok(at(902 + 4_004)));
         let same = grant(7, 5, Ended::Released(token(6)), 900);
-        let from = after_doubt(&mut Sightings::default(), 900, &same, heard);
+        let from = after_origin_check(&mut Sightings::default(), 900, &same, latest_token);
         assert_eq!(from, Ok(at(902)));
     }
 
     #[test]
-    fn a_hint_that_is_made_up_neither_refuses_a_grant_nor_covers_a_loss() {
-        let mut memory = Sightings::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+    fn a_forged_hint_neither_refuses_a_grant_nor_hides_a_loss() {
+        let mut sightings = Sightings::default();
+        sightings.observe(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
         let (made_up, anew) = (Some(token(1 << 52)), grant(7, 7, Ended::Nothing, 900));
-        let from = after_doubt(&mut memory, 900, &anew, made_up);
+        let from = after_origin_check(&mut sightings, 900, &anew, made_up);
         assert_eq!(from, Ok(at(902 + 4_004)));
     }
 
     #[test]
-    fn one_that_was_seen_after_the_store_forgot_is_no_proof_of_the_time_before() {
-        let mut memory = Sightings::default();
-        memory.lead_from(trip(0), &grant(5, 1, Ended::Nothing, 0), &timing()).unwrap();
-        // It has term 7 and waits, for there may be a term 6 that nobody remembers; then it gives it back.
-        memory.doubt(trip(900), token(7), None, &timing());
-        memory.saw(trip(900), &lease(7, 7, Ended::Nothing, 900, 4_000), &timing());
+    fn a_holder_observed_after_a_loss_proves_nothing_about_earlier_terms() {
+        let mut sightings = Sightings::default();
+        sightings.lead_from(trip(0), &grant(5, 1, Ended::Nothing, 0), &timing()).unwrap();
+        // It holds term 7 and waits, because the store may have lost a term 6; then it releases.
+        sightings.check_origin(trip(900), token(7), None, &timing());
+        sightings.observe(trip(900), &lease(7, 7, Ended::Nothing, 900, 4_000), &timing());
         let next = grant(8, 7, Ended::Released(token(7)), 1_000);
-        assert_eq!(after_doubt(&mut memory, 1_000, &next, None), Ok(at(902 + 4_004)));
+        assert_eq!(after_origin_check(&mut sightings, 1_000, &next, None), Ok(at(902 + 4_004)));
     }
 
     #[test]
     fn a_token_that_went_back_is_refused() {
-        let mut memory = Sightings::default();
-        memory.saw(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
+        let mut sightings = Sightings::default();
+        sightings.observe(trip(0), &lease(5, 1, Ended::Nothing, 0, 4_000), &timing());
         let old = grant(5, 5, Ended::Nothing, 1_000);
-        assert_eq!(memory.lead_from(trip(1_000), &old, &timing()), Err(token(5)));
+        assert_eq!(sightings.lead_from(trip(1_000), &old, &timing()), Err(token(5)));
     }
 }

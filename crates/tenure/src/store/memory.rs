@@ -1,7 +1,7 @@
-//! The reference store: leases in this process. Its meaning is the meaning.
+//! The reference store: leases in the memory of this process. Its behaviour defines the [`Store`] contract.
 //!
-//! [`Ledger`] is the whole of it, without a clock: time is an argument, so that the simulation runs the same code.
-//! [`MemoryStore`] puts a clock, a mutex and a watch around it.
+//! [`Leases`] holds all rules and has no clock: time is an argument, so that the simulation runs the same code. [`MemoryStore`]
+//! adds a clock, a mutex and a watch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
@@ -20,25 +20,25 @@ use crate::lease::{
     Nonce, Note, Release, StartupWait, StoreTime, Token,
 };
 
-/// How many changes a slow watcher may be behind before it is told to look for itself.
+/// How many changes a slow watcher may lag behind before it receives [`Change::Look`] instead.
 const WATCH_BUFFER: usize = 1024;
 
-/// Leases and the rules by which they change; `now` is the store's clock.
+/// The leases and the rules that change them; `now` is the store's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Leases(BTreeMap<Name, MemorySlot>);
 
 #[derive(Clone, Debug)]
 enum MemorySlot {
     Record(Box<MemoryRecord>),
-    Spoilt(Corruption),
+    Corrupt(Corruption),
 }
 
-/// What may lie under a name instead of a record: for tests of what is above a store.
+/// What a test can put under a name instead of a record, to test the code above the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corruption {
-    /// Something that is not a record of ours.
+    /// Data that is not a valid record.
     Garbage,
-    /// A record nobody can get at now.
+    /// A record that no caller can access now.
     Locked,
 }
 
@@ -47,7 +47,7 @@ struct MemoryRecord {
     origin: Token,
     token: Token,
     term: Option<MemoryTerm>,
-    /// How the term before `term` ended, or the last one if there is none now.
+    /// How the term before `term` ended; if there is no term now, how the last term ended.
     before: Ended,
     next: Option<CandidateId>,
     checkpoint: Option<Checkpoint>,
@@ -57,7 +57,7 @@ struct MemoryRecord {
 #[derive(Clone, Debug)]
 struct MemoryTerm {
     candidate: CandidateId,
-    /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
+    /// `None` after a revocation: no candidate can renew the term, and it blocks claims until its time has passed.
     nonce: Option<Nonce>,
     ttl: Duration,
     until: Moment,
@@ -68,7 +68,7 @@ struct MemoryTerm {
 }
 
 impl Leases {
-    /// See [`Store::acquire`]. `minting_micros` is the clock under the tokens.
+    /// See [`Store::acquire`]. `minting_micros` is the clock that tokens are minted from.
     pub fn acquire(
         &mut self,
         now: Moment,
@@ -85,7 +85,7 @@ impl Leases {
             if term.nonce != Some(claim.nonce) || term.candidate != claim.candidate {
                 return Ok(Answer::Taken(Box::new(record.lease(&claim.name, now))));
             }
-            // The reply to an earlier try was lost, or the holder changes its note: the same answer again, extended.
+            // The reply to an earlier attempt was lost, or the holder changes its note: return the same answer again, extended.
             term.note = claim.note.clone();
             term.ttl = claim.ttl;
             term.until = now + claim.ttl;
@@ -120,7 +120,7 @@ impl Leases {
         })
     }
 
-    /// See [`Store::release`]. Says whether anything changed.
+    /// See [`Store::release`]. Returns whether anything changed.
     pub fn release(&mut self, now: Moment, release: &Release) -> Result<bool> {
         let answer = self.under(now, &release.hold, |record| {
             record.term = None;
@@ -169,11 +169,11 @@ impl Leases {
         };
         let token = Token::mint(Some(record.token), minting_micros)?;
         match record.term.as_mut() {
-            // It stays in the way until its time has run out, under a token nobody has.
+            // The term blocks claims until its time has passed, under a token that no candidate has.
             Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
             _ => {
                 record.end_expired();
-                // The operator vouches for it that no earlier holder is at work.
+                // The operator guarantees that no earlier holder is still working.
                 record.leads_from = record.leads_from.filter(|_| when == Revoke::InTime);
             }
         }
@@ -183,33 +183,33 @@ impl Leases {
 
     /// See [`Store::observe`].
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
-        let show = |name: &Name, slot: &MemorySlot| match slot {
+        let lease_or_error = |name: &Name, slot: &MemorySlot| match slot {
             MemorySlot::Record(record) => Ok(record.lease(name, now)),
-            MemorySlot::Spoilt(spoil) => Err(spoil.error(name)),
+            MemorySlot::Corrupt(spoil) => Err(spoil.error(name)),
         };
         match scope {
             Scope::Names(names) => {
                 let found = names.iter().filter_map(|name| Some((name, self.0.get(name)?)));
-                found.map(|(name, slot)| show(name, slot)).collect()
+                found.map(|(name, slot)| lease_or_error(name, slot)).collect()
             }
             Scope::Prefix(_) => {
                 let found = self.0.iter().filter(|(name, _)| scope.contains(name));
-                found.map(|(name, slot)| show(name, slot)).collect()
+                found.map(|(name, slot)| lease_or_error(name, slot)).collect()
             }
         }
     }
 
-    /// Puts something else where the record of `name` should be.
+    /// Replaces the record of `name` with corrupt data.
     pub fn spoil(&mut self, name: &Name, spoil: Corruption) {
-        self.0.insert(name.clone(), MemorySlot::Spoilt(spoil));
+        self.0.insert(name.clone(), MemorySlot::Corrupt(spoil));
     }
 
-    /// Forgets `name`, as a flushed server does.
+    /// Removes the record of `name`, as a flushed server does.
     pub fn forget(&mut self, name: &Name) {
         self.0.remove(name);
     }
 
-    /// Sets the last token of a free name, to see what happens when tokens run out.
+    /// Sets the last token of a free name, to test what happens when tokens run out.
     pub fn set_token(&mut self, name: &Name, token: Token) {
         self.0.insert(name.clone(), MemorySlot::Record(Box::new(MemoryRecord::new(token))));
     }
@@ -218,11 +218,11 @@ impl Leases {
         match self.0.get_mut(name) {
             None => Ok(None),
             Some(MemorySlot::Record(record)) => Ok(Some(record)),
-            Some(MemorySlot::Spoilt(spoil)) => Err(spoil.error(name)),
+            Some(MemorySlot::Corrupt(spoil)) => Err(spoil.error(name)),
         }
     }
 
-    /// Changes a record only while `hold` is the live term of it.
+    /// Applies `change` to a record only while `hold` is its live term.
     fn under(
         &mut self,
         now: Moment,
@@ -230,7 +230,7 @@ impl Leases {
         change: impl FnOnce(&mut MemoryRecord),
     ) -> Result<Answer> {
         let Some(record) = self.found_mut(&hold.name)? else {
-            return Ok(Answer::Taken(Box::new(never_seen(&hold.name))));
+            return Ok(Answer::Taken(Box::new(unknown_lease(&hold.name))));
         };
         let live = record.term.as_ref().is_some_and(|term| {
             now < term.until
@@ -246,8 +246,8 @@ impl Leases {
     }
 }
 
-/// What a store answers when the record of a hold is gone altogether.
-pub(crate) fn never_seen(name: &Name) -> Lease {
+/// The lease that a store reports when a name has no record.
+pub(crate) fn unknown_lease(name: &Name) -> Lease {
     Lease {
         name: name.clone(),
         holder: None,
@@ -264,7 +264,7 @@ pub(crate) fn never_seen(name: &Name) -> Lease {
     }
 }
 
-/// What a store answers to a save that a newer one has overtaken.
+/// The error for a save that a newer save has overtaken.
 pub(crate) fn older_save(name: &Name, number: u64, last: u64) -> Error {
     Error::invalid(format!(
         "save number {number} of '{name}' comes after {last} was saved: numbers must grow within a term"
@@ -304,7 +304,7 @@ impl MemoryRecord {
         LeadsFrom::wait(self.leads_from, store_time(now).0)
     }
 
-    /// A new term begins: the one that stands there, if any, has run out.
+    /// Ends the recorded term, if any: it has expired, and a new term may begin.
     fn end_expired(&mut self) {
         if self.term.take().is_some() {
             self.before = Ended::Expired(self.token);
@@ -313,7 +313,7 @@ impl MemoryRecord {
 
     fn lineage(&self, now: Moment) -> Lineage {
         let before = match &self.term {
-            // Nobody has come yet since it ran out.
+            // It has expired, and no candidate has acquired the lease since.
             Some(term) if now >= term.until => Ended::Expired(self.token),
             _ => self.before,
         };
@@ -379,31 +379,31 @@ pub struct MemoryStore(Arc<MemoryStoreInner>);
 #[derive(Debug)]
 struct MemoryStoreInner {
     clock: Clock,
-    ledger: Mutex<Leases>,
+    leases: Mutex<Leases>,
     changes: broadcast::Sender<Change>,
 }
 
 impl MemoryStore {
-    /// A store of its own, on this clock.
+    /// A separate store on this clock.
     pub fn new(clock: Clock) -> Self {
         let (changes, _) = broadcast::channel(WATCH_BUFFER);
-        MemoryStore(Arc::new(MemoryStoreInner { clock, ledger: Mutex::default(), changes }))
+        MemoryStore(Arc::new(MemoryStoreInner { clock, leases: Mutex::default(), changes }))
     }
 
-    /// The one that `memory:` means: everybody in this process shares it.
+    /// The store that `memory:` names: all callers in this process share it.
     pub fn of_this_process() -> Self {
         static SHARED: LazyLock<MemoryStore> = LazyLock::new(|| MemoryStore::new(Clock::boot()));
         SHARED.clone()
     }
 
-    /// The leases themselves, to spoil or forget some in a test.
+    /// The leases themselves, so that a test can corrupt or remove some.
     pub fn ledger(&self) -> MutexGuard<'_, Leases> {
-        // A panic elsewhere cannot leave a ledger half changed: every verb checks first and writes last.
-        self.0.ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        // A panic in another thread cannot leave the leases half changed: every operation checks first and writes last.
+        self.0.leases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn tell(&self, change: Change) {
-        // Nobody listening is fine.
+    fn notify(&self, change: Change) {
+        // An error only means that there is no subscriber.
         let _ = self.0.changes.send(change);
     }
 }
@@ -426,13 +426,13 @@ impl Store for MemoryStore {
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
         let clock = &self.0.clock;
-        let mut ledger = self.ledger();
+        let mut leases = self.ledger();
         let mut answers = Vec::with_capacity(claims.len());
         for claim in claims {
-            let answer = ledger.acquire(clock.now(), clock.minting_micros(), claim);
+            let answer = leases.acquire(clock.now(), clock.minting_micros(), claim);
             if let Ok(Answer::Held(grant)) = &answer {
                 let Hold { name, candidate, token, .. } = grant.hold.clone();
-                self.tell(Change::Granted { name, token, holder: Some(candidate) });
+                self.notify(Change::Granted { name, token, holder: Some(candidate) });
             }
             answers.push(answer);
         }
@@ -440,20 +440,20 @@ impl Store for MemoryStore {
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
-        // The clock is read under the lock, here and below: a time from before it could be one at
-        // which a term still lived that somebody has meanwhile seen expired.
-        let mut ledger = self.ledger();
+        // The clock is read under the lock, here and below. A time read before the lock could be one at which a term was still
+        // live, although another caller has observed meanwhile that it expired.
+        let mut leases = self.ledger();
         let now = self.0.clock.now();
-        Ok(holds.iter().map(|hold| ledger.renew(now, hold, ttl)).collect())
+        Ok(holds.iter().map(|hold| leases.renew(now, hold, ttl)).collect())
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        let mut ledger = self.ledger();
+        let mut leases = self.ledger();
         let now = self.0.clock.now();
         let release = |release: &Release| {
-            if ledger.release(now, release)? {
+            if leases.release(now, release)? {
                 let (name, next) = (release.hold.name.clone(), release.next.clone());
-                self.tell(Change::Freed { name, next });
+                self.notify(Change::Freed { name, next });
             }
             Ok(())
         };
@@ -461,21 +461,21 @@ impl Store for MemoryStore {
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        let mut ledger = self.ledger();
-        ledger.save(self.0.clock.now(), hold, number, checkpoint)
+        let mut leases = self.ledger();
+        leases.save(self.0.clock.now(), hold, number, checkpoint)
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let mut ledger = self.ledger();
-        let lease = ledger.revoke(clock.now(), clock.minting_micros(), name, when)?;
-        self.tell(Change::Look);
+        let mut leases = self.ledger();
+        let lease = leases.revoke(clock.now(), clock.minting_micros(), name, when)?;
+        self.notify(Change::Look);
         Ok(lease)
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        let ledger = self.ledger();
-        Ok(ledger.observe(self.0.clock.now(), scope))
+        let leases = self.ledger();
+        Ok(leases.observe(self.0.clock.now(), scope))
     }
 
     fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {

@@ -1,11 +1,11 @@
-//! A store by its URL: one `match` on the scheme.
+//! Opens a store by URL: one `match` on the scheme.
 
 use std::sync::Arc;
 
 use super::{Store, memory::MemoryStore};
 use crate::error::{Error, Result};
 
-/// Every scheme there is, and the feature that brings it; `None`: always there.
+/// Every known scheme and the Cargo feature that enables it; `None`: always compiled in.
 const SCHEMES: &[(&str, Option<&str>)] = &[
     ("memory", None),
     ("file", Some("file")),
@@ -15,8 +15,8 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 
 /// Opens a store by URL.
 ///
-/// Refuses only what cannot become right: an unknown scheme, an unknown option, a store not compiled in, a directory
-/// we must not write to. A server that is down is not an error here; it may come back.
+/// Refuses only what cannot succeed later: an unknown scheme, an unknown option, a store that is not compiled in, a directory
+/// that this process must not write to. A server that is down is not an error here: it may come back.
 ///
 /// ```
 /// # async fn example() -> tenure::Result<()> {
@@ -38,15 +38,15 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         "file" => Ok(Arc::new(super::file::FileStore::from_url(&url).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Arc::new(super::redis::RedisStore::from_url(&url)?)),
-        scheme => Err(not_here(scheme)),
+        scheme => Err(unknown_scheme(scheme)),
     }
 }
 
-/// Opens a store by URL for a command that only reads or asks: it makes no directory. Where a directory is not there yet,
-/// there are no leases; when it is made, they are seen.
+/// Opens a store by URL for a command that only reads or makes requests: it creates no directory. While the directory is
+/// missing, there are no leases; once it exists, its leases are visible.
 ///
 /// # Errors
-/// As those of [`open`].
+/// The same as [`open`].
 pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>> {
     match StoreUrl::parse(url)? {
         #[cfg(feature = "file")]
@@ -57,17 +57,17 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// The URL as it may be shown: without its password, and without any option that holds one.
+/// The URL for logs and messages: without its password, and without the value of any option that holds a secret.
 pub fn shown(url: &str) -> String {
-    // Whatever stands before the last '@' may be a password, also one with '@', '/' or '?' in it. That may hide
-    // more than the password, never less.
+    // Everything before the last '@' may be a password, which may itself contain '@', '/' or '?'. This may hide more than the
+    // password, never less.
     let url = match url
         .split_once("://")
         .and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)))
     {
-        Some((scheme, (user, place))) => match user.split_once(':') {
-            Some((user, _password)) => format!("{scheme}://{user}:***@{place}"),
-            None => format!("{scheme}://{user}@{place}"),
+        Some((scheme, (user, host))) => match user.split_once(':') {
+            Some((user, _password)) => format!("{scheme}://{user}:***@{host}"),
+            None => format!("{scheme}://{user}@{host}"),
         },
         None => url.to_owned(),
     };
@@ -88,7 +88,7 @@ fn is_secret(key: &str) -> bool {
         && !key.ends_with("file")
 }
 
-fn not_here(scheme: &str) -> Error {
+fn unknown_scheme(scheme: &str) -> Error {
     if let Some((_, Some(feature))) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
         return Error::invalid(format!(
             "this build has no store for '{scheme}:': build with the feature '{feature}'"
@@ -102,11 +102,11 @@ fn not_here(scheme: &str) -> Error {
     ))
 }
 
-/// A URL taken apart: `scheme:rest?options`.
+/// A parsed URL: `scheme:rest?options`.
 #[derive(Debug)]
 pub(crate) struct StoreUrl<'a> {
     pub(crate) scheme: &'a str,
-    /// What stands between the colon and the question mark.
+    /// The part between the colon and the question mark.
     pub(crate) rest: &'a str,
     query: &'a str,
 }
@@ -123,7 +123,7 @@ impl<'a> StoreUrl<'a> {
         Ok(StoreUrl { scheme, rest, query })
     }
 
-    /// The options as `(key, value)`; one that is not in `known`, or stands there twice, is refused.
+    /// The options as `(key, value)` pairs. An option that is not in `known`, or is given twice, is refused.
     #[cfg_attr(not(any(feature = "file", feature = "redis")), allow(dead_code))]
     pub(crate) fn options(&self, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>> {
         let mut options: Vec<(&str, &str)> = Vec::new();
@@ -153,7 +153,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn what_is_shown_has_no_password() {
+    fn shown_urls_contain_no_password() {
         for (url, safe) in [
             ("redis://:geheim@h:1/0", "redis://:***@h:1/0"),
             ("redis://u:ge@he:im@h:1/0", "redis://u:***@h:1/0"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_become_right_is_refused_with_what_there_is() {
+    async fn invalid_urls_are_refused_and_the_error_lists_the_alternatives() {
         for (url, says) in [
             ("nowhere", "is not a store URL"),
             ("zookeeper://h", "memory: file: redis: rediss:"),

@@ -1,4 +1,4 @@
-//! A directory on a disk, and one in memory.
+//! A directory on a disk, and a directory in memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,16 +35,16 @@ impl Subject for Directory {
         self.name
     }
 
-    fn can(&self, ability: Capability) -> bool {
+    fn has_capability(&self, capability: Capability) -> bool {
         matches!(
-            ability,
+            capability,
             Capability::Garbage | Capability::Lock | Capability::Tokens | Capability::Restart
         )
     }
 
     fn missing(&self) -> Option<String> {
-        let there = self.parent.is_dir();
-        (!there).then(|| format!("no directory {}", self.parent.display()))
+        let exists = self.parent.is_dir();
+        (!exists).then(|| format!("no directory {}", self.parent.display()))
     }
 
     async fn fixture(&self, _alone: bool) -> Result<Box<dyn Fixture>, String> {
@@ -57,9 +57,9 @@ impl Subject for Directory {
 }
 
 struct InDirectory {
-    /// The store's directory is in it, and is made by the first who opens it.
+    /// Contains the store's directory, which the first caller that opens it creates.
     scratch: Scratch,
-    /// Locks held from outside: another open file of the same name.
+    /// Locks held from outside the store, through other open files.
     locked: Mutex<Vec<File>>,
     garbage: Mutex<HashMap<Name, Vec<u8>>>,
 }
@@ -70,7 +70,7 @@ impl InDirectory {
     }
 }
 
-/// What may lie where a record should, one kind after the other.
+/// The garbage to put in place of a record: a different kind for each number.
 fn garbage(number: usize) -> Vec<u8> {
     match number % 6 {
         0 => b"somebody else's notes\n".to_vec(),
@@ -94,7 +94,7 @@ impl Fixture for InDirectory {
     }
 
     async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
-        // The directories are there once somebody has opened the store.
+        // Opening the store creates its directories.
         drop(self.open().await);
         let path = match spoil {
             Corruption::Garbage => test_records::record_path(&self.directory(), name),
@@ -115,14 +115,14 @@ impl Fixture for InDirectory {
                 self.locked.lock().expect("nobody panicked").push(file);
             }
         }
-        private(&path);
+        make_private(&path);
         true
     }
 
     async fn is_untouched(&self, name: &Name) -> bool {
         let expected = self.garbage.lock().expect("nobody panicked").get(name).cloned();
         let found = std::fs::read(test_records::record_path(&self.directory(), name)).ok();
-        // Of a locked name nothing was put there.
+        // For a locked name, no garbage was written.
         found == expected
     }
 
@@ -133,12 +133,12 @@ impl Fixture for InDirectory {
     }
 
     async fn restart(&self) -> bool {
-        // A directory has nothing that runs: whoever opens it again finds what was kept.
+        // A directory has no running server: a process that opens it again finds what was kept.
         true
     }
 }
 
-fn private(path: &std::path::Path) {
+fn make_private(path: &std::path::Path) {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, mode).expect("it is ours");
 }

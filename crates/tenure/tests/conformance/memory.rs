@@ -1,4 +1,4 @@
-//! The reference, twice: on a clock moved by hand, and on the machine's.
+//! The reference store, twice: on a manual clock and on the boot clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +29,11 @@ impl Subject for Memory {
         }
     }
 
-    fn can(&self, ability: Capability) -> bool {
-        matches!(ability, Capability::Garbage | Capability::Lock | Capability::Tokens)
+    fn has_capability(&self, capability: Capability) -> bool {
+        matches!(capability, Capability::Garbage | Capability::Lock | Capability::Tokens)
     }
 
-    // Each trial has a store of its own: a hand on the clock of one would move all.
+    // Each trial has its own store, because advancing a shared clock would affect all trials.
     async fn fixture(&self, _alone: bool) -> Result<Box<dyn Fixture>, String> {
         let clock = match self {
             Memory::Manual => Clock::manual(),
@@ -42,7 +42,7 @@ impl Subject for Memory {
         Ok(Box::new(InMemory {
             store: MemoryStore::new(clock.clone()),
             clock,
-            by_hand: matches!(self, Memory::Manual),
+            is_manual: matches!(self, Memory::Manual),
         }))
     }
 }
@@ -50,7 +50,7 @@ impl Subject for Memory {
 struct InMemory {
     store: MemoryStore,
     clock: Clock,
-    by_hand: bool,
+    is_manual: bool,
 }
 
 #[async_trait]
@@ -60,7 +60,7 @@ impl Fixture for InMemory {
     }
 
     async fn pass(&self, time: Duration) {
-        if self.by_hand {
+        if self.is_manual {
             self.clock.advance(time);
         } else {
             self.clock.sleep(time).await;

@@ -1,5 +1,4 @@
-//! Real servers for the trials: found, started on free ports, private, and gone at the end,
-//! whatever happens.
+//! Real servers for tests: finds them, starts them on free ports in private directories, and always stops them at the end.
 //!
 //! `scripts/servers KIND` puts them at `$TENURE_SERVERS/KIND/bin/PROGRAM`.
 
@@ -18,8 +17,8 @@ use libtest_mimic::{Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tenure::Clock;
 
-/// How long a server may take to answer its first probe, and to stop when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a server may take to answer its first probe, and to stop.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The program of a kind of server, if it is on this machine.
 pub(crate) fn find(kind: &str, program: &str) -> Option<PathBuf> {
@@ -31,12 +30,12 @@ pub(crate) fn find(kind: &str, program: &str) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// What to say when [`find`] finds nothing.
+/// The message if [`find`] finds no server.
 pub(crate) fn how_to_get(kind: &str) -> String {
     format!("no server: scripts/servers {kind} gets it")
 }
 
-/// A port nobody listens on now. If somebody takes it before the server does, that fails to start.
+/// A port that is free now. If another process takes it before the server does, the server fails to start.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on the loopback");
     listener.local_addr().expect("it is bound").port()
@@ -46,19 +45,19 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty directory in the machine's place for such.
+    /// An empty directory in the system's temporary directory.
     pub(crate) fn new() -> Self {
         Self::within(&std::env::temp_dir())
     }
 
-    /// An empty directory in memory where there is such a place: for servers that fsync every write, whose answers would
-    /// otherwise wait for whatever else this machine writes to its disk.
+    /// An empty directory in memory, if the machine has one: for servers that fsync every write, whose answers would otherwise
+    /// wait for other writes to the machine's disk.
     pub(crate) fn in_memory() -> Self {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Self::within(memory) } else { Self::new() }
     }
 
-    /// An empty directory in `parent`: for a test that cares which file system it is on.
+    /// An empty directory in `parent`: for a test that depends on the file system.
     pub(crate) fn within(parent: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         loop {
@@ -66,7 +65,7 @@ impl Scratch {
             let path = parent.join(format!("tenure-test-{}-{count}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Scratch(path),
-                // Left by an earlier process with our number.
+                // Left by an earlier process with the same pid.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("{}: {error}", path.display()),
             }
@@ -84,17 +83,17 @@ impl Drop for Scratch {
     }
 }
 
-/// A server of our own: its process group and its directory end with this value.
+/// A private server: its process group and its directory end with this value.
 pub(crate) struct Server {
     program: PathBuf,
     arguments: Vec<OsString>,
     running: Mutex<Option<Running>>,
-    // After `running`: fields are dropped in this order, and the server uses it until it is gone.
+    // After `running`: fields are dropped in this order, and the server uses the directory until it has ended.
     scratch: Scratch,
 }
 
 impl Server {
-    /// Starts `program` in `scratch`, and returns when `probe` says that it answers.
+    /// Starts `program` in `scratch`, and returns when `probe` reports that it answers.
     pub(crate) async fn start(
         scratch: Scratch,
         program: PathBuf,
@@ -116,33 +115,34 @@ impl Server {
         self.scratch.path()
     }
 
-    /// The number of its process, while it runs: to pause or to kill it.
+    /// Its pid while it runs, to pause or kill it.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.running().as_ref().map(|running| running.pid)
     }
 
-    /// Asks it to end, and returns when it has.
+    /// Asks the server to stop, and returns when it has ended.
     pub(crate) async fn stop(&self) -> Result<(), String> {
         let Some(mut running) = self.running().take() else {
             return Ok(());
         };
         let _ = kill_process_group(running.pid, Signal::TERM);
         let ended = async || matches!(running.child.try_wait(), Ok(Some(_)));
-        // One that does not end is killed when `running` is dropped.
-        wait_until(ended).await.map_err(|()| self.says("does not stop"))
+        // A server that does not end is killed when `running` is dropped.
+        wait_until(ended).await.map_err(|()| self.error_with_log("does not stop"))
     }
 
-    /// Starts it as it was started first, with what it has kept in its directory.
+    /// Starts the server with the same arguments and the data in its directory.
     pub(crate) async fn start_again(&self, probe: impl AsyncFn() -> bool) -> Result<(), String> {
         let running = Running::spawn(&self.program, &self.arguments, self.directory());
-        let running = running.map_err(|error| self.says(&format!("does not start: {error}")))?;
+        let running =
+            running.map_err(|error| self.error_with_log(&format!("does not start: {error}")))?;
         *self.running() = Some(running);
         let ready = async || self.has_ended() || probe().await;
         let waited = wait_until(ready).await;
         if self.has_ended() {
-            return Err(self.says("ended at once"));
+            return Err(self.error_with_log("ended at once"));
         }
-        waited.map_err(|()| self.says("does not answer"))
+        waited.map_err(|()| self.error_with_log("does not answer"))
     }
 
     fn has_ended(&self) -> bool {
@@ -155,8 +155,8 @@ impl Server {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What is wrong, with the end of what the server itself has said.
-    fn says(&self, what: &str) -> String {
+    /// The error message, with the end of the server's own output.
+    fn error_with_log(&self, what: &str) -> String {
         let log = std::fs::read(self.directory().join(LOG)).unwrap_or_default();
         let end = &log[log.len().saturating_sub(2000)..];
         let (program, end) = (self.program.display(), String::from_utf8_lossy(end));
@@ -164,14 +164,14 @@ impl Server {
     }
 }
 
-/// What the server prints goes here, in its directory.
+/// The file in the server's directory that gets its output.
 const LOG: &str = "output.log";
 
-/// A process group and the one who ends it if we cannot.
+/// A process group and the process that kills it if this one cannot.
 struct Running {
     child: Child,
     pid: Pid,
-    undertaker: Child,
+    cleanup_process: Child,
 }
 
 impl Running {
@@ -183,11 +183,13 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Its own: Ctrl-C at the terminal is ours to answer, and its children end with it.
+            // Its own process group: this process handles Ctrl-C at the terminal, and the server's children end with the group.
             .process_group(0)
             .spawn()?;
-        match undertaker(child.id(), directory) {
-            Ok(undertaker) => Ok(Running { pid: Pid::from_child(&child), child, undertaker }),
+        match cleanup_process(child.id(), directory) {
+            Ok(cleanup_process) => {
+                Ok(Running { pid: Pid::from_child(&child), child, cleanup_process })
+            }
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -197,9 +199,8 @@ impl Running {
     }
 }
 
-/// Where Drop does not run (SIGKILL, Ctrl-C) the kernel closes our end of a pipe, and this shell
-/// does the rest.
-fn undertaker(group: u32, directory: &Path) -> std::io::Result<Child> {
+/// If Drop does not run (SIGKILL, Ctrl-C), the kernel closes this process's end of a pipe, and this shell kills the group.
+fn cleanup_process(group: u32, directory: &Path) -> std::io::Result<Child> {
     Command::new("/bin/sh")
         .args(["-c", r#"read -r _; kill -s KILL -- "-$1"; rm -rf -- "$2""#, "sh"])
         .arg(group.to_string())
@@ -213,9 +214,9 @@ fn undertaker(group: u32, directory: &Path) -> std::io::Result<Child> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // First the undertaker: once the server is reaped, its number may be somebody else's.
-        let _ = self.undertaker.kill();
-        let _ = self.undertaker.wait();
+        // First the cleanup process: once the server is reaped, another process may get its pid.
+        let _ = self.cleanup_process.kill();
+        let _ = self.cleanup_process.wait();
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
@@ -223,10 +224,10 @@ impl Drop for Running {
     }
 }
 
-/// Asks again and again, but not for ever.
+/// Polls until `done`, with a timeout.
 async fn wait_until(mut done: impl AsyncFnMut() -> bool) -> Result<(), ()> {
     let clock = Clock::boot();
-    let end = clock.now() + PATIENCE;
+    let end = clock.now() + SERVER_TIMEOUT;
     while !done().await {
         if clock.now() >= end {
             return Err(());
@@ -236,7 +237,7 @@ async fn wait_until(mut done: impl AsyncFnMut() -> bool) -> Result<(), ()> {
     Ok(())
 }
 
-/// Trials of the above: what is started here must not outlive us.
+/// Trials of this module: a server must not outlive its owner.
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("servers::end_with_their_value", end_with_their_value),
@@ -245,7 +246,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A shell as a server: it writes a file, by which it is known to run, and starts a child.
+/// A shell in the place of a server: it writes a file that shows that it runs, and starts a child.
 async fn shell(script: &str) -> Result<Server, String> {
     let scratch = Scratch::new();
     let ready = scratch.path().join("ready");
@@ -253,38 +254,38 @@ async fn shell(script: &str) -> Result<Server, String> {
     Server::start(scratch, "/bin/sh".into(), ["-c", script], probe).await
 }
 
-const WAITING: &str = "sleep 1000 & echo $! >child; mv child ready; wait";
+const WAITING_SCRIPT: &str = "sleep 1000 & echo $! >child; mv child ready; wait";
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-fn is_there(process: &str) -> bool {
+fn is_running(process: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.trim()));
-    // One that is dead and not yet reaped by its new parent runs no more.
+    // A zombie that its new parent has not reaped yet does not run any more.
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 fn end_with_their_value() -> Result<(), Failed> {
     runtime()?.block_on(async {
-        let server = shell(WAITING).await?;
+        let server = shell(WAITING_SCRIPT).await?;
         let directory = server.directory().to_owned();
         let child = std::fs::read_to_string(directory.join("ready"))?;
         let pid = server.pid().ok_or("it runs")?.to_string();
-        assert!(is_there(&pid) && is_there(&child), "both run");
+        assert!(is_running(&pid) && is_running(&child), "both run");
         server.stop().await?;
-        assert!(server.pid().is_none() && !is_there(&pid), "it stops when asked");
+        assert!(server.pid().is_none() && !is_running(&pid), "it stops when asked");
         std::fs::remove_file(directory.join("ready"))?;
         server.start_again(async || directory.join("ready").exists()).await?;
         let child = std::fs::read_to_string(directory.join("ready"))?;
-        assert!(is_there(&child), "it runs again");
+        assert!(is_running(&child), "it runs again");
         // As in a trial that fails.
         let panicked = std::thread::spawn(move || {
             let _server = server;
             std::panic::resume_unwind(Box::new("a trial fails"));
         });
         assert!(panicked.join().is_err());
-        wait_until(async || !is_there(&child)).await.map_err(|()| "its child still runs")?;
+        wait_until(async || !is_running(&child)).await.map_err(|()| "its child still runs")?;
         assert!(!directory.exists(), "{} is left", directory.display());
         Ok(())
     })
@@ -292,13 +293,14 @@ fn end_with_their_value() -> Result<(), Failed> {
 
 fn end_with_their_owner() -> Result<(), Failed> {
     runtime()?.block_on(async {
-        let server = shell(WAITING).await?;
+        let server = shell(WAITING_SCRIPT).await?;
         let directory = server.directory().to_owned();
         let child = std::fs::read_to_string(directory.join("ready"))?;
-        // What the kernel does when we are killed: our end of the pipe is closed.
-        let pipe = server.running().as_mut().and_then(|running| running.undertaker.stdin.take());
+        // As the kernel does when this process is killed: its end of the pipe is closed.
+        let pipe =
+            server.running().as_mut().and_then(|running| running.cleanup_process.stdin.take());
         drop(pipe.ok_or("the undertaker listens")?);
-        let gone = async || !is_there(&child) && !directory.exists();
+        let gone = async || !is_running(&child) && !directory.exists();
         wait_until(gone).await.map_err(|()| "the undertaker has left something")?;
         Ok(())
     })

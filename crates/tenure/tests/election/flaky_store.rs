@@ -1,4 +1,4 @@
-//! A memory store that counts what reaches it and can be cut off.
+//! A memory store that counts its calls and can be made unreachable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Full, read-only and vanishing disks: nothing is granted and nothing freed by accident, and it recovers.
+//! Full, read-only and vanishing disks: the store grants and frees nothing by mistake, and it recovers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,25 +8,26 @@ use tenure::store::{Grade, Scope, Store, Verdict};
 use tenure::{Answer, Checkpoint, Kind, Name};
 
 use crate::fixture::{
-    LONG, Scratch, acquire, chmod, claim, fails, hold, mortal, name, open, release, renew, wait,
+    LONG, Scratch, acquire, assert_fails, chmod, claim, claim_ending_with_process, hold, name,
+    open, release, renew, wait,
 };
 use crate::{Check, Needs, check};
 
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
     check!(full_disk_neither_grants_nor_frees, Root),
     check!(read_only_disk_neither_grants_nor_frees, Root),
-    check!(directory_without_write_right_neither_grants_nor_frees, NoRoot),
-    check!(directory_moved_away_is_noticed, Nothing),
-    check!(part_of_the_directory_exchanged_is_noticed, Nothing),
-    check!(removed_lock_files_cost_nothing, Nothing),
-    check!(names_of_every_length_live_side_by_side, Nothing),
-    check!(what_is_not_ours_among_the_records_is_told_and_left_alone, Nothing),
+    check!(directory_without_write_permission_neither_grants_nor_frees, NoRoot),
+    check!(a_directory_that_was_moved_away_is_detected, Nothing),
+    check!(a_replaced_subdirectory_is_detected, Nothing),
+    check!(removed_lock_files_are_created_again, Nothing),
+    check!(names_of_every_length_coexist, Nothing),
+    check!(foreign_files_among_the_records_are_reported_and_left_unchanged, Nothing),
     check!(unknown_file_system_is_refused, Nothing),
-    check!(forced_file_system_works_with_a_promise_less, Root),
+    check!(forced_file_system_works_with_a_lower_grade, Root),
     check!(lock_holder_is_identified_on_overlayfs, Root),
 ];
 
-/// A small file system of its own, unmounted at the end.
+/// A small private file system, unmounted when dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -71,26 +72,26 @@ fn full_disk_neither_grants_nor_frees() {
         fill(&filler);
         let free = Name::new("other").expect("a name");
         let other = tenure::Claim { name: free.clone(), ..claim("b", LONG) };
-        fails(acquire(&store, &other).await, Kind::Unavailable, "the disk is full");
+        assert_fails(acquire(&store, &other).await, Kind::Unavailable, "the disk is full");
         assert!(store.observe(&Scope::name(&free)).await.expect("it works").is_empty());
         let many: Vec<_> = (0..100)
             .map(|n| Name::new(&format!("n{n}")).expect("a name"))
             .map(|name| tenure::Claim { name, ..claim("b", LONG) })
             .collect();
         for answer in store.acquire(&many).await.expect("it works") {
-            fails(answer, Kind::Unavailable, "the disk is full");
+            assert_fails(answer, Kind::Unavailable, "the disk is full");
         }
         assert!(renew(&store, &ours).await.expect("needs no room").is_held());
         let checkpoint = Checkpoint::new("x").expect("short");
-        fails(store.save(&ours, 1, &checkpoint).await, Kind::Unavailable, "full");
-        fails(release(&store, &ours).await, Kind::Unavailable, "full");
+        assert_fails(store.save(&ours, 1, &checkpoint).await, Kind::Unavailable, "full");
+        assert_fails(release(&store, &ours).await, Kind::Unavailable, "full");
         assert!(!acquire(&store, &claim("b", LONG)).await.expect("a look is enough").is_held());
         std::fs::remove_file(filler).expect("removed");
         release(&store, &ours).await.expect("there is room again");
         assert!(acquire(&store, &claim("b", LONG)).await.expect("it works").is_held());
         assert!(acquire(&store, &other).await.expect("it works").is_held());
         let left = std::fs::read_dir(disk.0.join("store/tmp")).expect("listed").count();
-        assert_eq!(left, 0, "drafts were left behind");
+        assert_eq!(left, 0, "temporary records were left behind");
     });
 }
 
@@ -102,15 +103,15 @@ fn read_only_disk_neither_grants_nor_frees() {
         let ours = hold(&store, &claim("a", LONG)).await;
         disk.remount("ro");
         let other = tenure::Claim { name: Name::new("other").expect("a name"), ..claim("b", LONG) };
-        fails(acquire(&store, &other).await, Kind::Unavailable, "read-only");
-        fails(renew(&store, &ours).await, Kind::Unavailable, "read-only");
-        fails(release(&store, &ours).await, Kind::Unavailable, "read-only");
+        assert_fails(acquire(&store, &other).await, Kind::Unavailable, "read-only");
+        assert_fails(renew(&store, &ours).await, Kind::Unavailable, "read-only");
+        assert_fails(release(&store, &ours).await, Kind::Unavailable, "read-only");
         disk.remount("rw");
         assert!(renew(&store, &ours).await.expect("it recovers").is_held());
     });
 }
 
-fn directory_without_write_right_neither_grants_nor_frees() {
+fn directory_without_write_permission_neither_grants_nor_frees() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
@@ -118,7 +119,7 @@ fn directory_without_write_right_neither_grants_nor_frees() {
         for part in ["leases", "tmp"] {
             chmod(&scratch.store().join(part), 0o500);
         }
-        fails(release(&store, &ours).await, Kind::Denied, "Permission denied");
+        assert_fails(release(&store, &ours).await, Kind::Denied, "Permission denied");
         assert!(!acquire(&store, &claim("b", LONG)).await.expect("a look is enough").is_held());
         for part in ["leases", "tmp"] {
             chmod(&scratch.store().join(part), 0o700);
@@ -127,25 +128,25 @@ fn directory_without_write_right_neither_grants_nor_frees() {
     });
 }
 
-fn directory_moved_away_is_noticed() {
+fn a_directory_that_was_moved_away_is_detected() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
         let ours = hold(&store, &claim("a", LONG)).await;
         let away = scratch.path().join("away");
         std::fs::rename(scratch.store(), &away).expect("moved");
-        fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
-        fails(acquire(&store, &claim("b", LONG)).await, Kind::Unavailable, "moved away");
+        assert_fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
+        assert_fails(acquire(&store, &claim("b", LONG)).await, Kind::Unavailable, "moved away");
         let newcomer = open(&scratch.store()).await.expect("a new one is made");
         assert!(acquire(&newcomer, &claim("c", LONG)).await.expect("it works").is_held());
-        fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
+        assert_fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
         std::fs::rename(scratch.store(), scratch.path().join("wrong")).expect("moved");
         std::fs::rename(&away, scratch.store()).expect("moved back");
         assert!(renew(&store, &ours).await.expect("it recovers").is_held());
     });
 }
 
-fn part_of_the_directory_exchanged_is_noticed() {
+fn a_replaced_subdirectory_is_detected() {
     for part in ["leases", "locks"] {
         let scratch = Scratch::new();
         wait(async {
@@ -153,15 +154,15 @@ fn part_of_the_directory_exchanged_is_noticed() {
             let ours = hold(&store, &claim("a", LONG)).await;
             let path = scratch.store().join(part);
             std::fs::rename(&path, scratch.path().join("away")).expect("moved");
-            fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
+            assert_fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
             std::fs::create_dir(&path).expect("made");
             chmod(&path, 0o700);
-            fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
+            assert_fails(renew(&store, &ours).await, Kind::Unavailable, "moved away");
         });
     }
 }
 
-fn removed_lock_files_cost_nothing() {
+fn removed_lock_files_are_created_again() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
@@ -174,7 +175,7 @@ fn removed_lock_files_cost_nothing() {
     });
 }
 
-fn names_of_every_length_live_side_by_side() {
+fn names_of_every_length_coexist() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
@@ -206,13 +207,13 @@ fn names_of_every_length_live_side_by_side() {
     });
 }
 
-fn what_is_not_ours_among_the_records_is_told_and_left_alone() {
+fn foreign_files_among_the_records_are_reported_and_left_unchanged() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
         hold(&store, &claim("a", LONG)).await;
         let leases = scratch.store().join("leases");
-        // A copy says by itself whose record it is.
+        // A copy contains the name of its original.
         std::fs::copy(scratch.record(), leases.join("copy.lease")).expect("copied");
         std::fs::write(leases.join("not a name.lease"), "").expect("written");
         std::fs::write(leases.join("README"), "").expect("written");
@@ -221,7 +222,7 @@ fn what_is_not_ours_among_the_records_is_told_and_left_alone() {
             all.iter().map(|l| l.as_ref().map(|_| ()).map_err(|e| e.kind())).collect();
         assert_eq!(kinds, [Err(Kind::Corrupt), Ok(()), Err(Kind::Corrupt)]);
         let copy = tenure::Claim { name: Name::new("copy").expect("a name"), ..claim("b", LONG) };
-        fails(acquire(&store, &copy).await, Kind::Corrupt, "is the lease of 'job'");
+        assert_fails(acquire(&store, &copy).await, Kind::Corrupt, "is the lease of 'job'");
         let some = store.observe(&Scope::Prefix("jo".to_owned())).await.expect("it works");
         assert_eq!(some.len(), 1);
         assert_eq!(some[0].as_ref().expect("readable").name, name());
@@ -229,21 +230,26 @@ fn what_is_not_ours_among_the_records_is_told_and_left_alone() {
 }
 
 fn unknown_file_system_is_refused() {
-    // Nothing can be made there, but what it lies on is seen first.
+    // Nothing can be created there, but the file system is checked first.
     let directory = Path::new("/proc/self/task");
-    fails(wait(open(directory)), Kind::Denied, "unknown file system (0x9fa0)");
+    assert_fails(wait(open(directory)), Kind::Denied, "unknown file system (0x9fa0)");
 }
 
-fn forced_file_system_works_with_a_promise_less() {
+fn forced_file_system_works_with_a_lower_grade() {
     let scratch = Scratch::new();
     let disk = Mounted::new(scratch.path().join("disk"), "ramfs", "mode=0700");
     let path = disk.0.join("store");
-    fails(wait(open(&path)), Kind::Denied, "lies on ramfs");
+    assert_fails(wait(open(&path)), Kind::Denied, "lies on ramfs");
     wait(async {
         let store = FileStore::open(&path, FileOptions::default().force()).await.expect("opened");
         assert_eq!(store.limits().grade, Grade::C);
         assert!(store.url().ends_with("?force=1"));
-        assert!(acquire(&store, &mortal("a", LONG)).await.expect("it works").is_held());
+        assert!(
+            acquire(&store, &claim_ending_with_process("a", LONG))
+                .await
+                .expect("it works")
+                .is_held()
+        );
         let report = store.examine().await.expect("it works");
         assert_eq!((report.grade, report.checks[0].verdict), (Grade::C, Verdict::Weak));
     });

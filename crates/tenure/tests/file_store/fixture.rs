@@ -1,4 +1,4 @@
-//! A private directory, a store in it, and what tests ask of it.
+//! The fixture: a private directory, a store in it, and helpers for its operations.
 
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use tenure::{Answer, CandidateId, Claim, Grant, Hold, Kind, Name, Nonce, Result}
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Gone with everything in it when dropped.
+/// A private directory, removed with everything in it when dropped.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -20,7 +20,7 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tenure-file-{}-{number}", std::process::id());
-        // As a user who may not write where the test was built.
+        // The build directory may not be writable for the user of the test.
         let parent = Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")));
         let parent = parent
             .filter(|parent| rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok());
@@ -35,7 +35,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Where the store is to be.
+    /// The path for the store.
     pub(crate) fn store(&self) -> PathBuf {
         self.0.join("store")
     }
@@ -81,7 +81,7 @@ pub(crate) fn claim(id: &str, ttl: Duration) -> Claim {
 }
 
 /// A claim whose term ends with this process.
-pub(crate) fn mortal(id: &str, ttl: Duration) -> Claim {
+pub(crate) fn claim_ending_with_process(id: &str, ttl: Duration) -> Claim {
     Claim { ends_with_process: true, ..claim(id, ttl) }
 }
 
@@ -101,9 +101,9 @@ pub(crate) async fn release(store: &FileStore, hold: &Hold) -> Result<()> {
     store.release(&[hold.clone().into()]).await?.remove(0)
 }
 
-/// That it failed like this and says that.
+/// Checks that the result is an error of this kind whose message contains this text.
 #[track_caller]
-pub(crate) fn fails<T: std::fmt::Debug>(result: Result<T>, kind: Kind, says: &str) {
+pub(crate) fn assert_fails<T: std::fmt::Debug>(result: Result<T>, kind: Kind, says: &str) {
     let error = result.expect_err("it must fail");
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(says), "not {says:?}: {error}");

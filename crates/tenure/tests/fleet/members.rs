@@ -1,4 +1,4 @@
-//! A number of members, what each does with its shards, and a judge who fails on any overlap.
+//! A fleet of several members that record their work, and a check that fails if two works on one shard overlap.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 
 const TTL: Duration = Duration::from_secs(2);
 
-/// Every span in which somebody was at work on a shard, by its own account.
+/// The spans of work on each shard, as recorded by the members: shard, member, token, start and end.
 #[derive(Default)]
-struct Diary {
+struct WorkLog {
     spans: Vec<(Shard, String, Token, Moment, Option<Moment>)>,
     reasons: BTreeMap<String, Vec<Reason>>,
 }
@@ -22,30 +22,30 @@ struct Diary {
 struct Worker {
     fleet: Arc<Fleet>,
     hang: Arc<AtomicBool>,
-    /// How many it works on, by its own account.
+    /// The number of shards that it works on, as recorded by itself.
     share: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-pub(crate) struct Crowd {
+pub(crate) struct TestFleet {
     name: String,
     store: Arc<dyn Store>,
     shards: Vec<String>,
     members: BTreeMap<String, Worker>,
-    diary: Arc<Mutex<Diary>>,
+    work_log: Arc<Mutex<WorkLog>>,
     grants: Arc<AtomicU64>,
 }
 
-impl Crowd {
-    pub(crate) async fn new(shards: usize) -> Crowd {
+impl TestFleet {
+    pub(crate) async fn new(shards: usize) -> TestFleet {
         static FLEETS: AtomicU64 = AtomicU64::new(0);
-        Crowd {
+        TestFleet {
             // 'memory:' is one store for the whole process.
             name: format!("fleet-{}", FLEETS.fetch_add(1, Ordering::Relaxed)),
             store: tenure::open("memory:").await.unwrap(),
             shards: (0..shards).map(|number| format!("shard {number}")).collect(),
             members: BTreeMap::new(),
-            diary: Arc::default(),
+            work_log: Arc::default(),
             grants: Arc::default(),
         }
     }
@@ -80,7 +80,7 @@ impl Crowd {
             fleet.clone(),
             id.to_owned(),
             (hang.clone(), share.clone()),
-            self.diary.clone(),
+            self.work_log.clone(),
             self.grants.clone(),
         ));
         self.members.insert(id.to_owned(), Worker { fleet, hang, share, task });
@@ -99,14 +99,14 @@ impl Crowd {
         }
     }
 
-    /// Gone without a word: its leases are left to their TTL.
+    /// Ends a member without a release: its leases are left to their TTL.
     pub(crate) async fn vanish(&mut self, id: &str) {
         let worker = self.members.remove(id).unwrap();
         worker.task.abort();
         let _ = worker.task.await;
-        let mut diary = self.diary.lock().unwrap();
+        let mut work_log = self.work_log.lock().unwrap();
         let now = Clock::boot().now();
-        for span in diary.spans.iter_mut().filter(|span| span.1 == id && span.4.is_none()) {
+        for span in work_log.spans.iter_mut().filter(|span| span.1 == id && span.4.is_none()) {
             span.4 = Some(now);
         }
         drop(worker.fleet);
@@ -116,20 +116,23 @@ impl Crowd {
         self.members[id].hang.store(hang, Ordering::SeqCst);
     }
 
-    pub(crate) async fn say<T>(&self, change: impl FnOnce(&mut Overrides) -> T + Send) {
-        let asker = CandidateId::generate();
+    pub(crate) async fn change_overrides<T>(
+        &self,
+        change: impl FnOnce(&mut Overrides) -> T + Send,
+    ) {
+        let caller = CandidateId::generate();
         let fleet = fleet_name(&self.name).unwrap();
         let wait = Duration::from_secs(5);
-        overrides::change(&*self.store, &fleet, &asker, wait, |overrides| drop(change(overrides)))
+        overrides::change(&*self.store, &fleet, &caller, wait, |overrides| drop(change(overrides)))
             .await
             .unwrap();
     }
 
     pub(crate) fn reasons(&self, id: &str) -> Vec<Reason> {
-        self.diary.lock().unwrap().reasons.get(id).cloned().unwrap_or_default()
+        self.work_log.lock().unwrap().reasons.get(id).cloned().unwrap_or_default()
     }
 
-    /// How many each works on, in the order of their ids.
+    /// The number of shards that each member works on, in the order of their ids.
     pub(crate) fn shares(&self) -> Vec<usize> {
         self.members.values().map(|worker| worker.share.load(Ordering::SeqCst)).collect()
     }
@@ -147,11 +150,11 @@ impl Crowd {
         }
     }
 
-    /// No two were ever at work on one shard, and tokens grew.
-    pub(crate) fn judge(&self) {
-        let mut diary = self.diary.lock().unwrap();
-        diary.spans.sort_by_key(|span| (span.0.clone(), span.3));
-        for pair in diary.spans.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+    /// Checks that no two members ever worked on one shard at the same time, and that tokens increase.
+    pub(crate) fn check_work_log(&self) {
+        let mut work_log = self.work_log.lock().unwrap();
+        work_log.spans.sort_by_key(|span| (span.0.clone(), span.3));
+        for pair in work_log.spans.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
             let ended = pair[0].4.expect("all work has ended");
             assert!(ended <= pair[1].3, "I12: {pair:?}");
             assert!(pair[0].2 < pair[1].2, "I2: {pair:?}");
@@ -163,7 +166,7 @@ async fn work(
     fleet: Arc<Fleet>,
     id: String,
     (hang, share): (Arc<AtomicBool>, Arc<AtomicUsize>),
-    diary: Arc<Mutex<Diary>>,
+    work_log: Arc<Mutex<WorkLog>>,
     grants: Arc<AtomicU64>,
 ) {
     let clock = Clock::boot();
@@ -176,7 +179,7 @@ async fn work(
             () = clock.sleep(Duration::from_millis(5)) => {
                 if !hang.load(Ordering::SeqCst) {
                     for (shard, work) in stopping.drain(..) {
-                        end(&diary, &clock, &shard);
+                        end(&work_log, &clock, &shard);
                         drop(work);
                     }
                 }
@@ -187,11 +190,11 @@ async fn work(
             Some(FleetEvent::Assigned { shard, token, work, .. }) => {
                 grants.fetch_add(1, Ordering::SeqCst);
                 let span = (shard.clone(), id.clone(), token, clock.now(), None);
-                diary.lock().unwrap().spans.push(span);
+                work_log.lock().unwrap().spans.push(span);
                 works.insert(shard, work);
             }
             Some(FleetEvent::Revoked { shard, why, .. }) => {
-                diary.lock().unwrap().reasons.entry(id.clone()).or_default().push(why);
+                work_log.lock().unwrap().reasons.entry(id.clone()).or_default().push(why);
                 if let Some(work) = works.remove(&shard) {
                     stopping.push((shard, work));
                 }
@@ -202,9 +205,9 @@ async fn work(
     }
 }
 
-fn end(diary: &Mutex<Diary>, clock: &Clock, shard: &Shard) {
-    let mut diary = diary.lock().unwrap();
+fn end(work_log: &Mutex<WorkLog>, clock: &Clock, shard: &Shard) {
+    let mut work_log = work_log.lock().unwrap();
     let now = clock.now();
-    let open = diary.spans.iter_mut().rev().find(|span| span.0 == *shard && span.4.is_none());
+    let open = work_log.spans.iter_mut().rev().find(|span| span.0 == *shard && span.4.is_none());
     open.expect("it was begun").4 = Some(now);
 }

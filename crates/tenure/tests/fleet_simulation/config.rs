@@ -1,4 +1,4 @@
-//! What one seed means: how many members and shards, which durations, whose clock is how wrong, what goes wrong.
+//! The configuration that a seed stands for: the numbers of members and shards, the durations, the clock errors and the script.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,61 +9,62 @@ use tenure::timing::{Options, Timing};
 
 use super::clock::{Clock, MILLI, SECOND, Time};
 
-/// Members × shards × TTLs: what a seed may cost. Most take less; a fleet of 16 × 256 fits with leases of half a minute.
-const COST: u64 = 165_000;
+/// The limit of members × shards × TTLs per seed. Most seeds need less; a fleet of 16 × 256 fits with a TTL of half a minute.
+const MAX_SEED_COST: u64 = 165_000;
 
-/// What happens in a world.
+/// What happens in a simulated world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// Everything goes wrong, and then nothing any more.
+    /// Faults of all kinds, then none.
     Chaos,
-    /// Nothing goes wrong; one joins.
+    /// No faults; a member joins.
     Join,
-    /// Nothing goes wrong; one leaves cleanly.
+    /// No faults; a member leaves cleanly.
     Leave,
-    /// Nothing goes wrong, but all die at once and start again.
+    /// All processes are killed at once and start again; no other faults.
     Restart,
-    /// Nothing goes wrong, but some lists of shards become different, briefly or until the end; one member joins whose list
-    /// cannot be read at first.
+    /// No faults, but the lists of shards become different, for a time or until the end; a member joins whose list cannot be
+    /// read at first.
     Lists,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SimConfig {
     pub(crate) seed: u64,
     pub(crate) script: Script,
     pub(crate) store_clock: Clock,
-    /// More than members that are there at the beginning: others join, or are the doubles of some.
+    /// The clocks of all hosts. There are more hosts than members at the start: others join, or start with the id of another
+    /// member.
     pub(crate) hosts: Vec<Clock>,
     pub(crate) members: usize,
     pub(crate) shards: usize,
     pub(crate) timing: Arc<Timing>,
-    /// Some members never see some shards.
-    pub(crate) blind: bool,
+    /// The lists of some members lack some shards until the end.
+    pub(crate) lists_differ: bool,
     /// Two members with the same id stay until the end.
-    pub(crate) twins_stay: bool,
+    pub(crate) same_id_stays: bool,
     pub(crate) calm_from: Time,
     pub(crate) settled_at: Time,
     pub(crate) end: Time,
 }
 
-impl Plan {
+impl SimConfig {
     pub(crate) fn chaos(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let ttls: [u64; 7] = [2_000, 3_000, 4_000, 6_000, 10_000, 20_000, 30_000];
         let end = 1_200 * SECOND;
-        let blind = rng.u8(0..10) == 0;
-        // Where some never see some shards, those that do take their turns, a TTL each.
-        let ttl = ttls[rng.usize(0..if blind { 4 } else { ttls.len() })];
-        let members = if blind { rng.usize(2..=6) } else { some(&mut rng, 16) };
-        let most = COST * ttl / 1_200_000 / members as u64;
-        let shards = some(&mut rng, 256).min(usize::try_from(most).expect("few"));
+        let lists_differ = rng.u8(0..10) == 0;
+        // If lists differ, each member waits one TTL for each member before it, so the TTL must be short.
+        let ttl = ttls[rng.usize(0..if lists_differ { 4 } else { ttls.len() })];
+        let members = if lists_differ { rng.usize(2..=6) } else { random_size(&mut rng, 16) };
+        let most = MAX_SEED_COST * ttl / 1_200_000 / members as u64;
+        let shards = random_size(&mut rng, 256).min(usize::try_from(most).expect("few"));
         let ttl_nanos = ttl * MILLI;
         let settle = 10 * ttl_nanos + 20 * SECOND;
-        // Where they take turns, all of them must have had one.
-        let turns = if blind { 10 + 2 * members as u64 } else { 5 };
+        // If lists differ, all members must have had their turn.
+        let turns = if lists_differ { 10 + 2 * members as u64 } else { 5 };
         let tail = turns * ttl_nanos + 20 * SECOND;
-        Plan {
+        SimConfig {
             seed,
             script: Script::Chaos,
             store_clock: Clock::any(&mut rng),
@@ -71,8 +72,8 @@ impl Plan {
             members,
             shards,
             timing: timing(&mut rng, Duration::from_millis(ttl)),
-            blind,
-            twins_stay: rng.u8(0..8) == 0,
+            lists_differ,
+            same_id_stays: rng.u8(0..8) == 0,
             calm_from: end - tail - settle,
             settled_at: end - tail,
             end,
@@ -84,7 +85,7 @@ impl Plan {
         let ttl = [2_000, 4_000, 10_000][rng.usize(0..3)];
         let members = rng.usize(1..=12);
         let settled = 10 * ttl * MILLI + 5 * SECOND;
-        Plan {
+        SimConfig {
             seed,
             script,
             store_clock: Clock::any(&mut rng),
@@ -92,8 +93,8 @@ impl Plan {
             members: if script == Script::Leave { members + 1 } else { members },
             shards: rng.usize(1..=256),
             timing: timing(&mut rng, Duration::from_millis(ttl)),
-            blind: false,
-            twins_stay: false,
+            lists_differ: false,
+            same_id_stays: false,
             calm_from: settled,
             settled_at: 2 * settled,
             end: 2 * settled + 4 * ttl * MILLI,
@@ -102,12 +103,12 @@ impl Plan {
 
     /// In half of the worlds the lists stay different.
     pub(crate) fn lists(seed: u64) -> Self {
-        let mut plan = Plan::quiet(seed, Script::Lists);
+        let mut config = SimConfig::quiet(seed, Script::Lists);
         // Sources are read every ten seconds.
-        plan.settled_at += 40 * SECOND;
-        plan.end += 60 * SECOND;
-        plan.blind = seed.is_multiple_of(2);
-        plan
+        config.settled_at += 40 * SECOND;
+        config.end += 60 * SECOND;
+        config.lists_differ = seed.is_multiple_of(2);
+        config
     }
 
     pub(crate) fn ttl(&self) -> Time {
@@ -115,8 +116,8 @@ impl Plan {
     }
 }
 
-/// Mostly few, sometimes all.
-fn some(rng: &mut Rng, most: usize) -> usize {
+/// A random size: mostly small, sometimes the maximum.
+fn random_size(rng: &mut Rng, most: usize) -> usize {
     match rng.u8(0..8) {
         0 => most,
         1..=2 => rng.usize(1..=most),

@@ -1,4 +1,4 @@
-//! What must always hold, in true time, as an onlooker who sees all would tell it; PROOF.md has the names.
+//! The invariants that must always hold, checked in true time with full knowledge of the world. PROOF.md lists their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,12 +7,12 @@ use tenure::Token;
 
 use super::clock::Time;
 
-/// A host, and which of its processes.
-pub(crate) type Who = (usize, u32);
+/// A process: the host, and the number of its run.
+pub(crate) type ProcessRun = (usize, u32);
 
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Fact {
-    /// Work on a shard began; its guard answers "held" until `until`. No token: it has no lease.
+    /// Work on a shard began; it counts as valid until `until`. Without a token it has no lease.
     Led {
         shard: usize,
         token: Option<u64>,
@@ -23,8 +23,8 @@ pub(crate) enum Fact {
         token: u64,
         until: Time,
     },
-    /// The work was told to stop; it may have effects until `until`. `lost`: nobody wanted that.
-    Told {
+    /// The work must stop; it may have effects until `until`. `lost`: the term was lost, not resigned.
+    Revoked {
         shard: usize,
         until: Time,
         lost: bool,
@@ -36,36 +36,36 @@ pub(crate) enum Fact {
         shard: usize,
         token: u64,
     },
-    /// A member believes until `until`, the store keeps the lease for it until `expiry`.
+    /// A member counts on its lease until `until`; the store keeps the lease until `expiry`.
     Believes {
         shard: usize,
         until: Time,
         expiry: Option<Time>,
     },
-    Seated(bool),
-    /// The process is gone, and its work with it.
+    MembershipChanged(bool),
+    /// The process has ended, and its work with it.
     Gone,
 }
 
-pub(crate) struct Judge {
-    shards: Vec<Shard>,
-    unseated: BTreeMap<Who, Time>,
+pub(crate) struct InvariantChecker {
+    shards: Vec<ShardHistory>,
+    not_member_since: BTreeMap<ProcessRun, Time>,
     ttl: Time,
     history: DefaultHasher,
 }
 
 #[derive(Clone, Default)]
-struct Shard {
-    works: BTreeMap<Who, Work>,
+struct ShardHistory {
+    works: BTreeMap<ProcessRun, ObservedWork>,
     last: Option<u64>,
     released: BTreeSet<u64>,
 }
 
 #[derive(Clone)]
-struct Work {
+struct ObservedWork {
     token: Option<u64>,
     until: Time,
-    told: bool,
+    revoked: bool,
     lost: bool,
 }
 
@@ -73,31 +73,36 @@ pub(crate) fn number(token: Token) -> u64 {
     token.get()
 }
 
-impl Judge {
+impl InvariantChecker {
     pub(crate) fn new(shards: usize, ttl: Time) -> Self {
         let history = DefaultHasher::new();
-        Judge { shards: vec![Shard::default(); shards], unseated: BTreeMap::new(), ttl, history }
+        InvariantChecker {
+            shards: vec![ShardHistory::default(); shards],
+            not_member_since: BTreeMap::new(),
+            ttl,
+            history,
+        }
     }
 
     pub(crate) fn history(&self) -> u64 {
         self.history.finish()
     }
 
-    /// The store has freed this term because its holder asked for it.
+    /// The store has freed this term because its holder has released it.
     pub(crate) fn released(&mut self, shard: usize, token: u64) {
         (shard, token).hash(&mut self.history);
         self.shards[shard].released.insert(token);
     }
 
-    pub(crate) fn see(&mut self, at: Time, who: Who, fact: &Fact) -> Result<(), String> {
+    pub(crate) fn record(&mut self, at: Time, who: ProcessRun, fact: &Fact) -> Result<(), String> {
         (at, who, fact).hash(&mut self.history);
         match *fact {
             Fact::Led { shard, token, until } => self.led(at, who, shard, token, until),
             Fact::Extended { shard, token, until } => self.extended(at, who, shard, token, until),
-            Fact::Told { shard, until, lost } => {
+            Fact::Revoked { shard, until, lost } => {
                 if let Some(work) = self.shards[shard].works.get_mut(&who) {
                     work.until = until;
-                    work.told = true;
+                    work.revoked = true;
                     work.lost |= lost;
                 }
                 Ok(())
@@ -120,19 +125,19 @@ impl Judge {
                 ))
             }
             Fact::Believes { .. } => Ok(()),
-            Fact::Seated(true) => {
-                self.unseated.remove(&who);
+            Fact::MembershipChanged(true) => {
+                self.not_member_since.remove(&who);
                 Ok(())
             }
-            Fact::Seated(false) => {
-                self.unseated.insert(who, at);
+            Fact::MembershipChanged(false) => {
+                self.not_member_since.insert(who, at);
                 Ok(())
             }
             Fact::Gone => {
                 for shard in &mut self.shards {
                     shard.works.remove(&who);
                 }
-                self.unseated.remove(&who);
+                self.not_member_since.remove(&who);
                 Ok(())
             }
         }
@@ -141,7 +146,7 @@ impl Judge {
     fn led(
         &mut self,
         at: Time,
-        who: Who,
+        who: ProcessRun,
         shard: usize,
         token: Option<u64>,
         until: Time,
@@ -152,7 +157,8 @@ impl Judge {
         if token.is_some() && works {
             return Err(format!("I9 {who:?} has two works on shard {shard} at a time"));
         }
-        let early = |work: &&Work| work.token.is_some_and(|token| this.released.contains(&token));
+        let early =
+            |work: &&ObservedWork| work.token.is_some_and(|token| this.released.contains(&token));
         if let Some(work) = this.works.values().find(early) {
             return Err(format!(
                 "I12 HANDOFF_ORDER: {who:?} begins on shard {shard} while the work of {:?}, which was released, goes on",
@@ -166,14 +172,14 @@ impl Judge {
             ));
         }
         this.last = this.last.max(token);
-        this.works.insert(who, Work { token, until, told: false, lost: false });
+        this.works.insert(who, ObservedWork { token, until, revoked: false, lost: false });
         Ok(())
     }
 
     fn extended(
         &mut self,
         at: Time,
-        who: Who,
+        who: ProcessRun,
         shard: usize,
         token: u64,
         until: Time,
@@ -183,10 +189,10 @@ impl Judge {
         if work.lost && at < until {
             return Err(format!("I6 NO_RESURRECTION: {who:?} lost shard {shard} and has it again"));
         }
-        // It was told within a TTL, or was not there to be told and has lost it.
+        // Within this time its work was revoked, or the process was paused and has lost the lease.
         let late = 2 * self.ttl + 3_000_000_000;
-        match self.unseated.get(&who) {
-            Some(since) if !work.told && at > since + late => {
+        match self.not_member_since.get(&who) {
+            Some(since) if !work.revoked && at > since + late => {
                 return Err(format!(
                     "L6 NO_MEMBER_NO_SHARD: {who:?} is no member since {since} and still has shard {shard}, token {token}"
                 ));
@@ -197,7 +203,7 @@ impl Judge {
         Ok(())
     }
 
-    fn alone(&self, at: Time, who: Who, shard: usize, until: Time) -> Result<(), String> {
+    fn alone(&self, at: Time, who: ProcessRun, shard: usize, until: Time) -> Result<(), String> {
         let others = self.shards[shard].works.iter().filter(|(other, _)| **other != who);
         for (other, work) in others {
             if at < until && at < work.until {

@@ -1,7 +1,7 @@
-//! One member as a process: the real machines and the real steward, and the production glue around them in few lines.
+//! One member as a process: the real machines and the real planner, with a short imitation of the production code around them.
 //!
-//! [`driver`] mirrors the driver and the seat, [`office`] the office. They are two threads in production, so what they tell
-//! each other lies in queues here too, and is picked up when the world says so.
+//! [`driver`] mirrors the driver and `MemberContext`, [`coordinator`] the coordinator. In production they are two threads, so
+//! here they also communicate through queues, which are read when the world schedules it.
 
 mod coordinator;
 mod driver;
@@ -13,17 +13,17 @@ use std::time::Duration;
 use fastrand::Rng;
 use tenure::fleet::planner::{PlanStep, Planner};
 use tenure::fleet::{ListDigest, Shard, ShardNumber};
-use tenure::machine::{Input, Machine, Phase, RequestId};
+use tenure::machine::{Input, Machine, MachineConfig, Phase, RequestId};
 use tenure::timing::Timing;
 use tenure::{CandidateId, Claim, Hold, Moment, Name, Release, Token};
 
 use super::mutant::Mutant;
-use super::store::{Call, Control};
+use super::store::{Call, SimOverrides};
 
 pub(crate) use coordinator::CoordinatorInput;
 pub(crate) use driver::DriverInput;
 
-/// The place of the membership; shards are counted from one.
+/// The machine of the membership lease; shards are numbered from one.
 pub(crate) const MEMBERSHIP: ShardNumber = 0;
 
 pub(crate) struct Process {
@@ -32,50 +32,50 @@ pub(crate) struct Process {
     timing: Arc<Timing>,
     rng: Rng,
     mutant: Mutant,
-    // The driver's.
-    places: BTreeMap<ShardNumber, Place>,
+    // State of the driver.
+    machines: BTreeMap<ShardNumber, TimedMachine>,
     names: HashMap<Name, ShardNumber>,
-    wheel: BTreeMap<Moment, Vec<ShardNumber>>,
+    timers: BTreeMap<Moment, Vec<ShardNumber>>,
     open: bool,
     batch: Batch,
     pub(crate) steps: u64,
-    // What they share.
+    // Shared state.
     slots: BTreeMap<ShardNumber, Slot>,
     commands: VecDeque<Command>,
-    notes: VecDeque<Note>,
-    // The office's.
-    steward: Planner,
+    inputs: VecDeque<MemberInput>,
+    // State of the coordinator.
+    planner: Planner,
     shards: Option<Arc<Vec<Shard>>>,
-    control: Option<Control>,
-    orders: Vec<PlanStep>,
+    overrides: Option<SimOverrides>,
+    plan_steps: Vec<PlanStep>,
     leave_at: Option<Moment>,
-    /// Others have had notice: everything is given away.
-    departs: bool,
-    /// Nothing is begun any more.
-    leaves: bool,
-    looking: bool,
-    look_again: bool,
-    look_at: Moment,
-    /// The lease on itself, while it is held.
+    /// The notice of a leaving member is over: it releases its shards.
+    notice_over: bool,
+    /// All shards are released: nothing new is started.
+    closing: bool,
+    observing: bool,
+    observe_again: bool,
+    observe_at: Moment,
+    /// The membership lease, while it is held.
     membership: Option<Hold>,
     announced: Option<ListDigest>,
     announce_at: Moment,
     announcements: u64,
     /// It has read its list.
     joins: bool,
-    /// The list of each member, as last observed, and after what the members are observed again while lists differ.
-    sight_members: Option<BTreeMap<CandidateId, ListDigest>>,
-    look_after: Duration,
+    /// The list of each member, as last observed, and the delay until the next observation while lists differ.
+    observed_lists: Option<BTreeMap<CandidateId, ListDigest>>,
+    observe_delay: Duration,
 }
 
-struct Place {
+struct TimedMachine {
     machine: Machine,
     due: Option<Moment>,
     phase: Phase,
 }
 
 struct Slot {
-    /// `None` for the membership.
+    /// `None` for the membership lease.
     shard: Option<usize>,
     expected: bool,
     work: Option<Work>,
@@ -83,23 +83,23 @@ struct Slot {
 
 struct Work {
     token: Token,
-    told: bool,
+    revoked: bool,
 }
 
-/// From the office, or from work that has ended, to the driver.
-#[allow(clippy::large_enum_variant)] // Few are under way at a time.
+/// A command to the driver, from the coordinator or from work that has ended.
+#[allow(clippy::large_enum_variant)] // Few are in the queue at a time.
 enum Command {
     Tell(ShardNumber, Input),
     Add(ShardNumber, Box<Machine>),
     Close,
 }
 
-/// From the driver to the office.
-enum Note {
-    Seated,
-    Unseated,
+/// An input of the coordinator, from the driver or the application.
+enum MemberInput {
+    MembershipAcquired,
+    MembershipLost,
     Owner(ShardNumber, Option<String>, bool),
-    Moved(ShardNumber, Phase),
+    PhaseChanged(ShardNumber, Phase),
     Answered(ShardNumber),
     Broken(ShardNumber),
     Leave,
@@ -113,7 +113,7 @@ struct Batch {
     observe: Vec<(ShardNumber, RequestId, Name)>,
 }
 
-/// What the world is told.
+/// An effect of a process on the world.
 pub(crate) enum MemberEffect {
     Call(Call),
     Led {
@@ -126,9 +126,9 @@ pub(crate) enum MemberEffect {
         token: Token,
         deadline: Moment,
     },
-    /// The work has to end; `lost`: the term is over, and not because anybody wanted it.
-    Told {
-        place: ShardNumber,
+    /// The work must end; `lost`: the term was lost, not resigned.
+    Revoked {
+        number: ShardNumber,
         shard: usize,
         token: Token,
         deadline: Moment,
@@ -138,12 +138,12 @@ pub(crate) enum MemberEffect {
         shard: usize,
         token: Token,
     },
-    /// One of the mutants works without any lease.
+    /// A mutant works without a lease.
     Presumes {
         shard: usize,
         deadline: Moment,
     },
-    Seated(bool),
+    MembershipChanged(bool),
     Over,
 }
 
@@ -157,65 +157,64 @@ impl Process {
         now: Moment,
     ) -> Self {
         let mut process = Process {
-            steward: Planner::new(me.clone(), timing.ttl),
+            planner: Planner::new(me.clone(), timing.ttl),
             me,
             fleet: fleet.clone(),
             timing: timing.clone(),
             rng: Rng::with_seed(seed),
             mutant,
-            places: BTreeMap::new(),
+            machines: BTreeMap::new(),
             names: HashMap::new(),
-            wheel: BTreeMap::new(),
+            timers: BTreeMap::new(),
             open: true,
             batch: Batch::default(),
             steps: 0,
             slots: BTreeMap::new(),
             commands: VecDeque::new(),
-            notes: VecDeque::new(),
+            inputs: VecDeque::new(),
             shards: None,
-            control: None,
-            orders: Vec::new(),
+            overrides: None,
+            plan_steps: Vec::new(),
             leave_at: None,
-            departs: false,
-            leaves: false,
-            looking: false,
-            look_again: true,
-            look_at: now,
+            notice_over: false,
+            closing: false,
+            observing: false,
+            observe_again: true,
+            observe_at: now,
             membership: None,
             announced: None,
             announce_at: now,
             announcements: 0,
             joins: false,
-            sight_members: None,
-            look_after: coordinator::ANNOUNCED_AFTER,
+            observed_lists: None,
+            observe_delay: coordinator::ANNOUNCEMENT_DELAY,
         };
         let name = tenure::fleet::node(fleet, &process.me);
-        let mut machine = process.machine(name, now);
-        if mutant != Mutant::JoinsWithoutList {
-            machine.begin_unwanted();
-        }
+        let machine = process.machine(name, now, mutant == Mutant::JoinsWithoutList);
         process.slots.insert(MEMBERSHIP, Slot { shard: None, expected: true, work: None });
         process.commands.push_back(Command::Add(MEMBERSHIP, Box::new(machine)));
         process
     }
 
-    fn machine(&mut self, name: Name, now: Moment) -> Machine {
-        Machine::new(name, self.me.clone(), self.timing.clone(), 0, self.rng.u128(..), now)
+    fn machine(&mut self, name: Name, now: Moment, campaigns: bool) -> Machine {
+        let (me, timing, seed) = (self.me.clone(), self.timing.clone(), self.rng.u128(..));
+        let config = MachineConfig::new(name, me, timing, seed);
+        Machine::new(MachineConfig { campaigns, ..config }, now)
     }
 
-    /// The application asks it to leave.
+    /// The application requests to leave.
     pub(crate) fn leave(&mut self) {
-        self.notes.push_back(Note::Leave);
+        self.inputs.push_back(MemberInput::Leave);
     }
 
-    /// The application has dropped the last handle of this work. `false`: there is no such work any more.
-    pub(crate) fn work_ends(&mut self, place: ShardNumber, token: Token) -> Option<usize> {
-        let slot = self.slots.get_mut(&place)?;
-        if slot.work.as_ref().is_none_or(|work| work.token != token || !work.told) {
+    /// The application has dropped the last handle of this work. `None`: there is no such work any more.
+    pub(crate) fn work_ends(&mut self, number: ShardNumber, token: Token) -> Option<usize> {
+        let slot = self.slots.get_mut(&number)?;
+        if slot.work.as_ref().is_none_or(|work| work.token != token || !work.revoked) {
             return None;
         }
         slot.work = None;
-        self.commands.push_back(Command::Tell(place, Input::WorkEnded));
+        self.commands.push_back(Command::Tell(number, Input::WorkEnded));
         slot.shard
     }
 
@@ -223,19 +222,19 @@ impl Process {
         !self.commands.is_empty()
     }
 
-    pub(crate) fn has_notes(&self) -> bool {
-        !self.notes.is_empty()
+    pub(crate) fn has_inputs(&self) -> bool {
+        !self.inputs.is_empty()
     }
 
-    // ---- for the judge ----
+    // ---- for the checks ----
 
-    pub(crate) fn is_seated(&self) -> bool {
-        self.places.get(&MEMBERSHIP).is_some_and(|place| place.phase == Phase::Leading)
+    pub(crate) fn is_member(&self) -> bool {
+        self.machines.get(&MEMBERSHIP).is_some_and(|timed| timed.phase == Phase::Leading)
     }
 
-    /// The shards it leads, as numbers of the world.
+    /// The shards that it owns, as indices of the world.
     pub(crate) fn leads(&self) -> impl Iterator<Item = usize> {
-        let leading = self.places.iter().filter(|(_, place)| place.phase == Phase::Leading);
+        let leading = self.machines.iter().filter(|(_, timed)| timed.phase == Phase::Leading);
         leading.filter_map(|(number, _)| self.slots.get(number)?.shard)
     }
 
@@ -249,11 +248,11 @@ impl Process {
     }
 
     pub(crate) fn coverage(&self, now: Moment) -> tenure::fleet::Coverage {
-        self.steward.coverage(now)
+        self.planner.coverage(now)
     }
 }
 
-/// The world's number of a shard: they are called `s000`, `s001`, …
+/// The world's index of a shard: shards are called `s000`, `s001`, …
 pub(crate) fn index(shard: &Shard) -> usize {
     shard.as_str()[1..].parse().expect("one of ours")
 }

@@ -1,4 +1,4 @@
-//! Somebody else's hands in our keys.
+//! Other clients change the keys of leases.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) async fn flushed_scripts_are_sent_again() {
     assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_held()));
 }
 
-pub(crate) async fn flushed_leases_are_lost_and_begin_anew() {
+pub(crate) async fn flushed_leases_are_lost_and_start_again() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let grant = granted(&*store, &claim("a", "me")).await;
@@ -33,19 +33,19 @@ pub(crate) async fn flushed_leases_are_lost_and_begin_anew() {
     assert_ne!(next.lineage.origin, grant.lineage.origin);
 }
 
-/// The companion knows how long the holder may still believe.
-pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
+/// The companion states how long the holder may still assume that it leads.
+pub(crate) async fn after_a_deleted_key_the_next_holder_waits_for_its_time() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let first = granted(&*store, &claim("a", "me")).await;
     assert_eq!(first.wait, None);
     rig.run::<()>("DEL a").await;
-    let seen = store.observe(&Scope::name(&first.hold.name)).await.unwrap().remove(0).unwrap();
-    assert_eq!((seen.holder, seen.lineage.unwrap().before), (None, Ended::Nothing));
+    let observed = store.observe(&Scope::name(&first.hold.name)).await.unwrap().remove(0).unwrap();
+    assert_eq!((observed.holder, observed.lineage.unwrap().before), (None, Ended::Nothing));
     assert_eq!(taken(renew(&*store, &first.hold).await).holder, None);
     assert_eq!(rig.run::<i64>("EXISTS a").await, 0, "a renewal does not bring it back");
 
-    let waits = |grant: &tenure::Grant| {
+    let assert_waits = |grant: &tenure::Grant| {
         let wait = grant.wait.expect("the holder waits");
         assert_eq!(wait.reason, tenure::WaitReason::Deleted);
         assert!(wait.left > TTL - Duration::from_secs(5) && wait.left <= TTL, "{wait:?}");
@@ -53,12 +53,11 @@ pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
     };
     let newcomer = claim("a", "newcomer");
     let second = granted(&*store, &newcomer).await;
-    waits(&second);
+    assert_waits(&second);
     assert!(second.hold.token > first.hold.token);
     assert_eq!(second.lineage.origin, second.hold.token);
-    // Also when the reply was lost, and for whoever comes after one that did not wait for the end
-    // of it.
-    waits(&granted(&*store, &newcomer).await);
+    // Also when the reply was lost, and for a candidate that comes after a holder that did not wait until the end.
+    assert_waits(&granted(&*store, &newcomer).await);
     release(&*store, &second.hold).await;
     let third = granted(&*store, &claim("a", "third")).await;
     let wait = third.wait.expect("the holder waits");
@@ -66,26 +65,26 @@ pub(crate) async fn a_deleted_key_is_held_back_until_its_time() {
     assert_eq!(third.lineage.before, Ended::Released(second.hold.token));
 }
 
-pub(crate) async fn expiry_changed_by_a_stranger_is_not_ours() {
+pub(crate) async fn a_key_whose_expiry_was_changed_is_a_foreign_holder() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
-    for (number, meddle) in
+    for (number, command) in
         ["PEXPIRE KEY 5000", "PEXPIRE KEY 500000", "PERSIST KEY", "SETEX KEY 7 me", "SET KEY me"]
             .iter()
             .enumerate()
     {
         let claim = claim(&format!("k{number}"), "me");
         let grant = granted(&*store, &claim).await;
-        rig.run::<redis::Value>(&meddle.replace("KEY", &format!("k{number}"))).await;
+        rig.run::<redis::Value>(&command.replace("KEY", &format!("k{number}"))).await;
         for lease in
             [taken(renew(&*store, &grant.hold).await), taken(acquire(&*store, &claim).await)]
         {
             let holder = lease.holder.expect("a stranger");
-            assert_eq!((holder.id.as_str(), holder.nonce), ("me", None), "{meddle}");
-            assert!(!lease.left.is_zero(), "{meddle}");
+            assert_eq!((holder.id.as_str(), holder.nonce), ("me", None), "{command}");
+            assert!(!lease.left.is_zero(), "{command}");
         }
         release(&*store, &grant.hold).await;
-        assert_eq!(rig.run::<i64>(&format!("EXISTS k{number}")).await, 1, "{meddle}");
+        assert_eq!(rig.run::<i64>(&format!("EXISTS k{number}")).await, 1, "{command}");
     }
 }
 
@@ -102,7 +101,7 @@ pub(crate) async fn a_key_of_another_type_is_corrupt() {
     assert_eq!(rig.run::<String>("TYPE a").await, "list");
 }
 
-pub(crate) async fn huge_and_unreadable_values_are_strangers() {
+pub(crate) async fn huge_and_unreadable_values_are_foreign_holders() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     for value in [vec![b'x'; 10 << 20], b"\xff\xfe\x00\n".to_vec(), Vec::new()] {
@@ -119,7 +118,7 @@ pub(crate) async fn huge_and_unreadable_values_are_strangers() {
     assert_eq!(rig.run::<i64>("EXISTS big").await, 1);
 }
 
-pub(crate) async fn a_broken_index_stands_in_nobodys_way() {
+pub(crate) async fn a_broken_index_blocks_no_claim_or_renewal() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let grant = granted(&*store, &claim("a", "me")).await;
@@ -133,8 +132,8 @@ pub(crate) async fn a_broken_index_stands_in_nobodys_way() {
     assert_eq!(store.observe(&all).await.unwrap().len(), 1, "a renewal puts it back");
 }
 
-/// Few names of many are looked for in the index with each renewal, so that is what has to show.
-pub(crate) async fn a_lost_index_is_whole_after_one_round_of_renewals() {
+/// A renewal checks only a few of many names in the index, so this must be enough to find out.
+pub(crate) async fn a_lost_index_is_complete_after_one_round_of_renewals() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let hold_all = async |kind: &str| {
@@ -152,19 +151,19 @@ pub(crate) async fn a_lost_index_is_whole_after_one_round_of_renewals() {
     rig.run::<()>("DEL tenure:index").await;
     renew_all(&old).await;
     assert_eq!(indexed("old").await, 2_500);
-    // Others have been written to it since.
+    // Other names have been written to the index since.
     rig.run::<()>("DEL tenure:index").await;
     let new = hold_all("new").await;
     assert_eq!((indexed("old").await, indexed("new").await), (0, 2_500));
     renew_all(&old).await;
     assert_eq!(indexed("old").await, 2_500);
-    // Half of it is missing, and who shares a call with whom is new.
+    // Half of the index is missing, and the names are distributed over the calls in a new way.
     rig.run::<()>("DEL tenure:index").await;
     renew_all(&new).await;
     let mixed: Vec<_> = old.iter().zip(&new).flat_map(|(a, b)| [a.clone(), b.clone()]).collect();
     renew_all(&mixed).await;
     assert_eq!(indexed("old").await, 2_500);
-    // A single name is looked for in its turn.
+    // A single name is checked in its turn.
     rig.run::<i64>("ZREM tenure:index old:1234").await;
     let mut rounds = 0;
     while indexed("old").await < 2_500 {
@@ -174,8 +173,8 @@ pub(crate) async fn a_lost_index_is_whole_after_one_round_of_renewals() {
     }
 }
 
-/// What a renewal and a release compare is read without the rest, and must not answer differently.
-pub(crate) async fn a_hold_is_compared_in_every_part() {
+/// A renewal and a release read only the fields they compare, and this must not change the answer.
+pub(crate) async fn a_hold_is_compared_in_every_field() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let grant = granted(&*store, &claim("a", "me")).await;
@@ -195,12 +194,12 @@ pub(crate) async fn a_hold_is_compared_in_every_part() {
         assert_eq!(rig.run::<i64>("EXISTS a").await, 1);
     }
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
-    // The same where the companion is too large for its compact form, and every field is measured.
+    // The same if the companion is too large for its compact encoding, so that every field is measured.
     let long = "x".repeat(400);
     rig.run::<i64>(&format!("HSET tenure:{{a}} note {long}")).await;
     assert_eq!(rig.run::<String>("OBJECT ENCODING tenure:{a}").await, "hashtable");
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
-    for (number, meddle) in [
+    for (number, command) in [
         "HSET KEY v 1",
         "HSET KEY until 0x10",
         "HSET KEY token 01",
@@ -216,10 +215,10 @@ pub(crate) async fn a_hold_is_compared_in_every_part() {
         let hold = granted(&*store, &claim(&format!("k{number}"), "me")).await.hold;
         rig.run::<i64>("RPUSH other 1").await;
         let key = format!("tenure:{{k{number}}}");
-        let meddle = meddle.replace("KEY", &key).replace("HUGE", &"9".repeat(1 << 20));
-        rig.run::<redis::Value>(&meddle).await;
+        let command = command.replace("KEY", &key).replace("HUGE", &"9".repeat(1 << 20));
+        rig.run::<redis::Value>(&command).await;
         let error = renew(&*store, &hold).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{}", &meddle[..20]);
+        assert_eq!(error.kind(), Kind::Corrupt, "{}", &command[..20]);
         let answer = store.release(&[hold.clone().into()]).await.unwrap().remove(0);
         assert_eq!(answer.unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(rig.run::<i64>(&format!("EXISTS k{number}")).await, 1);

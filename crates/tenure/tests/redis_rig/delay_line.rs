@@ -1,4 +1,4 @@
-//! A long way to the server: every byte arrives later, in both directions.
+//! A network with high latency to the server: every byte arrives later, in both directions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ impl DelayLine {
         self.port
     }
 
-    /// The number of connections that were made through it.
+    /// The number of connections made through it.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -53,7 +53,7 @@ async fn serve(client: TcpStream, server: u16, one_way: Duration) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // The kernel accepts without a delay. On a real line the client sends its first byte one round trip later.
+    // The kernel accepts without a delay. On a real network the client sends its first byte one round trip later.
     let established = Clock::boot().now() + 2 * one_way;
     tokio::join!(
         carry(from_client, to_server, one_way, established),
@@ -68,7 +68,7 @@ async fn carry(
     established: Moment,
 ) {
     let clock = Clock::boot();
-    let (sender, mut line) = mpsc::unbounded_channel::<(Moment, Vec<u8>)>();
+    let (sender, mut queue) = mpsc::unbounded_channel::<(Moment, Vec<u8>)>();
     let read = async {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
@@ -80,7 +80,7 @@ async fn carry(
         drop(sender);
     };
     let write = async {
-        while let Some((arrives, bytes)) = line.recv().await {
+        while let Some((arrives, bytes)) = queue.recv().await {
             clock.sleep_until(arrives).await;
             if to.write_all(&bytes).await.is_err() {
                 break;

@@ -1,6 +1,5 @@
-//! What the tests of the Redis store share: a private server, an administrator's hand on it, and
-//! trials that are shown as ignored where there is no server (and fail where
-//! `TENURE_REQUIRE_STORES` asks for it).
+//! Shared fixture of the Redis tests: a private server with an administrator's connection, and trials that are shown as ignored
+//! if there is no server (and fail if `TENURE_REQUIRE_STORES` requires it).
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -70,14 +69,14 @@ pub(crate) fn turns() -> u32 {
     turns.unwrap_or(2)
 }
 
-/// A server of our own.
+/// A private server.
 pub(crate) struct Rig {
     pub(crate) server: Server,
     pub(crate) port: u16,
     login: String,
 }
 
-/// Every write on disk before it is acknowledged.
+/// Every write is on disk before it is acknowledged.
 pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 pub(crate) const FORGETFUL: &[&str] = &["--appendonly", "no"];
 
@@ -142,7 +141,7 @@ impl Rig {
     }
 }
 
-/// Probes are futures that the compiler cannot see to be `Send`, so they stay on this thread.
+/// The compiler cannot prove that probes are `Send` futures, so they stay on this thread.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }
@@ -154,11 +153,11 @@ async fn answers(login: &str, port: u16) -> bool {
 
 async fn admin(login: &str, port: u16) -> redis::RedisResult<MultiplexedConnection> {
     let client = redis::Client::open(format!("redis://{login}127.0.0.1:{port}"))?;
-    // Against hanging; the defaults are short for a busy machine.
+    // Against hanging; the default timeouts are too short for a busy machine.
     let limit = Some(Duration::from_secs(20));
-    let patient =
+    let config =
         AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
-    client.get_multiplexed_async_connection_with_config(&patient).await
+    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
@@ -192,7 +191,7 @@ pub(crate) async fn release(store: &dyn Store, hold: &Hold) {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
-/// The lease, of which the answer says that it is not ours.
+/// The lease of a `Taken` answer.
 pub(crate) fn taken<T: std::fmt::Debug>(answer: tenure::Result<Answer<T>>) -> Lease {
     match answer {
         Ok(Answer::Taken(lease)) => *lease,

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use tenure::Moment;
 
-/// True time, in nanoseconds since the world began.
+/// True time, in nanoseconds since the start of the world.
 pub(crate) type Time = u64;
 
 pub(crate) const MILLI: Time = 1_000_000;
@@ -15,12 +15,12 @@ const RATE_PPB: i64 = 450_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) offset: u64,
-    /// How much faster than true time it runs, in billionths.
+    /// How much faster than true time the clock runs, in billionths.
     pub(crate) rate_ppb: i64,
 }
 
 impl Clock {
-    /// As wrong as clocks may be.
+    /// A random clock within the allowed error.
     pub(crate) fn any(rng: &mut Rng) -> Self {
         Clock { offset: rng.u64(1..1_000_000) * SECOND, rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB) }
     }
@@ -32,7 +32,7 @@ impl Clock {
         Moment::from_nanos(u64::try_from(shown).expect("worlds are short"))
     }
 
-    /// The first true time at which it shows `moment` or later; zero if it always has.
+    /// The first true time at which the clock shows `moment` or later; zero if it always has.
     pub(crate) fn when(&self, moment: Moment) -> Time {
         let ahead = i128::from(moment.as_nanos()) - i128::from(self.offset);
         if ahead <= 0 {

@@ -1,4 +1,4 @@
-//! What one seed means: how many candidates, which durations, whose clock is how wrong, what goes wrong.
+//! The plan of one seed: the number of candidates, the durations, the errors of the clocks, and the possible faults.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::clock::{Clock, SECOND, Time};
 
 pub(crate) const HOUR: Time = 3_600 * SECOND;
 
-/// Who judges whether a lease has expired.
+/// How the expiry of a lease is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
     StoreClock,
@@ -23,9 +23,10 @@ pub(crate) struct Plan {
     pub(crate) judge: Judge,
     pub(crate) store_clock: Clock,
     pub(crate) nodes: Vec<NodePlan>,
-    /// The store may forget everything or have its clock set forward. Nobody restarts then: newcomers are not covered.
+    /// The store may lose everything, or its clock may be set forward. No process restarts then: new candidates are not
+    /// covered.
     pub(crate) forgetful: bool,
-    /// The store may restart and have lost everything. It knows that, so newcomers are covered: they wait for one TTL.
+    /// The store may restart empty. It knows that, so new candidates are covered: they wait for one TTL.
     pub(crate) restarts_empty: bool,
     pub(crate) longest_ttl: Duration,
     pub(crate) calm_from: Time,
@@ -80,7 +81,7 @@ impl Plan {
     }
 }
 
-/// Only what the validator accepts: it is tested by itself.
+/// Only durations that the validator accepts. The validator has its own tests.
 fn timing(rng: &mut Rng, ttl: Duration) -> Timing {
     let mut options = Options { ttl: Some(ttl), ..Options::default() };
     if rng.u8(0..6) == 0 {

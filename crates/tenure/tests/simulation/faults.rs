@@ -1,4 +1,4 @@
-//! What goes wrong, and in the calm after it: what must go right.
+//! The faults of the simulation, and the exercises in the calm phase after them.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tenure::machine::{Input, Phase, Request};
 use super::clock::{SECOND, Time};
 use super::config::Judge;
 use super::fact::{Fact, NodeIndex};
-use super::world::{Happening, World};
+use super::world::{SimEvent, World};
 
 impl World {
-    /// One fault, and when the next one comes.
-    pub(crate) fn strike(&mut self) -> Result<(), String> {
+    /// Injects one fault, and schedules the next.
+    pub(crate) fn inject_fault(&mut self) -> Result<(), String> {
         let node = self.rng.usize(0..self.nodes.len());
         let ttl = nanos(self.plan.longest_ttl);
         let some_time = self.rng.u64(1..ttl * 3);
@@ -29,32 +29,32 @@ impl World {
             8 => {
                 let successor = self.rng.usize(0..self.nodes.len());
                 let next = self.rng.bool().then(|| self.nodes[successor].id.clone());
-                self.tell(node, Input::Asked(Request::Resign(next)));
+                self.send_input(node, Input::Asked(Request::Resign(next)));
             }
             9 => {
-                self.tell(node, Input::Health(false));
-                self.at(until, Happening::Tell(node, Box::new(Input::Health(true))));
+                self.send_input(node, Input::Health(false));
+                self.at(until, SimEvent::Input(node, Box::new(Input::Health(true))));
             }
             10 => {
-                self.tell(node, Input::Asked(Request::Drain));
-                self.at(until, Happening::Tell(node, Box::new(Input::Asked(Request::Undrain))));
+                self.send_input(node, Input::Asked(Request::Drain));
+                self.at(until, SimEvent::Input(node, Box::new(Input::Asked(Request::Undrain))));
             }
             11 => self.store_down_until = self.now + some_time / 2,
             12 if !self.plan.forgetful => self.stop_cleanly(node, until),
             13 if !self.plan.forgetful => {
-                // Somebody clears it away, but not while its holder may still count on it: that would be a flush.
-                self.store.spoil(true);
-                self.spoilt_until = until.max(self.now + 4 * ttl);
-                self.at(self.spoilt_until, Happening::Unspoil);
+                // The garbage is removed, but not while its holder may still rely on the lease: that would be a flush.
+                self.store.set_garbage(true);
+                self.garbage_until = until.max(self.now + 4 * ttl);
+                self.at(self.garbage_until, SimEvent::RemoveGarbage);
             }
             14 | 15 if self.plan.restarts_empty => self.store.restart_empty(self.now),
             14 if self.plan.forgetful && self.all_will_notice() => self.store.forget(),
-            15 if self.plan.forgetful && self.all_have_seen() => {
+            15 if self.plan.forgetful && self.all_have_observed() => {
                 let by = Duration::from_nanos(self.rng.u64(1..ttl * 2));
                 self.store.set_clock_forward(by);
             }
             16 => self.store.revoke(self.now),
-            // The leader is the one worth hitting.
+            // Pauses the leader: the most valuable target.
             _ => {
                 if let Some(leader) = self.leader() {
                     self.nodes[leader].paused_until = until;
@@ -63,43 +63,43 @@ impl World {
         }
         self.faults += 1;
         let next = self.now + self.rng.u64(1..ttl * 5);
-        let happening =
-            if next < self.plan.calm_from { Happening::Strike } else { Happening::Calm };
-        self.at(next.min(self.plan.calm_from), happening);
+        let sim_event = if next < self.plan.calm_from { SimEvent::Fault } else { SimEvent::Calm };
+        self.at(next.min(self.plan.calm_from), sim_event);
         Ok(())
     }
 
-    /// Whether nobody can be misled by a store that forgets. Who knows of any term notices that the record begins anew, and
-    /// takes whoever it does not know of for one with a lease as long as its own.
+    /// Whether no candidate can be misled by a store that loses its records. A candidate that knows any term notices that the
+    /// record begins again, and assumes that an unknown holder has the same TTL as itself.
     fn all_will_notice(&self) -> bool {
-        (self.ttls_are_alike() && self.nodes.iter().all(|node| node.knows)) || self.all_have_seen()
+        (self.ttls_are_equal() && self.nodes.iter().all(|node| node.knows_a_term))
+            || self.all_have_observed()
     }
 
-    fn ttls_are_alike(&self) -> bool {
+    fn ttls_are_equal(&self) -> bool {
         let longest = self.plan.longest_ttl;
         self.plan.nodes.iter().all(|node| node.timing.ttl == longest)
     }
 
-    /// Whether every candidate but the holder remembers a holder of the record as it is now; where TTLs differ, the
-    /// holder of the moment: how long the lease of another lasts, it does not know.
-    fn all_have_seen(&self) -> bool {
+    /// Whether every candidate but the holder remembers a holder of the current record. If TTLs differ, it must be the current
+    /// holder: a candidate does not know the TTL of another one.
+    fn all_have_observed(&self) -> bool {
         let Some(lease) = self.store.lease(self.now) else {
             return false;
         };
         let origin = lease.lineage.map(|lineage| lineage.origin);
         let holder = lease.holder.map(|holder| holder.id);
         self.nodes.iter().filter(|node| Some(node.id.as_str()) != holder.as_deref()).all(|node| {
-            let same_term = node.saw_token == lease.token;
-            let same_record = node.saw_origin.is_some() && node.saw_origin == origin;
-            same_record && (same_term || self.ttls_are_alike())
+            let same_term = node.observed_token == lease.token;
+            let same_record = node.observed_origin.is_some() && node.observed_origin == origin;
+            same_record && (same_term || self.ttls_are_equal())
         })
     }
 
     fn stop_cleanly(&mut self, node: NodeIndex, until: Time) {
         self.nodes[node].stopping = true;
-        self.tell(node, Input::Stop);
-        // Started again, if it has stopped by then.
-        self.at(until + 3 * SECOND, Happening::Restart(node));
+        self.send_input(node, Input::Stop);
+        // Restarted, if it has stopped by then.
+        self.at(until + 3 * SECOND, SimEvent::Restart(node));
     }
 
     pub(crate) fn leader(&self) -> Option<NodeIndex> {
@@ -109,7 +109,7 @@ impl World {
         })
     }
 
-    /// Everything is mended, and all but one at the most are willing.
+    /// Removes all faults. All candidates but at most one campaign.
     pub(crate) fn calm_down(&mut self) -> Result<(), String> {
         self.calm = true;
         self.store_down_until = 0;
@@ -119,33 +119,33 @@ impl World {
                 self.start(node);
             }
         }
-        // What was on its way to somebody who was paused has arrived by then.
+        // By then, all events for paused nodes have arrived.
         let ttl = nanos(self.plan.longest_ttl);
         let arrived = self.now + 4 * ttl;
-        // Sometimes one only looks on; the others are enough.
-        let onlooker = self.rng.u8(0..3) == 0;
+        // Sometimes one candidate only observes; the others are enough.
+        let has_observer = self.rng.u8(0..3) == 0;
         for node in 0..self.nodes.len() {
-            let ask = if onlooker && node == 0 { Request::Drain } else { Request::Undrain };
-            self.at(arrived, Happening::Tell(node, Box::new(Input::Health(true))));
-            self.at(arrived, Happening::Tell(node, Box::new(Input::Asked(ask))));
-            // An order to stop that came to it only when it ran again has ended that run too.
-            self.at(arrived, Happening::Restart(node));
+            let request = if has_observer && node == 0 { Request::Drain } else { Request::Undrain };
+            self.at(arrived, SimEvent::Input(node, Box::new(Input::Health(true))));
+            self.at(arrived, SimEvent::Input(node, Box::new(Input::Asked(request))));
+            // A stop that a node received only when it resumed has ended that run too.
+            self.at(arrived, SimEvent::Restart(node));
         }
         let settle = 8 * ttl + 10 * SECOND;
-        self.at(self.now + settle, Happening::Exercise);
+        self.at(self.now + settle, SimEvent::Exercise);
         Ok(())
     }
 
-    /// In the calm: the leader dies, or resigns, and the next one has to come in time.
+    /// In the calm phase: the leader dies or resigns, and the next one must lead in time.
     pub(crate) fn exercise(&mut self) -> Result<(), String> {
-        self.see(Fact::Calm)?;
+        self.record(Fact::Calm)?;
         let ttl = nanos(self.plan.longest_ttl);
         let Some(leader) = self.leader() else {
             return Err("L5: somebody was told to lead, and does not".to_owned());
         };
         if self.rng.bool() {
             let bound = self.crash_bound();
-            self.see(Fact::LeaderDied { bound })?;
+            self.record(Fact::LeaderDied { bound })?;
             self.prefer(leader)?;
             self.crash(leader, 3 * ttl)?;
         } else {
@@ -154,22 +154,22 @@ impl World {
                 let successor = (leader + 1) % self.nodes.len();
                 self.nodes[successor].id.clone()
             });
-            self.see(Fact::Resigned { bound })?;
+            self.record(Fact::Resigned { bound })?;
             if next.is_none() {
                 self.prefer(leader)?;
             }
-            self.tell(leader, Input::Asked(Request::Resign(next)));
+            self.send_input(leader, Input::Asked(Request::Resign(next)));
         }
         let next = self.now + 6 * ttl + 2 * SECOND;
         if next + 4 * ttl < self.plan.end {
-            self.at(next, Happening::Exercise);
+            self.at(next, SimEvent::Exercise);
         }
         Ok(())
     }
 
-    /// Tells the invariants which candidates come before the others when `leader` is gone.
+    /// Records which candidates have priority when `leader` is gone.
     fn prefer(&mut self, leader: NodeIndex) -> Result<(), String> {
-        // Where each candidate observes the expiry for itself, one may know of it a TTL before another.
+        // If each candidate judges the expiry by observation, one may detect it a TTL before another.
         if self.plan.judge == Judge::Observation {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl World {
         let mut nodes: Vec<NodeIndex> = (0..self.nodes.len()).filter(campaigns).collect();
         let lowest = nodes.iter().map(|node| rank(*node)).min();
         nodes.retain(|node| Some(rank(*node)) == lowest);
-        self.see(Fact::Preferred { nodes })
+        self.record(Fact::Preferred { nodes })
     }
 }
 

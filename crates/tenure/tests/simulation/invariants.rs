@@ -1,4 +1,4 @@
-//! One invariant per file; PROOF.md has their names.
+//! The invariants, one per file. PROOF.md lists their names.
 
 mod at_most_one_held;
 mod clean_handover;
@@ -22,7 +22,7 @@ use super::fact::Fact;
 
 pub(crate) trait Invariant: Send {
     fn name(&self) -> &'static str;
-    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String>;
+    fn check(&mut self, at: Time, fact: &Fact) -> Result<(), String>;
 }
 
 pub(crate) fn all() -> Vec<Box<dyn Invariant>> {

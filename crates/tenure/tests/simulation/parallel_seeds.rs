@@ -1,9 +1,9 @@
-//! Many seeds on all cores.
+//! Runs many seeds on all cores.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What came of each, in their order; those that were not begun when one was `enough` are left out.
+/// Returns the results in the order of the seeds. Seeds that were not started when a result was `enough` are left out.
 pub(crate) fn each<T: Send>(
     seeds: Range<u64>,
     enough: impl Fn(&T) -> bool + Sync,

@@ -1,4 +1,4 @@
-//! What is still to happen, earliest first; what was put in first, if two are to happen at once.
+//! A queue of future events, earliest first. Events at the same time keep their insertion order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -34,16 +34,16 @@ impl<T> Queue<T> {
         Queue { heap: BinaryHeap::new(), stamps: 0 }
     }
 
-    pub(crate) fn push(&mut self, time: Time, happening: T) {
+    pub(crate) fn push(&mut self, time: Time, item: T) {
         let stamp = self.stamp();
-        self.heap.push(Reverse(Queued(time, stamp, happening)));
+        self.heap.push(Reverse(Queued(time, stamp, item)));
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Time, T)> {
-        self.heap.pop().map(|Reverse(Queued(time, _, happening))| (time, happening))
+        self.heap.pop().map(|Reverse(Queued(time, _, item))| (time, item))
     }
 
-    /// A number that was not there before: for a timer, so that it can be told from the one it takes the place of.
+    /// A unique number, which distinguishes a timer from the timer that it replaces.
     pub(crate) fn stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps

@@ -1,88 +1,88 @@
-//! Each member's share, drawn as it changes: in place on a terminal, one line a change in a pipe.
+//! A bar chart of each member's share: redrawn in place on a terminal, one line per change in a pipe.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::demo::scenario::ScenarioStop;
 
-/// One member, and how many shards it has.
+/// One member and the number of its shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemberShare {
     pub(super) member: String,
     pub(super) shards: usize,
 }
 
-/// What is told, and what is drawn below it.
-pub(super) struct Board {
-    tells: bool,
-    /// Drawn in place.
+/// The text output of the fleet demo, with the chart below it.
+pub(super) struct FleetChart {
+    enabled: bool,
+    /// The chart is redrawn in place.
     live: bool,
     shares: Vec<MemberShare>,
     /// Shards without an owner.
-    nobody: usize,
-    /// So many lines are drawn, right above the cursor.
+    unowned: usize,
+    /// The number of lines of the chart, directly above the cursor.
     drawn: usize,
-    over: bool,
+    finished: bool,
 }
 
-impl Board {
-    pub(super) fn new(tells: bool) -> Board {
+impl FleetChart {
+    pub(super) fn new(enabled: bool) -> FleetChart {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let live = io::stdout().is_terminal() && !dumb;
-        Board { tells, live, shares: Vec::new(), nobody: 0, drawn: 0, over: false }
+        FleetChart { enabled, live, shares: Vec::new(), unowned: 0, drawn: 0, finished: false }
     }
 
-    pub(super) fn tells(&self) -> bool {
-        self.tells
+    pub(super) fn enabled(&self) -> bool {
+        self.enabled
     }
 
-    /// One line of the story, above what is drawn.
+    /// Prints one line above the chart.
     pub(super) fn say(&mut self, text: impl AsRef<str>) -> Result<(), ScenarioStop> {
         self.write(&format!("{}\n", text.as_ref()))
     }
 
-    /// What a member has to say to somebody who reads its log.
+    /// Prints a log line of a member to stderr.
     pub(super) fn log(&mut self, line: &str) -> Result<(), ScenarioStop> {
         self.write("")?;
-        // Nothing is left to tell it to if stderr is gone.
+        // If stderr is closed, there is nowhere to report that.
         let _ = writeln!(io::stderr().lock(), "{line}");
         Ok(())
     }
 
-    /// Draws the shares, if they are others than before.
+    /// Draws the shares, if they have changed.
     pub(super) fn draw(
         &mut self,
         shares: Vec<MemberShare>,
-        nobody: usize,
+        unowned: usize,
     ) -> Result<(), ScenarioStop> {
-        if self.over {
+        if self.finished {
             return Ok(());
         }
-        if (&self.shares, self.nobody) == (&shares, nobody) {
-            // A line may have been told in the meantime.
+        if (&self.shares, self.unowned) == (&shares, unowned) {
+            // A line printed in the meantime may have erased the chart.
             return if self.live && self.drawn == 0 { self.redraw() } else { Ok(()) };
         }
-        (self.shares, self.nobody) = (shares, nobody);
+        (self.shares, self.unowned) = (shares, unowned);
         match self.live {
             true => self.redraw(),
-            false => self.write(&format!("   {}\n", in_a_line(&self.shares, nobody))),
+            false => self.write(&format!("   {}\n", in_a_line(&self.shares, unowned))),
         }
     }
 
-    /// What is drawn stays where it is, and nothing comes after it.
-    pub(super) fn leave(&mut self) {
-        (self.live, self.drawn, self.over) = (false, 0, true);
+    /// Leaves the chart as it is, and draws no more.
+    pub(super) fn finish(&mut self) {
+        (self.live, self.drawn, self.finished) = (false, 0, true);
     }
 
     fn redraw(&mut self) -> Result<(), ScenarioStop> {
-        let rows = rows(&self.shares, self.nobody);
+        let rows = rows(&self.shares, self.unowned);
         self.write(&format!("{}\n", rows.join("\n")))?;
         self.drawn = rows.len();
         Ok(())
     }
 
-    /// Writes where the drawing was.
+    /// Erases the chart and writes text in its place.
     fn write(&mut self, text: &str) -> Result<(), ScenarioStop> {
-        if !self.tells {
+        if !self.enabled {
             return Ok(());
         }
         let erased = match std::mem::take(&mut self.drawn) {
@@ -95,7 +95,7 @@ impl Board {
     }
 }
 
-fn rows(shares: &[MemberShare], nobody: usize) -> Vec<String> {
+fn rows(shares: &[MemberShare], unowned: usize) -> Vec<String> {
     let wide = shares.iter().map(|share| share.member.len()).max().unwrap_or(0);
     let row = |share: &MemberShare| {
         let bar = "█".repeat(share.shards);
@@ -103,17 +103,17 @@ fn rows(shares: &[MemberShare], nobody: usize) -> Vec<String> {
         format!("   {:<wide$} {bar}{gap}{}", share.member, share.shards)
     };
     let mut rows: Vec<String> = shares.iter().map(row).collect();
-    if nobody > 0 {
-        rows.push(format!("   {:<wide$} {} {nobody} without an owner", "", "░".repeat(nobody)));
+    if unowned > 0 {
+        rows.push(format!("   {:<wide$} {} {unowned} without an owner", "", "░".repeat(unowned)));
     }
     rows
 }
 
-fn in_a_line(shares: &[MemberShare], nobody: usize) -> String {
+fn in_a_line(shares: &[MemberShare], unowned: usize) -> String {
     let share = |share: &MemberShare| format!("{} {}", share.member, share.shards);
     let mut parts: Vec<String> = shares.iter().map(share).collect();
-    if nobody > 0 {
-        parts.push(format!("{nobody} without an owner"));
+    if unowned > 0 {
+        parts.push(format!("{unowned} without an owner"));
     }
     parts.join(", ")
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_a_bar_of_its_shards_and_what_nobody_has_is_another() {
+    fn shares_and_unowned_shards_are_drawn_as_bars() {
         let share = |member: &str, shards| MemberShare { member: member.to_owned(), shards };
         let shares = [share("m1", 3), share("m10", 0)];
         assert_eq!(rows(&shares, 2), ["   m1  ███ 3", "   m10 0", "       ░░ 2 without an owner"]);

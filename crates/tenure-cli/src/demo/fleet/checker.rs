@@ -1,10 +1,9 @@
-//! PURE: reads the journals of all shards and says whether any was worked on twice at once, what moved, and for how long a
-//! shard had nobody.
+//! PURE: checks the journals of all shards for overlapping work, and measures which shards moved and how long each was unowned.
 //!
-//! A worker is a process, and everything it writes shows that it is there, its last word too. So **an overlap** is any line of an
-//! older term after the first line of a newer one, by the order of the lines or by the clock. **A move** is a term of a shard that
-//! had one before. It was **unowned** from the last line of that one, or from the event if that is later (a worker that is killed
-//! has no last word), to the first line of the next.
+//! A worker is a process, and every line it writes proves that it runs, its last line too. So **an overlap** is any line of an
+//! older term after the first line of a newer term, by the order of the lines or by the clock. **A move** is a term of a shard
+//! that had a term before. The shard was **unowned** from the last line of the earlier term, or from the event if that is later
+//! (a killed worker writes no last line), to the first line of the next term.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +14,19 @@ use super::scenario::{FleetFault, FleetFaultResult};
 use crate::demo::checker::overlaps;
 use crate::demo::journal::JournalLine;
 
-/// By shard.
+/// The journal lines of each shard.
 pub(super) type Journals = BTreeMap<String, Vec<JournalLine>>;
 
-/// What came of one event.
+/// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShardFinding {
-    /// From the event until every shard it touched was worked on again.
+    /// The time from the event until every affected shard was worked on again.
     pub(super) took: Duration,
-    /// Shards that went to another member, or came back to their own.
+    /// Shards that moved to another member, or came back to the same member.
     pub(super) moved: usize,
-    /// Those among them that had nothing to do with the event.
+    /// Those among them that the event did not require to move.
     pub(super) besides: usize,
-    /// How long each was unowned, the shortest first.
+    /// How long each moved shard was unowned, the shortest first.
     pub(super) unowned: Vec<Duration>,
     pub(super) overlaps: usize,
 }
@@ -42,7 +41,7 @@ impl ShardFinding {
     }
 }
 
-/// What the journals come to.
+/// The result of checking all journals.
 #[derive(Debug, Default)]
 pub(super) struct FleetCheckResult {
     /// One for each event, in order.
@@ -59,12 +58,13 @@ struct WorkSpan {
     last: u64,
 }
 
-/// Judges all of it; what happened before the first event belongs to nobody.
-pub(super) fn judge(journals: &Journals, scenes: &[FleetFaultResult]) -> FleetCheckResult {
+/// Checks all journals. What happened before the first event is attributed to no event.
+pub(super) fn check(journals: &Journals, event_results: &[FleetFaultResult]) -> FleetCheckResult {
     let mut verdict = FleetCheckResult::default();
-    verdict.findings.resize(scenes.len(), ShardFinding::default());
-    // The event that a moment belongs to.
-    let event = |at: u64| scenes.iter().rposition(|scene| scene.at.as_nanos() <= at);
+    verdict.findings.resize(event_results.len(), ShardFinding::default());
+    // The index of the event that a moment belongs to.
+    let event =
+        |at: u64| event_results.iter().rposition(|event_result| event_result.at.as_nanos() <= at);
     for lines in journals.values() {
         let terms = terms(lines);
         verdict.effects += lines.len();
@@ -78,7 +78,7 @@ pub(super) fn judge(journals: &Journals, scenes: &[FleetFaultResult]) -> FleetCh
         let mut before: Option<&WorkSpan> = None;
         for term in terms.values() {
             if let Some(event) = event(term.first) {
-                verdict.findings[event].add(&scenes[event], before, term);
+                verdict.findings[event].add(&event_results[event], before, term);
             }
             before = Some(term);
         }
@@ -88,18 +88,18 @@ pub(super) fn judge(journals: &Journals, scenes: &[FleetFaultResult]) -> FleetCh
 }
 
 impl ShardFinding {
-    fn add(&mut self, scene: &FleetFaultResult, before: Option<&WorkSpan>, term: &WorkSpan) {
-        let (at, first) = (scene.at, Moment::from_nanos(term.first));
+    fn add(&mut self, event_result: &FleetFaultResult, before: Option<&WorkSpan>, term: &WorkSpan) {
+        let (at, first) = (event_result.at, Moment::from_nanos(term.first));
         self.took = self.took.max(first.since(at));
         let Some(before) = before else { return };
         self.moved += 1;
         self.unowned.push(first.since(at.max(Moment::from_nanos(before.last))));
-        let meant = match scene.what {
-            FleetFault::Start | FleetFault::Hand | FleetFault::End => true,
-            FleetFault::Kill | FleetFault::Leave => before.node == scene.member,
-            FleetFault::Join => term.node == scene.member,
+        let required = match event_result.what {
+            FleetFault::Start | FleetFault::ByHand | FleetFault::End => true,
+            FleetFault::Kill | FleetFault::Leave => before.node == event_result.member,
+            FleetFault::Join => term.node == event_result.member,
         };
-        self.besides += usize::from(!meant);
+        self.besides += usize::from(!required);
     }
 }
 
@@ -120,7 +120,7 @@ fn terms(lines: &[JournalLine]) -> BTreeMap<u64, WorkSpan> {
 mod tests {
     use super::*;
 
-    fn scene(what: FleetFault, member: &str, at: u64) -> FleetFaultResult {
+    fn event_result(what: FleetFault, member: &str, at: u64) -> FleetFaultResult {
         FleetFaultResult::new(what, member, None, Moment::from_nanos(at))
     }
 
@@ -130,14 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_moves_the_victims_shards_and_their_time_alone_counts_from_the_kill() {
+    fn a_kill_moves_the_victims_shards_and_only_their_unowned_time_starts_at_the_kill() {
         let journals = journals(&[
             ("a", "10 m1 1 lead 0\n90 m1 1 count 1\n150 m2 2 lead 0"),
             ("b", "10 m2 1 lead 0\n104 m2 1 end 1\n170 m1 2 lead 0"),
             ("c", "11 m2 1 lead 0\n200 m2 1 count 9"),
         ]);
-        let scenes = [scene(FleetFault::Start, "", 5), scene(FleetFault::Kill, "m1", 100)];
-        let verdict = judge(&journals, &scenes);
+        let event_results =
+            [event_result(FleetFault::Start, "", 5), event_result(FleetFault::Kill, "m1", 100)];
+        let verdict = check(&journals, &event_results);
         assert_eq!(verdict.findings[0].took, Duration::from_nanos(6));
         assert_eq!(verdict.findings[0].moved, 0);
         let kill = &verdict.findings[1];
@@ -148,12 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_still_writes_when_another_has_begun_overlaps_even_with_a_last_word() {
+    fn a_line_after_the_start_of_a_newer_term_overlaps_even_if_it_is_the_last() {
         let order = journals(&[("a", "10 m1 1 lead 0\n20 m2 2 lead 0\n19 m1 1 end 0")]);
         let clock = journals(&[("a", "10 m1 1 lead 0\n21 m1 1 count 1\n20 m2 2 lead 0")]);
-        let scenes = [scene(FleetFault::Start, "", 5), scene(FleetFault::Join, "m2", 15)];
+        let event_results =
+            [event_result(FleetFault::Start, "", 5), event_result(FleetFault::Join, "m2", 15)];
         for overlapping in [order, clock] {
-            let verdict = judge(&overlapping, &scenes);
+            let verdict = check(&overlapping, &event_results);
             assert_eq!((verdict.overlaps, verdict.findings[1].overlaps), (1, 1));
         }
     }

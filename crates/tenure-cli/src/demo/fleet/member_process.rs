@@ -1,7 +1,7 @@
-//! Becomes a member of the demo's fleet: an ordinary `tenure fleet run`, but one that dies with the demo.
+//! A member process of the fleet demo: an ordinary `tenure fleet run` that dies with the demo.
 //!
-//! The kernel sends the signal, and keeps to it when the process becomes another program. So the demo needs nothing from
-//! `tenure fleet run` that it has not got.
+//! The process requests a parent death signal from the kernel and then executes `tenure fleet run`. The request survives the
+//! exec, so `tenure fleet run` needs no support for the demo.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -10,25 +10,26 @@ use std::process::Command;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tenure::Error;
 
-use crate::demo::processes::ourselves;
+use crate::demo::processes::own_executable;
 use crate::exit::Exit;
 use crate::output;
 
-/// Stands first on the command line; then the demo's process, then what to become.
+/// The first argument on the command line; the demo's process id and the arguments of the member follow.
 pub(crate) const TIED: &str = "demo-member";
 
-pub(crate) fn run(words: &[OsString]) -> Exit {
-    let wrong = "demo-member is for 'tenure demo --fleet': it needs the process that starts it";
-    let parent = words.first().and_then(|word| word.to_str()?.parse::<i32>().ok());
+pub(crate) fn run(arguments: &[OsString]) -> Exit {
+    let usage = "demo-member is for 'tenure demo --fleet': it needs the process that starts it";
+    let parent = arguments.first().and_then(|word| word.to_str()?.parse::<i32>().ok());
     let Some(parent) = parent else {
-        return output::failed(&Error::invalid(wrong), false);
+        return output::failed(&Error::invalid(usage), false);
     };
-    let tied = set_parent_process_death_signal(Some(Signal::KILL));
-    // Whoever was gone before that was asked for sends nothing any more.
-    if tied.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
+    let requested = set_parent_process_death_signal(Some(Signal::KILL));
+    // If the demo ended before the request, the signal never comes.
+    if requested.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
         return Exit::Done;
     }
-    let became = ourselves().map(|path| Command::new(path).arg0("tenure").args(&words[1..]).exec());
-    let why = became.unwrap_or_else(|error| error);
-    output::failed(&Error::denied(format!("cannot start a member: {why}")), false)
+    let exec_error =
+        own_executable().map(|path| Command::new(path).arg0("tenure").args(&arguments[1..]).exec());
+    let error = exec_error.unwrap_or_else(|error| error);
+    output::failed(&Error::denied(format!("cannot start a member: {error}")), false)
 }

@@ -1,4 +1,5 @@
-//! The members of the demo: started as anybody would start them, signalled, listened to, and reaped with all they leave.
+//! The members of the fleet demo: starts them as a user would, signals them, reads their logs, and reaps them and the
+//! processes that they leave behind.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -13,15 +14,15 @@ use tokio::sync::mpsc;
 
 use super::member_process::TIED;
 use super::worker::WORKER;
-use crate::demo::processes::ourselves;
+use crate::demo::processes::own_executable;
 use crate::guard::adopt_orphans;
 
-/// How often we look whether what the members left has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often the demo checks whether the orphans of the members have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What all members have in common.
-pub(super) struct Orders {
-    /// May hold a password: handed on in the environment, and seen by nobody else.
+/// The config that all members share.
+pub(super) struct DemoMemberConfig {
+    /// The store's URL. It may contain a password: passed only in the environment, and never shown.
     pub(super) store: String,
     pub(super) fleet: String,
     pub(super) ttl: Duration,
@@ -29,9 +30,9 @@ pub(super) struct Orders {
     pub(super) shards: PathBuf,
     /// The directory of the journals.
     pub(super) journals: PathBuf,
-    /// Settings that say nothing, so that nobody's own are read.
+    /// An empty settings file, so that the user's own settings are not read.
     pub(super) config: PathBuf,
-    /// How the log is to be.
+    /// The log flags.
     pub(super) flags: Vec<String>,
 }
 
@@ -40,102 +41,103 @@ struct DemoMember {
     id: String,
     child: Child,
     ended: Option<ExitStatus>,
-    /// We have asked for its end.
-    doomed: bool,
+    /// The demo has told the member to stop.
+    stopping: bool,
 }
 
 pub(super) struct DemoMembers {
-    orders: Orders,
-    players: Vec<DemoMember>,
+    config: DemoMemberConfig,
+    members: Vec<DemoMember>,
     lines: mpsc::UnboundedReceiver<String>,
-    heard: mpsc::UnboundedSender<String>,
+    sender: mpsc::UnboundedSender<String>,
 }
 
 impl DemoMembers {
-    pub(super) fn new(orders: Orders) -> Result<DemoMembers> {
-        // The guard of a member that is killed outlives it. We are not done before it is.
+    pub(super) fn new(config: DemoMemberConfig) -> Result<DemoMembers> {
+        // The guard of a killed member outlives it, and the demo must wait for the guard.
         adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
-        let (heard, lines) = mpsc::unbounded_channel();
-        Ok(DemoMembers { orders, players: Vec::new(), lines, heard })
+        let (sender, lines) = mpsc::unbounded_channel();
+        Ok(DemoMembers { config, members: Vec::new(), lines, sender })
     }
 
     /// Starts the next member; returns its number.
     pub(super) fn start(&mut self) -> Result<usize> {
         let failed =
             |error: std::io::Error| Error::denied(format!("cannot start a member: {error}"));
-        let (id, orders) = (format!("m{}", self.players.len() + 1), &self.orders);
-        let ourselves = ourselves().map_err(failed)?;
-        let mut command = Command::new(&ourselves);
+        let (id, config) = (format!("m{}", self.members.len() + 1), &self.config);
+        let own_executable = own_executable().map_err(failed)?;
+        let mut command = Command::new(&own_executable);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"TENURE_") {
                 command.env_remove(name);
             }
         }
         command
-            .env("TENURE_STORE", &orders.store)
+            .env("TENURE_STORE", &config.store)
             .arg(TIED)
             .arg(std::process::id().to_string())
-            .args(&orders.flags)
+            .args(&config.flags)
             .arg("--config")
-            .arg(&orders.config)
-            .args(["fleet", "run", &orders.fleet, "--node-id", &id])
-            .args(["--lease-duration", &format!("{}ms", orders.ttl.as_millis())])
+            .arg(&config.config)
+            .args(["fleet", "run", &config.fleet, "--node-id", &id])
+            .args(["--lease-duration", &format!("{}ms", config.ttl.as_millis())])
             .arg("--shards-file")
-            .arg(&orders.shards)
+            .arg(&config.shards)
             .arg("--")
-            .arg(&ourselves)
+            .arg(&own_executable)
             .arg(WORKER)
-            .arg(orders.journals.join("{}"))
+            .arg(config.journals.join("{}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // Ctrl+C on the terminal is for us alone.
+            // Ctrl+C on the terminal must reach only the demo itself.
             .process_group(0)
             .kill_on_drop(true);
         let mut child = command.spawn().map_err(failed)?;
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(listen(stderr, self.heard.clone()));
+            tokio::spawn(read_lines(stderr, self.sender.clone()));
         }
-        self.players.push(DemoMember { id, child, ended: None, doomed: false });
-        Ok(self.players.len() - 1)
+        self.members.push(DemoMember { id, child, ended: None, stopping: false });
+        Ok(self.members.len() - 1)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.players.len()
+        self.members.len()
     }
 
     pub(super) fn id(&self, which: usize) -> &str {
-        &self.players[which].id
+        &self.members[which].id
     }
 
-    /// Its process id; none once it was reaped.
+    /// The process id; `None` once the process was reaped.
     pub(super) fn pid(&self, which: usize) -> Option<u32> {
-        self.players[which].child.id()
+        self.members[which].child.id()
     }
 
-    /// Those that are to take part.
+    /// The ids of the members that should be in the fleet.
     pub(super) fn alive(&self) -> Vec<&str> {
-        let alive = |player: &&DemoMember| player.ended.is_none() && !player.doomed;
-        self.players.iter().filter(alive).map(|player| &*player.id).collect()
+        let alive = |member: &&DemoMember| member.ended.is_none() && !member.stopping;
+        self.members.iter().filter(alive).map(|member| &*member.id).collect()
     }
 
-    /// The next line that one of them logs.
+    /// The next log line of any member.
     pub(super) async fn line(&mut self) -> String {
         match self.lines.recv().await {
             Some(line) => line,
-            // We hold a sender ourselves.
+            // Unreachable: `self` holds a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// What they have logged and nobody has heard yet.
-    pub(super) fn rest(&mut self) -> Vec<String> {
+    /// The log lines that were not read yet.
+    pub(super) fn remaining_lines(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.lines.try_recv().ok()).collect()
     }
 
-    /// Asks for its end, in one way or another. Its process id is its own until it is reaped, so nobody else is hit.
-    pub(super) fn doom(&mut self, which: usize, signal: Signal) {
-        self.players[which].doomed = true;
+    /// Stops a member with the given signal. A process keeps its id until it is reaped, so no other process can receive the
+    /// signal.
+    pub(super) fn stop(&mut self, which: usize, signal: Signal) {
+        self.members[which].stopping = true;
         self.signal(which, signal);
     }
 
@@ -148,56 +150,56 @@ impl DemoMembers {
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status of a member; `None` while it runs.
     pub(super) fn ended(&self, which: usize) -> Option<ExitStatus> {
-        self.players[which].ended
+        self.members[which].ended
     }
 
-    /// Reaps the members that have ended; gives those whose end nobody here has asked for.
-    pub(super) fn notice(&mut self) -> Result<Vec<(String, ExitStatus)>> {
-        let mut unasked = Vec::new();
-        for player in self.players.iter_mut().filter(|player| player.ended.is_none()) {
-            let ended = player.child.try_wait();
-            player.ended = ended
+    /// Reaps the members that have ended; returns those that the demo has not told to stop.
+    pub(super) fn reap_ended(&mut self) -> Result<Vec<(String, ExitStatus)>> {
+        let mut unexpected = Vec::new();
+        for member in self.members.iter_mut().filter(|member| member.ended.is_none()) {
+            let ended = member.child.try_wait();
+            member.ended = ended
                 .map_err(|error| Error::denied(format!("cannot wait for a member: {error}")))?;
-            if let Some(status) = player.ended.filter(|_| !player.doomed) {
-                unasked.push((player.id.clone(), status));
+            if let Some(status) = member.ended.filter(|_| !member.stopping) {
+                unexpected.push((member.id.clone(), status));
             }
         }
-        Ok(unasked)
+        Ok(unexpected)
     }
 
-    /// Ends whoever is left at once, and returns when nothing of them is left: their guards end the work and give the
-    /// leases back.
-    pub(super) async fn end(&mut self, patience: Duration) {
+    /// Kills every member that is left, and returns when no process of theirs is left: their guards end the work and release
+    /// the leases.
+    pub(super) async fn kill_all(&mut self, timeout: Duration) {
         for which in 0..self.len() {
-            if self.players[which].ended.is_none() {
+            if self.members[which].ended.is_none() {
                 self.signal(which, Signal::KILL);
             }
         }
-        for player in self.players.iter_mut().filter(|player| player.ended.is_none()) {
-            match player.child.wait().await {
-                Ok(status) => player.ended = Some(status),
-                Err(error) => tracing::warn!("{}: {error}", player.id),
+        for member in self.members.iter_mut().filter(|member| member.ended.is_none()) {
+            match member.child.wait().await {
+                Ok(status) => member.ended = Some(status),
+                Err(error) => tracing::warn!("{}: {error}", member.id),
             }
         }
         let clock = Clock::boot();
-        let end = clock.now() + patience;
-        // Now all children that we have are such orphans.
+        let end = clock.now() + timeout;
+        // All remaining children of this process are orphans of the members.
         while wait(WaitOptions::NOHANG).err() != Some(Errno::CHILD) {
             if clock.now() >= end {
                 tracing::warn!("a guard of the demo has not ended yet");
                 break;
             }
-            clock.sleep(LOOK_EVERY).await;
+            clock.sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-async fn listen(stderr: ChildStderr, heard: mpsc::UnboundedSender<String>) {
+async fn read_lines(stderr: ChildStderr, sender: mpsc::UnboundedSender<String>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        // Nobody listens when the demo is over.
-        let _ = heard.send(line);
+        // The receiver is gone when the demo is over.
+        let _ = sender.send(line);
     }
 }

@@ -1,138 +1,141 @@
-//! A member's guard: started, heard, and replaced when it is gone.
+//! The supervisor's side of the guard: starts the guard, handles its reports, and replaces it when it is gone.
 
 use std::time::Duration;
 
 use tenure::Moment;
 
-use super::{BACK_OFF, BACK_OFF_MOST, FleetSupervisor, JobState, is_command, outcome};
+use super::{FleetSupervisor, JobState, MAX_BACKOFF, MIN_BACKOFF, is_command, outcome};
 use crate::duration::shown;
 use crate::guard::{GuardClient, GuardEvent, GuardReport, ProcessExit, Reports};
 use crate::messages::CommonMessages as _;
 
 impl FleetSupervisor {
     /// Handles a report of the guard, or its end.
-    pub(super) fn guard_event(&mut self, news: Option<GuardEvent>) {
-        match news {
+    pub(super) fn guard_event(&mut self, event: Option<GuardEvent>) {
+        match event {
             Some(GuardEvent::Report(number, GuardReport::CannotKill(failure))) => {
                 let shard = self.jobs.get(&number).map(|job| &job.shard);
                 match shard {
-                    Some(shard) => self.lines.shard_not_stopped(shard, &failure),
-                    None => self.lines.not_stopped(&failure),
+                    Some(shard) => self.messages.shard_not_stopped(shard, &failure),
+                    None => self.messages.not_stopped(&failure),
                 }
             }
             Some(GuardEvent::Report(number, report)) => self.reported(number, report),
             Some(GuardEvent::Unresponsive) => {
-                self.lines.trouble("the guard does not answer: killed it");
+                self.messages.trouble("the guard does not answer: killed it");
             }
-            Some(GuardEvent::CannotKill(failure)) => self.lines.not_stopped(&failure),
+            Some(GuardEvent::CannotKill(failure)) => self.messages.not_stopped(&failure),
             None => self.guard_is_gone(),
         }
     }
 
     fn reported(&mut self, number: u32, report: GuardReport) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let JobState::Command(begun) = job.state else { return };
-        job.state = JobState::Resting;
-        self.agenda.ended();
+        let JobState::Command(started) = job.state else { return };
+        job.state = JobState::Idle;
+        self.queue.ended();
         let now = self.clock.now();
-        let took = now.since(begun);
+        let took = now.since(started);
         if let Some(revoked) = job.revoked {
             if matches!(report, GuardReport::Gone { ended: ProcessExit::Signal(9), .. }) {
-                // A deadline or a second signal may have left it less time than it usually has.
-                let had = now.since(revoked).min(self.unhurried);
+                // A deadline or a second signal may have left the command less time than the usual timeout.
+                let had = now.since(revoked).min(self.stop_timeout);
                 let tenths = u64::try_from(had.as_millis() / 100).unwrap_or(u64::MAX);
-                self.lines.hung(&job.shard, &shown(Duration::from_millis(tenths * 100)));
+                self.messages.hung(&job.shard, &shown(Duration::from_millis(tenths * 100)));
             }
             return self.end(number);
         }
-        // Not an end: see `guard_event`.
+        // A report that is not an end; `guard_event` handles those.
         let Some(how) = how_it_ended(&report) else { return };
-        let well = matches!(report, GuardReport::Gone { ended: ProcessExit::Code(0), .. });
-        self.book.ended(outcome(well), took);
+        let succeeded = matches!(report, GuardReport::Gone { ended: ProcessExit::Code(0), .. });
+        self.run_stats.ended(outcome(succeeded), took);
         if self.leaving.is_some() {
-            // Nothing begins again.
+            // The member leaves the fleet, so no command is started again.
             return;
         }
         let at = match self.task.every {
             Some(every) => {
                 let at = self.next_slot(every, &self.jobs[&number].shard);
-                if !well {
+                if !succeeded {
                     let job = &self.jobs[&number];
-                    self.lines.ended(&job.shard, &how, &shown(at.since(now)));
+                    self.messages.ended(&job.shard, &how, &shown(at.since(now)));
                 }
                 at
             }
             None => {
-                if took >= BACK_OFF_MOST {
-                    job.pause = BACK_OFF;
+                if took >= MAX_BACKOFF {
+                    job.backoff = MIN_BACKOFF;
                 }
-                let pause = job.pause;
-                job.pause = (pause * 2).min(BACK_OFF_MOST);
-                self.lines.ended(&job.shard, &how, &shown(pause));
-                now + pause
+                let backoff = job.backoff;
+                job.backoff = (backoff * 2).min(MAX_BACKOFF);
+                self.messages.ended(&job.shard, &how, &shown(backoff));
+                now + backoff
             }
         };
-        self.agenda.add(at, number);
+        self.queue.add(at, number);
     }
 
-    /// Whether there was anything to kill.
+    /// Kills every running command; returns whether there was one.
     pub(super) fn kill_all(&mut self) -> bool {
         let now = self.clock.now();
         let mut any = false;
         for (number, job) in &self.jobs {
-            if let (JobState::Command(_), Some((keeper, _))) = (&job.state, &self.keeper) {
-                keeper.stop(*number, now);
+            if let (JobState::Command(_), Some((guard, _))) = (&job.state, &self.guard) {
+                guard.stop(*number, now);
                 any = true;
             }
         }
         any
     }
 
+    /// Starts a guard, if the config asks for one, and registers every lease that this member holds.
     pub(super) fn start_guard(&mut self) -> std::io::Result<()> {
-        let Some(duty) = &self.duty else { return Ok(()) };
-        let (keeper, reports) = GuardClient::start(duty, self.store.clone())?;
+        let Some(guard_config) = &self.guard_config else { return Ok(()) };
+        let (guard, reports) = GuardClient::start(guard_config, self.store.clone())?;
         if let Some((number, hold, deadline)) = &self.membership {
-            keeper.hold(*number, hold, None, *deadline);
+            guard.hold(*number, hold, None, *deadline);
         }
         for (number, job) in &self.jobs {
             let (work, shard) = (&job.work, job.shard.as_str());
-            keeper.hold(*number, work.hold(), Some(shard), work.deadline());
+            guard.hold(*number, work.hold(), Some(shard), work.deadline());
         }
-        self.keeper = Some((keeper, reports));
+        self.guard = Some((guard, reports));
         Ok(())
     }
 
-    /// Killed, or it did not act: nothing of any command is left by now. Another takes its place.
+    /// Handles the end of the guard, which was killed or did not respond. No process of any command is left by now. Starts
+    /// another guard.
     pub(super) fn guard_is_gone(&mut self) {
-        self.keeper = None;
-        self.lines.trouble("the guard is gone, and with it every command: starting another");
+        self.guard = None;
+        self.messages.trouble("the guard is gone, and with it every command: starting another");
         let now = self.clock.now();
         let running: Vec<u32> =
             self.jobs.iter().filter(|(_, job)| is_command(job)).map(|(n, _)| *n).collect();
         for number in running {
-            self.agenda.ended();
+            self.queue.ended();
             let Some(job) = self.jobs.get_mut(&number) else { continue };
-            job.state = JobState::Resting;
+            job.state = JobState::Idle;
             if job.revoked.is_some() {
                 self.end(number);
             } else {
-                self.agenda.add(now + BACK_OFF, number);
+                self.queue.add(now + MIN_BACKOFF, number);
             }
         }
         self.replace_guard(now);
     }
 
-    /// While there is none no command begins, and everything else goes on: shards are revoked, signals come.
+    /// Starts a new guard; on an error, tries again later. Without a guard no command starts, but everything else continues:
+    /// shards are revoked and signals are handled.
     pub(super) fn replace_guard(&mut self, now: Moment) {
         self.guard_at = None;
         if let Err(error) = self.start_guard() {
-            self.lines.trouble(&format!("cannot start another guard: {error}"));
-            self.guard_at = Some(now + BACK_OFF);
+            self.messages.trouble(&format!("cannot start another guard: {error}"));
+            self.guard_at = Some(now + MIN_BACKOFF);
         }
     }
 }
 
-/// How a command ended that this member did not revoke; `None` for a report that is not an end.
+/// Describes how a command ended by itself, without a revocation; `None` for a report that is not an end.
 fn how_it_ended(report: &GuardReport) -> Option<String> {
     Some(match report {
         GuardReport::CannotKill(_) | GuardReport::Acknowledged(_) => return None,
@@ -150,8 +153,9 @@ fn how_it_ended(report: &GuardReport) -> Option<String> {
     })
 }
 
-pub(super) async fn report(keeper: &mut Option<(GuardClient, Reports)>) -> Option<GuardEvent> {
-    match keeper {
+/// The next report of the guard; `None` when the guard is gone. Pending forever while there is no guard.
+pub(super) async fn report(guard: &mut Option<(GuardClient, Reports)>) -> Option<GuardEvent> {
+    match guard {
         Some((_, reports)) => reports.next().await,
         None => std::future::pending().await,
     }

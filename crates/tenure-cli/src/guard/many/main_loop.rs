@@ -1,4 +1,5 @@
-//! `tenure guard-many`, started by a member: stands by until the member is done, dead or out of time.
+//! The main loop of `tenure guard-many`, which a fleet member starts: runs until the member has dismissed it, is dead or has
+//! closed the socket.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -12,125 +13,128 @@ use super::super::protocol::{GuardReport, GuardSocket};
 use super::super::release::Releaser;
 use super::super::starter::Starter;
 use super::super::{
-    DEATH_FOLLOWS, LeaderProcess, cannot, deaths, nobodys, stand_by, stuck_in_the_way, take_post,
+    DEATH_TIMEOUT, LeaderProcess, cannot, deaths, hold_with_new_nonce, lock_holder, run_guard,
+    set_up_guard,
 };
 use super::messages::{GuardMessage, ManySetup, pack};
-use super::release::{Free, PendingReleases, ReleaseResult};
+use super::release::{FreedLeases, PendingReleases, ReleaseResult};
 use super::{GuardConfig, GuardState, until};
 use crate::exit::Exit;
 
-/// When the member is dead its end of the line is closed, and what it said last has been read. Should anything else have it
-/// open, that is not waited for.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long the guard waits for the member's last messages after the member's death. Its end of the socket is closed then, and
+/// everything it sent has been read. If another process has that end open, the guard does not wait for it.
+const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// So many packets are heard in one go.
-const AT_ONCE: usize = 16;
+/// The most packets that are received before other work gets its turn.
+const MAX_PACKETS_PER_ROUND: usize = 16;
 
 pub(crate) fn run() -> Exit {
-    stand_by(stand())
+    run_guard(guard_member())
 }
 
-async fn stand() -> Result<()> {
-    let line = take_post("tenure fleet run")?;
+async fn guard_member() -> Result<()> {
+    let socket = set_up_guard("tenure fleet run")?;
     let mut deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
-    let Some(setup) = line.receive::<ManySetup>().await else {
-        // The member died before it could say what there is to guard.
+    let Some(setup) = socket.receive::<ManySetup>().await else {
+        // The member died before it could send the configuration.
         return Ok(());
     };
     let leader = LeaderProcess::of(setup.leader)?;
     let (fleet, member) = (Name::new(&setup.name)?, CandidateId::new(&setup.candidate)?);
-    let giving_back = Releaser::prepare(setup.store.clone(), fleet.clone());
+    let releaser = Releaser::prepare(setup.store.clone(), fleet.clone());
     let stop_within = Duration::from_millis(setup.stop_within_ms);
     let starter = Starter::launch()
         .map_err(|error| cannot("start the thread that starts commands", &error))?;
-    let many =
+    let state =
         GuardState::new(GuardConfig { fleet, member: member.clone(), stop_within }, Some(starter));
-    let mut watch = MainLoop {
-        line,
+    let mut main_loop = MainLoop {
+        socket,
         leader,
         pid: setup.leader,
-        many,
-        returns: PendingReleases::start(giving_back),
+        state,
+        releases: PendingReleases::start(releaser),
         outbox: VecDeque::new(),
         log: setup.log,
         member,
-        dead: None,
-        deaf: None,
+        died_at: None,
+        closed_at: None,
         dismissed: false,
-        heard_at: Moment::NEVER,
-        given: 0,
+        received_all_at: Moment::PAST,
+        released: 0,
     };
     let clock = Clock::boot();
     loop {
-        // Orders first: one that extends a deadline has been true since it was sent.
-        watch.hear_all(&clock);
-        let Some(wake_at) = watch.step(&clock) else { break };
-        // Whatever else there is to do, and however often.
+        // Orders first: an order that extends a deadline has been valid since it was sent.
+        main_loop.receive_all(&clock);
+        let Some(wake_at) = main_loop.step(&clock) else { break };
+        // Checked on every round, however much other work there is.
         if deaths.recv().now_or_never().is_some() {
-            watch.many.stir();
+            main_loop.state.child_died();
         }
         tokio::select! {
             biased;
-            packet = watch.line.receive_with_files::<Vec<GuardMessage>>(), if watch.deaf.is_none() => {
-                watch.hear(packet, clock.now());
+            packet = main_loop.socket.receive_with_files::<Vec<GuardMessage>>(), if main_loop.closed_at.is_none() => {
+                main_loop.handle_packet(packet, clock.now());
             }
-            () = watch.leader.death(), if watch.dead.is_none() => {
-                watch.dead = Some(clock.now());
-                watch.many.cut();
+            () = main_loop.leader.death(), if main_loop.died_at.is_none() => {
+                main_loop.died_at = Some(clock.now());
+                main_loop.state.end_all();
             }
-            _ = deaths.recv() => watch.many.stir(),
-            returned = watch.returns.next() => watch.returned(returned),
-            sent = watch.line.pass(watch.outbox.front().map_or(&[], Vec::as_slice), &[]),
-                if !watch.outbox.is_empty() =>
+            _ = deaths.recv() => main_loop.state.child_died(),
+            release_done = main_loop.releases.next() => main_loop.release_done(release_done),
+            sent = main_loop.socket.send_when_writable(main_loop.outbox.front().map_or(&[], Vec::as_slice), &[]),
+                if !main_loop.outbox.is_empty() =>
             {
-                watch.outbox.pop_front();
+                main_loop.outbox.pop_front();
                 if sent.is_err() {
-                    // Nobody is there to be told.
-                    watch.outbox.clear();
+                    // The member has closed its end.
+                    main_loop.outbox.clear();
                 }
             }
             () = until(&clock, wake_at) => {}
         }
     }
-    watch.last_line();
+    main_loop.log_summary();
     Ok(())
 }
 
+/// The guard of one member, with its connection to the member.
 struct MainLoop {
-    line: GuardSocket,
+    socket: GuardSocket,
     leader: LeaderProcess,
     pid: i32,
-    many: GuardState,
-    returns: PendingReleases,
+    state: GuardState,
+    releases: PendingReleases,
     outbox: VecDeque<Vec<u8>>,
     log: Log,
     member: CandidateId,
-    /// Since when.
-    dead: Option<Moment>,
-    /// The line has ended.
-    deaf: Option<Moment>,
+    /// When the member died.
+    died_at: Option<Moment>,
+    /// When the member closed the socket.
+    closed_at: Option<Moment>,
     dismissed: bool,
-    /// When everything the member has said was heard.
-    heard_at: Moment,
-    /// How many leases were given back in place of a member that is dead.
-    given: usize,
+    /// When every message of the member had been received.
+    received_all_at: Moment,
+    /// How many leases were released in place of a dead member.
+    released: usize,
 }
 
 impl MainLoop {
-    /// Does what is due, and says when something will be again, if ever. `None` when there is nothing more to do.
+    /// Does everything that is due. Returns when something is due again, if ever; the outer `None` when the guard has nothing
+    /// more to do.
     fn step(&mut self, clock: &Clock) -> Option<Option<Moment>> {
-        let mut wake_at = self.many.step();
-        for failure in self.many.take_failures() {
+        let mut wake_at = self.state.step();
+        for failure in self.state.take_failures() {
             log::error(self.log, &self.member, &failure);
         }
-        let mut reports = self.many.reports();
-        let received = self.many.take_received().map(GuardReport::Acknowledged);
-        // It is about all of them; its hold does not matter.
+        let mut reports = self.state.reports();
+        let received = self.state.take_received().map(GuardReport::Acknowledged);
+        // It concerns all holds; the number of the hold is not used.
         reports.extend(received.map(|received| (0, received)));
         let (packets, _) = pack(&reports);
         self.outbox.extend(packets);
         if self.dismissed {
-            return (!self.many.is_idle()).then_some(wake_at);
+            return (!self.state.is_idle()).then_some(wake_at);
         }
         let now = clock.now();
         let mut later = |at: Moment| {
@@ -138,108 +142,111 @@ impl MainLoop {
             false
         };
         let passed = |since: Moment, after| now >= since + after;
-        match (self.dead, self.deaf) {
-            (Some(dead), deaf) => {
-                // All it has said counts, up to its death.
-                if deaf.is_some() || passed(dead, LAST_WORDS) || later(dead + LAST_WORDS) {
-                    self.returns.give(self.many.take_free());
-                    if self.many.is_idle() && self.returns.is_done() {
+        match (self.died_at, self.closed_at) {
+            (Some(died_at), closed_at) => {
+                // Every message counts that the member sent before its death.
+                if closed_at.is_some()
+                    || passed(died_at, LAST_MESSAGES_TIMEOUT)
+                    || later(died_at + LAST_MESSAGES_TIMEOUT)
+                {
+                    self.releases.release(self.state.take_freed());
+                    if self.state.is_idle() && self.releases.is_done() {
                         return None;
                     }
                 }
             }
-            // One that hung up and lives has its own reasons, and gives back itself what is to be given back.
-            (None, Some(deaf)) => {
-                let lives = passed(deaf, DEATH_FOLLOWS) || later(deaf + DEATH_FOLLOWS);
-                if lives && self.many.is_idle() {
+            // A member that closed the socket and lives has its own reasons, and releases its leases itself.
+            (None, Some(closed_at)) => {
+                let lives = passed(closed_at, DEATH_TIMEOUT) || later(closed_at + DEATH_TIMEOUT);
+                if lives && self.state.is_idle() {
                     return None;
                 }
             }
             (None, None) => {
-                let run_out = self.many.run_out(self.heard_at);
-                if let Some(at) = self.many.run_outs().min() {
+                let expired = self.state.take_expired(self.received_all_at);
+                if let Some(at) = self.state.expiry_times().min() {
                     later(at);
                 }
-                self.ask_after(&run_out);
+                self.probe_locks(&expired);
             }
         }
         Some(wake_at)
     }
 
-    fn hear_all(&mut self, clock: &Clock) {
-        // However much it says, there are other things to do.
-        for _ in 0..AT_ONCE {
+    fn receive_all(&mut self, clock: &Clock) {
+        // Bounded: the member's messages must not starve other work.
+        for _ in 0..MAX_PACKETS_PER_ROUND {
             let now = clock.now();
-            match self.line.take() {
-                Some(packet) if self.deaf.is_none() => self.hear(packet, now),
+            match self.socket.take() {
+                Some(packet) if self.closed_at.is_none() => self.handle_packet(packet, now),
                 _ => {
-                    self.heard_at = now;
+                    self.received_all_at = now;
                     return;
                 }
             }
         }
     }
 
-    fn hear(&mut self, packet: Option<(Vec<GuardMessage>, Vec<OwnedFd>)>, now: Moment) {
-        let Some((words, files)) = packet else {
-            self.deaf = Some(now);
-            self.many.cut();
+    fn handle_packet(&mut self, packet: Option<(Vec<GuardMessage>, Vec<OwnedFd>)>, now: Moment) {
+        let Some((messages, files)) = packet else {
+            self.closed_at = Some(now);
+            self.state.end_all();
             return;
         };
         for file in files {
-            self.many.live(file);
+            self.state.live(file);
         }
-        for word in words {
-            self.dismissed |= word == GuardMessage::Dismissed;
-            self.many.heed(word);
+        for message in messages {
+            self.dismissed |= message == GuardMessage::Dismissed;
+            self.state.handle(message);
         }
     }
 
-    /// Leases that run out while the member lives are not ours to give back: a renewal may be under way of which we know
-    /// nothing. But it may stand in the middle of a change, and then nobody else could ever have them.
-    fn ask_after(&mut self, run_out: &[Hold]) {
-        if run_out.is_empty() {
+    /// The guard does not release leases that expire while the member lives: a renewal that the guard knows nothing about may
+    /// be in flight. But the member may be frozen in the middle of a change, and then no other member could ever acquire them.
+    fn probe_locks(&mut self, expired: &[Hold]) {
+        if expired.is_empty() {
             return;
         }
-        let leases = leases(run_out.len());
-        self.say(&format!(
+        let leases = leases(expired.len());
+        self.warn(&format!(
             "the member's process is frozen or late: ended commands, and left {leases} to run out"
         ));
-        let shards = run_out.iter().map(nobodys).collect();
-        self.returns.give(Free { shards, only_asks: true, ..Free::default() });
+        let shards = expired.iter().map(hold_with_new_nonce).collect();
+        self.releases.release(FreedLeases { shards, probe: true, ..FreedLeases::default() });
     }
 
-    fn returned(&mut self, returned: ReleaseResult) {
-        let ReleaseResult { given, kept, only_asked } = returned;
-        if !only_asked {
-            self.given += given;
+    fn release_done(&mut self, release_done: ReleaseResult) {
+        let ReleaseResult { released, not_released, probe } = release_done;
+        if !probe {
+            self.released += released;
         }
-        let Some(kept) = kept else { return };
-        if !only_asked {
-            self.could_not(kept.holds.len(), &kept.why);
-        } else if stuck_in_the_way(&kept.why) == u32::try_from(self.pid).ok() {
+        let Some(not_released) = not_released else { return };
+        if !probe {
+            self.warn_not_released(not_released.holds.len(), &not_released.error);
+        } else if lock_holder(&not_released.error) == u32::try_from(self.pid).ok() {
             let what = "the member's process was frozen in the middle of a change";
             match self.leader.kill() {
-                Ok(()) => self.say(&format!("{what}, and is killed")),
-                Err(error) => self.say(&format!("{what}, and cannot be killed: {error}")),
+                Ok(()) => self.warn(&format!("{what}, and is killed")),
+                Err(error) => self.warn(&format!("{what}, and cannot be killed: {error}")),
             }
         }
     }
 
-    fn could_not(&self, kept: usize, why: &Error) {
-        self.say(&format!("could not release {}, left to run out: {why}", leases(kept)));
+    fn warn_not_released(&self, not_released: usize, error: &Error) {
+        self.warn(&format!("could not release {}, left to run out: {error}", leases(not_released)));
     }
 
-    fn last_line(&self) {
-        if self.dead.is_some() && self.given > 0 {
-            let leases = leases(self.given);
-            self.say(&format!(
+    fn log_summary(&self) {
+        if self.died_at.is_some() && self.released > 0 {
+            let leases = leases(self.released);
+            self.warn(&format!(
                 "the member's process died: ended its commands and released {leases}"
             ));
         }
     }
 
-    fn say(&self, text: &str) {
+    fn warn(&self, text: &str) {
         log::warn(self.log, &self.member, text);
     }
 }

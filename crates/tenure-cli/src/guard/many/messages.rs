@@ -1,4 +1,4 @@
-//! What a member and its guard say to each other: many words in one packet, because each is short and there are thousands.
+//! The messages from a member to its guard. Many messages share one packet, because each is short and there are thousands.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,47 +6,48 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use serde::{Deserialize, Serialize};
 
 use super::super::log::Log;
-use super::super::protocol::{HoldProof, MOST};
+use super::super::protocol::{HoldProof, MAX_MESSAGE_BYTES};
 
-/// The first packet. Credentials come this way only.
+/// The first packet: the configuration. Credentials are sent only this way.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ManySetup {
-    /// With its password, if it has one.
+    /// The store's URL, with its password if it has one.
     pub(super) store: String,
-    /// The fleet.
+    /// The fleet's name.
     pub(super) name: String,
-    /// The member.
+    /// The member's id.
     pub(super) candidate: String,
     pub(super) stop_within_ms: u64,
-    /// The member's process.
+    /// The member's process number.
     pub(super) leader: i32,
     pub(super) log: Log,
 }
 
-/// What the guard is told. Moments are nanoseconds on the boot clock.
+/// A message to the guard. Moments are nanoseconds on the boot clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum GuardMessage {
-    /// The member holds this lease: its own membership if there is no shard.
+    /// The member holds this lease; without a shard it is the membership lease.
     Hold { id: u32, hold: HoldProof, shard: Option<String>, deadline: u64 },
     /// Start the command of that shard.
     Run { id: u32, argv: Vec<Argument> },
-    /// Leases were renewed; a deadline of 0 was refused.
+    /// Leases were renewed; a deadline of 0 means that the renewal was refused.
     Deadlines(Vec<(u32, u64)>),
     /// Stop that command; kill it at this moment.
     Stop { id: u32, kill_at: u64 },
-    /// Pass on a signal to all commands.
+    /// Forward a signal to all commands.
     Signal(i32),
-    /// That hold is over, and there is nothing to give back.
+    /// That hold is over, and there is nothing to release.
     Forget { id: u32 },
-    /// Answer with this number: all that came before was received.
+    /// Acknowledge this number: everything sent before it was received.
     Acknowledge(u64),
-    /// With a file beside it: its lock says that the member lives, and what inherits it lives on in the member's place.
+    /// Sent with a file whose lock shows that the member lives. A command that inherits the file keeps the lock after the
+    /// member's death.
     Live,
     /// The member needs no guard any more.
     Dismissed,
 }
 
-/// One argument of a command. Most are text, and cost as much as they are long.
+/// One argument of a command. Most are text, which is serialized at about its own length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Argument {
@@ -72,22 +73,23 @@ impl From<Argument> for OsString {
     }
 }
 
-/// Puts words into packets, in order, as few as they fit in. A word that fits in none is left out, and its place returned.
-pub(super) fn pack(words: &[impl Serialize]) -> (Vec<Vec<u8>>, Vec<usize>) {
+/// Packs messages into as few packets as possible, in order. A message that fits in no packet is left out, and its index is
+/// returned.
+pub(super) fn pack(messages: &[impl Serialize]) -> (Vec<Vec<u8>>, Vec<usize>) {
     let (mut packets, mut too_long) = (Vec::new(), Vec::new());
     let mut packet: Vec<u8> = Vec::new();
-    for (place, word) in words.iter().enumerate() {
-        let word = serde_json::to_vec(word).unwrap_or_default();
-        // With a bracket or a comma before it, and a bracket behind it.
-        if word.is_empty() || word.len() + 2 > MOST {
-            too_long.push(place);
+    for (index, message) in messages.iter().enumerate() {
+        let message = serde_json::to_vec(message).unwrap_or_default();
+        // Each message needs a bracket or a comma before it, and a bracket after it.
+        if message.is_empty() || message.len() + 2 > MAX_MESSAGE_BYTES {
+            too_long.push(index);
             continue;
         }
-        if packet.len() + word.len() + 2 > MOST {
+        if packet.len() + message.len() + 2 > MAX_MESSAGE_BYTES {
             packets.push(closed(&mut packet));
         }
         packet.push(if packet.is_empty() { b'[' } else { b',' });
-        packet.extend(word);
+        packet.extend(message);
     }
     if !packet.is_empty() {
         packets.push(closed(&mut packet));
@@ -113,38 +115,38 @@ mod tests {
     }
 
     #[test]
-    fn many_words_are_few_packets_and_keep_their_order() {
-        let words: Vec<GuardMessage> =
+    fn many_messages_fit_in_few_packets_and_keep_their_order() {
+        let messages: Vec<GuardMessage> =
             (0..10_000).map(|id| GuardMessage::Stop { id, kill_at: u64::MAX }).collect();
-        let (packets, too_long) = pack(&words);
+        let (packets, too_long) = pack(&messages);
         assert!(packets.len() < 12 && too_long.is_empty(), "{} packets", packets.len());
-        assert!(packets.iter().all(|packet| packet.len() <= MOST));
-        assert_eq!(unpacked(&packets), words);
+        assert!(packets.iter().all(|packet| packet.len() <= MAX_MESSAGE_BYTES));
+        assert_eq!(unpacked(&packets), messages);
         assert_eq!(pack(&[] as &[GuardMessage]), (vec![], vec![]));
     }
 
     #[test]
-    fn a_thousand_deadlines_are_one_packet() {
+    fn a_thousand_deadlines_fit_in_one_packet() {
         let deadlines = (0..1_000).map(|id| (u32::MAX - id, u64::MAX)).collect();
         assert_eq!(pack(&[GuardMessage::Deadlines(deadlines)]).0.len(), 1);
     }
 
     #[test]
-    fn what_fits_in_no_packet_is_left_out_and_said() {
+    fn a_message_that_fits_in_no_packet_is_reported() {
         let run =
             |id, length| GuardMessage::Run { id, argv: vec![Argument::Text("x".repeat(length))] };
-        let words = [run(1, 10), run(2, MOST), run(3, MOST - 40)];
-        let (packets, too_long) = pack(&words);
+        let messages = [run(1, 10), run(2, MAX_MESSAGE_BYTES), run(3, MAX_MESSAGE_BYTES - 40)];
+        let (packets, too_long) = pack(&messages);
         assert_eq!(too_long, [1]);
-        assert_eq!(unpacked(&packets), [words[0].clone(), words[2].clone()]);
+        assert_eq!(unpacked(&packets), [messages[0].clone(), messages[2].clone()]);
     }
 
     #[test]
-    fn arguments_that_are_no_text_arrive_as_they_are() {
+    fn arguments_that_are_not_utf8_arrive_unchanged() {
         let argv = [OsString::from("ä b"), OsString::from_vec(vec![b'x', 0xff, b'y'])];
-        let word =
+        let message =
             GuardMessage::Run { id: 1, argv: argv.iter().cloned().map(Argument::from).collect() };
-        let Some(GuardMessage::Run { argv: read, .. }) = unpacked(&pack(&[word]).0).pop() else {
+        let Some(GuardMessage::Run { argv: read, .. }) = unpacked(&pack(&[message]).0).pop() else {
             panic!()
         };
         assert_eq!(read.into_iter().map(OsString::from).collect::<Vec<_>>(), argv);

@@ -1,29 +1,29 @@
-//! Giving back what a member held, in its place: beside everything else, because a store may take its time.
+//! Releases a dead member's leases in a background task, because a store may be slow.
 
 use tenure::{Error, Hold, Kind};
 use tokio::sync::mpsc;
 
 use super::super::release::{NotReleased, Releaser};
 
-/// The store takes so many in one go.
+/// The largest batch of one store call.
 const BATCH: usize = 1_000;
 
-/// What is to be given back.
+/// Leases to release.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Free {
-    /// The membership first: then the others reckon without this member before its shards are free.
+pub(super) struct FreedLeases {
+    /// The membership is released first: the other members then plan without this member before its shards are free.
     pub(super) membership: Vec<Hold>,
     pub(super) shards: Vec<Hold>,
-    /// They are nobody's, and it is asked only whether they could be.
-    pub(super) only_asks: bool,
+    /// The holds were never granted: releasing them changes nothing, and only tests whether the store's lock is held.
+    pub(super) probe: bool,
 }
 
-impl Free {
+impl FreedLeases {
     pub(super) fn is_empty(&self) -> bool {
         self.membership.is_empty() && self.shards.is_empty()
     }
 
-    /// In the order in which they go.
+    /// The batches, in the order in which they are released.
     fn batches(self) -> impl Iterator<Item = Vec<Hold>> {
         let chunks = |holds: Vec<Hold>| {
             let chunks: Vec<_> = holds.chunks(BATCH).map(<[Hold]>::to_vec).collect();
@@ -33,51 +33,51 @@ impl Free {
     }
 }
 
-/// How it came out for some of them.
+/// The result of one [`FreedLeases`].
 #[derive(Debug)]
 pub(super) struct ReleaseResult {
-    pub(super) given: usize,
-    pub(super) kept: Option<NotReleased>,
-    pub(super) only_asked: bool,
+    pub(super) released: usize,
+    pub(super) not_released: Option<NotReleased>,
+    pub(super) probe: bool,
 }
 
-/// The one who gives back.
+/// The handle of the background task.
 pub(super) struct PendingReleases {
-    to: mpsc::UnboundedSender<Free>,
+    requests: mpsc::UnboundedSender<FreedLeases>,
     done: mpsc::UnboundedReceiver<ReleaseResult>,
-    under_way: usize,
+    in_flight: usize,
 }
 
 impl PendingReleases {
-    pub(super) fn start(giving_back: Releaser) -> PendingReleases {
-        let (to, orders) = mpsc::unbounded_channel();
-        let (told, done) = mpsc::unbounded_channel();
-        tokio::spawn(work(giving_back, orders, told));
-        PendingReleases { to, done, under_way: 0 }
+    pub(super) fn start(releaser: Releaser) -> PendingReleases {
+        let (requests, queue) = mpsc::unbounded_channel();
+        let (results, done) = mpsc::unbounded_channel();
+        tokio::spawn(work(releaser, queue, results));
+        PendingReleases { requests, done, in_flight: 0 }
     }
 
-    pub(super) fn give(&mut self, free: Free) {
-        if !free.is_empty() && self.to.send(free).is_ok() {
-            self.under_way += 1;
+    pub(super) fn release(&mut self, freed: FreedLeases) {
+        if !freed.is_empty() && self.requests.send(freed).is_ok() {
+            self.in_flight += 1;
         }
     }
 
-    /// Whether everything that was to be given back has been, or could not be.
+    /// Whether every requested release is complete, successful or not.
     pub(super) fn is_done(&self) -> bool {
-        self.under_way == 0
+        self.in_flight == 0
     }
 
-    /// How the next of them came out.
+    /// The next result.
     pub(super) async fn next(&mut self) -> ReleaseResult {
         match self.done.recv().await {
-            Some(returned) => {
-                self.under_way = self.under_way.saturating_sub(1);
-                returned
+            Some(result) => {
+                self.in_flight = self.in_flight.saturating_sub(1);
+                result
             }
-            // The task has panicked: what it had to do is not waited for.
-            None if self.under_way > 0 => {
-                self.under_way = 0;
-                ReleaseResult { given: 0, kept: None, only_asked: true }
+            // The task has panicked: its releases are not waited for.
+            None if self.in_flight > 0 => {
+                self.in_flight = 0;
+                ReleaseResult { released: 0, not_released: None, probe: true }
             }
             None => std::future::pending().await,
         }
@@ -85,29 +85,30 @@ impl PendingReleases {
 }
 
 async fn work(
-    mut giving_back: Releaser,
-    mut orders: mpsc::UnboundedReceiver<Free>,
-    told: mpsc::UnboundedSender<ReleaseResult>,
+    mut releaser: Releaser,
+    mut queue: mpsc::UnboundedReceiver<FreedLeases>,
+    results: mpsc::UnboundedSender<ReleaseResult>,
 ) {
-    while let Some(free) = orders.recv().await {
-        let (mut given, mut kept, only_asked) = (0, Vec::new(), free.only_asks);
-        let mut why: Option<Error> = None;
-        for batch in free.batches() {
-            // A store that is down is down for all of them.
-            if why.as_ref().is_some_and(|why| why.kind() == Kind::Unavailable) {
+    while let Some(freed) = queue.recv().await {
+        let (mut released, mut kept, probe) = (0, Vec::new(), freed.probe);
+        let mut last_error: Option<Error> = None;
+        for batch in freed.batches() {
+            // An unavailable store is unavailable for all of them.
+            if last_error.as_ref().is_some_and(|last_error| last_error.kind() == Kind::Unavailable)
+            {
                 kept.extend(batch);
                 continue;
             }
             let length = batch.len();
-            let failed = giving_back.give(batch).await.err();
-            given += length - failed.as_ref().map_or(0, |failed| failed.holds.len());
+            let failed = releaser.release(batch).await.err();
+            released += length - failed.as_ref().map_or(0, |failed| failed.holds.len());
             if let Some(failed) = failed {
                 kept.extend(failed.holds);
-                why = Some(failed.why);
+                last_error = Some(failed.error);
             }
         }
-        let kept = why.map(|why| NotReleased { holds: kept, why });
-        if told.send(ReleaseResult { given, kept, only_asked }).is_err() {
+        let not_released = last_error.map(|error| NotReleased { holds: kept, error });
+        if results.send(ReleaseResult { released, not_released, probe }).is_err() {
             return;
         }
     }
@@ -132,15 +133,15 @@ mod tests {
     fn the_membership_goes_first_and_the_shards_by_the_thousand() {
         let membership = hold(0);
         let shards: Vec<Hold> = (1..=2_500).map(hold).collect();
-        let free = Free {
+        let freed = FreedLeases {
             membership: vec![membership.clone()],
             shards: shards.clone(),
-            ..Free::default()
+            ..FreedLeases::default()
         };
-        let batches: Vec<Vec<Hold>> = free.batches().collect();
+        let batches: Vec<Vec<Hold>> = freed.batches().collect();
         assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1_000, 1_000, 500]);
         assert_eq!(batches[0], [membership]);
         assert_eq!(batches[1..].concat(), shards);
-        assert_eq!(Free::default().batches().count(), 0);
+        assert_eq!(FreedLeases::default().batches().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A store that counts how often it is read, and fails or blocks when it is told to.
+//! A store that counts its reads, and fails or blocks when a test switches that on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,36 +9,36 @@ use futures_util::stream::BoxStream;
 use tenure::store::{Change, Limits, Report, Revoke, Scope};
 use tenure::{Answer, Checkpoint, Claim, Error, Grant, Hold, Lease, Name, Release, Result, Store};
 
-/// Shared by all handles of one store.
+/// The switches of one store, shared by all its handles.
 #[derive(Debug, Default)]
 pub(super) struct Switches {
-    /// How often it was read.
+    /// The number of reads.
     pub(super) reads: AtomicU64,
-    /// How often all shards of a fleet were.
+    /// The number of reads of all shards of a fleet.
     pub(super) surveys: AtomicU64,
-    /// Reads never come back.
+    /// Reads never return.
     pub(super) mute: AtomicBool,
-    /// Whatever is asked or told fails.
+    /// Every operation fails.
     pub(super) down: AtomicBool,
     /// Renewals fail.
     pub(super) no_renewal: AtomicBool,
-    /// Whoever holds it blocks the thread that renews.
+    /// While a test holds this lock, the renewing thread is blocked.
     pub(super) block: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Switched {
+pub(super) struct SwitchedStore {
     inner: Arc<dyn Store>,
     switches: Arc<Switches>,
 }
 
-impl Switched {
-    pub(super) fn around(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Switches>) {
+impl SwitchedStore {
+    pub(super) fn wrap(inner: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Switches>) {
         let switches = Arc::<Switches>::default();
-        (Arc::new(Switched { inner, switches: Arc::clone(&switches) }), switches)
+        (Arc::new(SwitchedStore { inner, switches: Arc::clone(&switches) }), switches)
     }
 
-    fn is_up(&self) -> Result<()> {
+    fn check_up(&self) -> Result<()> {
         match self.switches.down.load(Ordering::Relaxed) {
             true => Err(Error::unavailable("switched off")),
             false => Ok(()),
@@ -47,7 +47,7 @@ impl Switched {
 }
 
 #[async_trait]
-impl Store for Switched {
+impl Store for SwitchedStore {
     fn limits(&self) -> Limits {
         self.inner.limits()
     }
@@ -61,7 +61,7 @@ impl Store for Switched {
     }
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
-        self.is_up()?;
+        self.check_up()?;
         self.inner.acquire(claims).await
     }
 
@@ -70,27 +70,27 @@ impl Store for Switched {
         if self.switches.no_renewal.load(Ordering::Relaxed) {
             return Err(Error::unavailable("switched off"));
         }
-        self.is_up()?;
+        self.check_up()?;
         self.inner.renew(holds, ttl).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        self.is_up()?;
+        self.check_up()?;
         self.inner.release(releases).await
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        self.is_up()?;
+        self.check_up()?;
         self.inner.save(hold, number, checkpoint).await
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
-        self.is_up()?;
+        self.check_up()?;
         self.inner.revoke(name, when).await
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        // The election looks at names, `/leases` at all.
+        // The election observes names, `/leases` a prefix.
         if let Scope::Prefix(prefix) = scope {
             if prefix.ends_with(":lease:") {
                 self.switches.surveys.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Store for Switched {
                 std::future::pending::<()>().await;
             }
         }
-        self.is_up()?;
+        self.check_up()?;
         self.inner.observe(scope).await
     }
 

@@ -1,4 +1,4 @@
-//! A member of a fleet behind a port. Somebody listens to the fleet and keeps its work, as `tenure fleet run` does.
+//! A member of a fleet behind a port. A thread receives the fleet's events and holds its work, as `tenure fleet run` does.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -12,39 +12,39 @@ use tenure::store::memory::MemoryStore;
 use tenure::{Clock, Fleet, HealthGate, Store};
 use tokio::runtime::Runtime;
 
-use super::counting_store::{Switched, Switches};
-use super::support::{Client, Folder, door, until};
+use super::counting_store::{SwitchedStore, Switches};
+use super::support::{Client, Folder, open_listener, until};
 use crate::http::{HttpLimits, HttpMember, HttpServer, RunStats};
 
 const GATE: HealthGate = HealthGate { every: Duration::from_millis(20), fails: 3, passes: 2 };
 
-/// How a member is to be.
-pub(super) struct Setup {
+/// The settings of a member.
+pub(super) struct MemberSetup {
     pub(super) secret: bool,
     pub(super) limits: HttpLimits,
     pub(super) ttl: Duration,
     pub(super) shards: Vec<String>,
-    /// Another one has its id already.
+    /// Another member already has this id.
     pub(super) taken: bool,
-    /// Asked often whether it is fit to work.
-    pub(super) fit: Option<Arc<AtomicBool>>,
+    /// The health of the member, checked often.
+    pub(super) healthy: Option<Arc<AtomicBool>>,
 }
 
-impl Default for Setup {
-    fn default() -> Setup {
-        Setup {
+impl Default for MemberSetup {
+    fn default() -> MemberSetup {
+        MemberSetup {
             secret: true,
             limits: HttpLimits::default(),
             ttl: Duration::from_secs(10),
             shards: ["a", "b", "tenant \"7\""].map(str::to_owned).into(),
             taken: false,
-            fit: None,
+            healthy: None,
         }
     }
 }
 
-/// A member at work.
-pub(super) struct Crew {
+/// A running member.
+pub(super) struct MemberFixture {
     pub(super) runtime: Runtime,
     pub(super) fleet: Arc<Fleet>,
     pub(super) member: Arc<HttpMember>,
@@ -53,27 +53,27 @@ pub(super) struct Crew {
     pub(super) switches: Arc<Switches>,
     pub(super) clock: Clock,
     client: Client,
-    /// Takes part as long as it is here.
+    /// Takes part until it is dropped.
     _other: Option<Fleet>,
     server: Option<HttpServer>,
-    listening: Option<JoinHandle<()>>,
+    event_thread: Option<JoinHandle<()>>,
     _folder: Folder,
 }
 
-impl Crew {
-    pub(super) fn new(setup: Setup) -> Crew {
+impl MemberFixture {
+    pub(super) fn new(setup: MemberSetup) -> MemberFixture {
         let _folder = Folder::new();
-        let door = door(&_folder, "0", setup.secret, Vec::new());
+        let listener = open_listener(&_folder, "0", setup.secret, Vec::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Clock::boot();
-        let (store, switches) = Switched::around(Arc::new(MemoryStore::new(clock.clone())));
+        let (store, switches) = SwitchedStore::wrap(Arc::new(MemoryStore::new(clock.clone())));
         let join = || {
             let builder = Fleet::builder("poll").member("api-1").ttl(setup.ttl);
             let builder = builder.note("http://127.0.0.1:3000").shards(source::list(&setup.shards));
-            let builder = match setup.fit.clone() {
-                Some(fit) => builder.health(GATE, move || {
-                    let fit = fit.load(Ordering::Relaxed);
-                    async move { fit }
+            let builder = match setup.healthy.clone() {
+                Some(healthy) => builder.health(GATE, move || {
+                    let healthy = healthy.load(Ordering::Relaxed);
+                    async move { healthy }
                 }),
                 None => builder,
             };
@@ -87,12 +87,14 @@ impl Crew {
         let fleet = Arc::new(join());
         let work = Arc::<RunStats>::default();
         let member = HttpMember::new(Arc::clone(&fleet), Arc::clone(&work), &store);
-        let server = HttpServer::start(door, Arc::clone(&member), &store, setup.limits).unwrap();
+        let server =
+            HttpServer::start(listener, Arc::clone(&member), &store, setup.limits).unwrap();
         let client = Client(server.address());
-        let (heard, noted) = (Arc::clone(&fleet), Arc::clone(&member));
-        let listening = Some(std::thread::spawn(move || listen(&heard, &noted)));
+        let (event_fleet, event_member) = (Arc::clone(&fleet), Arc::clone(&member));
+        let event_thread =
+            Some(std::thread::spawn(move || handle_events(&event_fleet, &event_member)));
         let server = Some(server);
-        Crew {
+        MemberFixture {
             runtime,
             fleet,
             member,
@@ -103,34 +105,34 @@ impl Crew {
             client,
             _other,
             server,
-            listening,
+            event_thread,
             _folder,
         }
     }
 
-    pub(super) fn until(&self, holds: impl FnMut() -> bool) {
-        self.runtime.block_on(until(&self.clock, holds));
+    pub(super) fn until(&self, condition: impl FnMut() -> bool) {
+        self.runtime.block_on(until(&self.clock, condition));
     }
 
     pub(super) fn sleep(&self, time: Duration) {
         self.runtime.block_on(self.clock.sleep(time));
     }
 
-    /// Until the fleet has settled and has been counted.
+    /// Waits until the fleet has settled and its shards have been counted.
     pub(super) fn settled(&self, shards: u64) {
         self.until(|| self.get("/status").json()["shards"] == shards);
     }
 }
 
-/// Work that ends as soon as it is told to.
-fn listen(fleet: &Fleet, member: &HttpMember) {
+/// Handles the fleet's events with work that ends at once when it is revoked.
+fn handle_events(fleet: &Fleet, member: &HttpMember) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut work = HashMap::new();
     while let Some(event) = runtime.block_on(fleet.next()) {
         member.note(&event);
         match event {
-            fleet::FleetEvent::Assigned { shard, work: begun, .. } => {
-                drop(work.insert(shard, begun))
+            fleet::FleetEvent::Assigned { shard, work: shard_work, .. } => {
+                drop(work.insert(shard, shard_work))
             }
             fleet::FleetEvent::Revoked { shard, .. } => drop(work.remove(&shard)),
             _ => {}
@@ -138,7 +140,7 @@ fn listen(fleet: &Fleet, member: &HttpMember) {
     }
 }
 
-impl Deref for Crew {
+impl Deref for MemberFixture {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -146,11 +148,11 @@ impl Deref for Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for MemberFixture {
     fn drop(&mut self) {
         self.runtime.block_on(self.fleet.leave());
-        if let Some(listening) = self.listening.take() {
-            let _ = listening.join();
+        if let Some(event_thread) = self.event_thread.take() {
+            let _ = event_thread.join();
         }
         if let Some(server) = self.server.take() {
             server.stop();

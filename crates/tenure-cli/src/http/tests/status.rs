@@ -1,4 +1,4 @@
-//! What everybody may ask.
+//! The read-only requests, which every client may send.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use tenure::presence::Node;
 use tenure::{CandidateId, CandidateState};
 
-use super::support::{Rig, Setup};
+use super::support::{CandidateFixture, CandidateSetup};
 use crate::http::{HttpLimits, LastRun};
 
 #[test]
 fn the_status_is_spelled_as_in_the_manual() {
-    let rig = Rig::new(Setup::default());
-    rig.until(|| rig.election.is_leader());
-    let reply = rig.get("/status");
+    let fixture = CandidateFixture::new(CandidateSetup::default());
+    fixture.until(|| fixture.election.is_leader());
+    let reply = fixture.get("/status");
     assert_eq!(reply.code, 200);
     assert_eq!(reply.head["content-type"], "application/json");
     assert_eq!(reply.head["cache-control"], "no-store");
@@ -53,7 +53,7 @@ fn the_status_is_spelled_as_in_the_manual() {
     assert_eq!(status["candidateId"], "node-1");
     assert_eq!(status["currentLeader"], "node-1");
     assert_eq!(status["state"], "leading");
-    assert_eq!(status["token"].as_u64(), rig.election.status().token.map(|token| token.get()));
+    assert_eq!(status["token"].as_u64(), fixture.election.status().token.map(|token| token.get()));
     assert!(is_time(status["since"].as_str().unwrap()), "{status}");
     let valid = status["validForMs"].as_u64().unwrap();
     assert!((1..10_000).contains(&valid), "{valid}");
@@ -65,7 +65,7 @@ fn the_status_is_spelled_as_in_the_manual() {
     assert_eq!(status["storeReachable"], true);
     assert!(status["lastError"].is_null());
 
-    rig.work.began(1_750_258_800_000);
+    fixture.work.began(1_750_258_800_000);
     let run = LastRun {
         slot: 350_051_760,
         by: "worker-1".to_owned(),
@@ -73,8 +73,8 @@ fn the_status_is_spelled_as_in_the_manual() {
         ended_at: None,
         outcome: None,
     };
-    rig.work.known(Some(42), Some(run.clone()));
-    let status = rig.get("/status").json();
+    fixture.work.known(Some(42), Some(run.clone()));
+    let status = fixture.get("/status").json();
     assert_eq!(status["lastPolled"], "2025-06-18T15:00:00.000Z");
     assert_eq!(status["count"], 42);
     let expected = serde_json::json!({
@@ -83,8 +83,8 @@ fn the_status_is_spelled_as_in_the_manual() {
     });
     assert_eq!(status["lastRun"], expected);
     let ended = LastRun { ended_at: Some(1_750_258_801_041), outcome: Some("ok".into()), ..run };
-    rig.work.known(Some(43), Some(ended));
-    let status = rig.get("/status").json();
+    fixture.work.known(Some(43), Some(ended));
+    let status = fixture.get("/status").json();
     assert_eq!(status["lastRun"]["endedAt"], "2025-06-18T15:00:01.041Z");
     assert_eq!(status["lastRun"]["outcome"], "ok");
 }
@@ -94,22 +94,23 @@ fn is_time(text: &str) -> bool {
 }
 
 #[test]
-fn the_leader_says_200_and_everybody_else_503() {
-    let leader = Rig::new(Setup::default());
+fn the_leader_answers_200_and_every_other_candidate_503() {
+    let leader = CandidateFixture::new(CandidateSetup::default());
     leader.until(|| leader.election.is_leader());
-    let follower = Rig::new(Setup { follower: true, ..Setup::default() });
-    for (rig, code, leads) in [(&leader, 200, true), (&follower, 503, false)] {
-        let reply = rig.get("/leader");
+    let follower =
+        CandidateFixture::new(CandidateSetup { follower: true, ..CandidateSetup::default() });
+    for (fixture, code, leads) in [(&leader, 200, true), (&follower, 503, false)] {
+        let reply = fixture.get("/leader");
         assert_eq!((reply.code, &reply.json()["isLeader"]), (code, &leads.into()));
-        let status = rig.get("/status");
+        let status = fixture.get("/status");
         assert_eq!(status.code, 200);
         let keys = |reply: &super::support::Reply| {
             reply.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>()
         };
         assert_eq!(keys(&reply), keys(&status), "the same body");
-        let head = rig.ask("HEAD /leader", &[], "");
+        let head = fixture.request("HEAD /leader", &[], "");
         assert_eq!((head.code, head.body.as_str()), (code, ""));
-        assert_eq!(rig.get("/healthz").code, 200, "both are well");
+        assert_eq!(fixture.get("/healthz").code, 200, "both are well");
     }
     let status = follower.get("/status").json();
     assert_eq!(status["currentLeader"], "other");
@@ -120,20 +121,23 @@ fn the_leader_says_200_and_everybody_else_503() {
 }
 
 #[test]
-fn who_is_drained_or_stopping_does_not_say_yes() {
-    let rig = Rig::new(Setup { answer_for: Some(Duration::from_millis(700)), ..Setup::default() });
-    rig.until(|| rig.election.is_leader());
-    assert_eq!(rig.instance.given_out_until(), tenure::Moment::NEVER);
-    let before = rig.clock.now();
-    let status = rig.get("/leader").json();
+fn a_drained_or_stopping_candidate_gives_no_positive_answer() {
+    let fixture = CandidateFixture::new(CandidateSetup {
+        answer_for: Some(Duration::from_millis(700)),
+        ..CandidateSetup::default()
+    });
+    fixture.until(|| fixture.election.is_leader());
+    assert_eq!(fixture.instance.answers_valid_until(), tenure::Moment::PAST);
+    let before = fixture.clock.now();
+    let status = fixture.get("/leader").json();
     assert_eq!(status["validForMs"], 700, "no more than --answer-for");
-    let until = rig.instance.given_out_until();
+    let until = fixture.instance.answers_valid_until();
     assert!(
         until >= before + Duration::from_millis(700)
-            && until <= rig.clock.now() + Duration::from_millis(700)
+            && until <= fixture.clock.now() + Duration::from_millis(700)
     );
-    rig.instance.answer_no();
-    let reply = rig.get("/leader");
+    fixture.instance.answer_no();
+    let reply = fixture.get("/leader");
     let status = reply.json();
     assert_eq!(
         (reply.code, &status["isLeader"], &status["validForMs"]),
@@ -141,39 +145,39 @@ fn who_is_drained_or_stopping_does_not_say_yes() {
     );
     assert_eq!(status["state"], "stopping");
     assert!(status["token"].is_null());
-    assert_eq!(rig.instance.given_out_until(), until, "nothing more was given out");
-    assert!(rig.election.is_leader(), "the lease is kept meanwhile");
-    rig.runtime.block_on(rig.instance.answers_run_out());
-    assert!(rig.clock.now() >= until && rig.election.is_leader());
+    assert_eq!(fixture.instance.answers_valid_until(), until, "nothing more was given out");
+    assert!(fixture.election.is_leader(), "the lease is kept meanwhile");
+    fixture.runtime.block_on(fixture.instance.answers_expired());
+    assert!(fixture.clock.now() >= until && fixture.election.is_leader());
 }
 
 #[test]
-fn no_yes_slips_out_behind_the_no() {
-    let rig = Rig::new(Setup::default());
-    rig.until(|| rig.election.is_leader());
+fn no_positive_answer_follows_a_negative_one() {
+    let fixture = CandidateFixture::new(CandidateSetup::default());
+    fixture.until(|| fixture.election.is_leader());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    rig.instance.status();
+                    fixture.instance.status();
                 }
             });
         }
-        rig.sleep(Duration::from_millis(50));
-        rig.instance.answer_no();
-        let until = rig.instance.given_out_until();
-        rig.sleep(Duration::from_millis(50));
+        fixture.sleep(Duration::from_millis(50));
+        fixture.instance.answer_no();
+        let until = fixture.instance.answers_valid_until();
+        fixture.sleep(Duration::from_millis(50));
         over.store(true, Ordering::Relaxed);
-        assert_eq!(rig.instance.given_out_until(), until);
+        assert_eq!(fixture.instance.answers_valid_until(), until);
     });
 }
 
 #[test]
-fn leases_are_read_seldom_whoever_asks_how_often() {
-    let limits = HttpLimits { store_time: Duration::from_millis(300), ..HttpLimits::default() };
-    let rig = Rig::new(Setup { limits, ..Setup::default() });
-    let reply = rig.get("/leases");
+fn leases_are_read_rarely_however_often_clients_request_them() {
+    let limits = HttpLimits { store_timeout: Duration::from_millis(300), ..HttpLimits::default() };
+    let fixture = CandidateFixture::new(CandidateSetup { limits, ..CandidateSetup::default() });
+    let reply = fixture.get("/leases");
     assert_eq!(reply.code, 200, "{reply:?}");
     let leases = reply.json();
     assert_eq!(leases.as_array().unwrap().len(), 1);
@@ -196,54 +200,54 @@ fn leases_are_read_seldom_whoever_asks_how_often() {
     ];
     let names: BTreeSet<&str> = leases[0].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(names, BTreeSet::from(fields));
-    rig.sleep(Duration::from_millis(300));
-    let before = rig.switches.reads.load(Ordering::Relaxed);
-    let begun = rig.clock.now();
+    fixture.sleep(Duration::from_millis(300));
+    let before = fixture.switches.reads.load(Ordering::Relaxed);
+    let begun = fixture.clock.now();
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| (0..20).for_each(|_| assert_eq!(rig.get("/leases").code, 200)));
+            scope.spawn(|| (0..20).for_each(|_| assert_eq!(fixture.get("/leases").code, 200)));
         }
     });
-    let most = 2 + rig.clock.now().since(begun).as_millis() / 250;
-    let reads = rig.switches.reads.load(Ordering::Relaxed) - before;
+    let most = 2 + fixture.clock.now().since(begun).as_millis() / 250;
+    let reads = fixture.switches.reads.load(Ordering::Relaxed) - before;
     assert!(u128::from(reads) <= most, "{reads} reads");
 
-    rig.switches.mute.store(true, Ordering::Relaxed);
-    rig.sleep(Duration::from_millis(300));
-    let reply = rig.get("/leases");
+    fixture.switches.mute.store(true, Ordering::Relaxed);
+    fixture.sleep(Duration::from_millis(300));
+    let reply = fixture.get("/leases");
     assert_eq!((reply.code, reply.refusal().0.as_str()), (503, "unavailable"));
-    assert_eq!(rig.get("/status").code, 200, "nobody else waits for the store");
+    assert_eq!(fixture.get("/status").code, 200, "no other request waits for the store");
 }
 
 #[test]
 fn a_probe_fails_only_where_a_restart_would_help() {
     let ttl = Duration::from_millis(600);
-    let rig = Rig::new(Setup { ttl, ..Setup::default() });
-    let work = rig.runtime.block_on(rig.election.leadership()).unwrap();
-    rig.switches.no_renewal.store(true, Ordering::Relaxed);
-    rig.until(|| !rig.election.is_leader());
-    assert_eq!(rig.get("/healthz").code, 200, "a store that is down is none of our faults");
-    rig.until(|| rig.get("/healthz").code == 503);
-    let (kind, message) = rig.get("/healthz").refusal();
+    let fixture = CandidateFixture::new(CandidateSetup { ttl, ..CandidateSetup::default() });
+    let work = fixture.runtime.block_on(fixture.election.leadership()).unwrap();
+    fixture.switches.no_renewal.store(true, Ordering::Relaxed);
+    fixture.until(|| !fixture.election.is_leader());
+    assert_eq!(fixture.get("/healthz").code, 200, "a store that is down is none of our faults");
+    fixture.until(|| fixture.get("/healthz").code == 503);
+    let (kind, message) = fixture.get("/healthz").refusal();
     assert!(kind == "unavailable" && message.contains("after its time was over"), "{message}");
-    rig.switches.no_renewal.store(false, Ordering::Relaxed);
+    fixture.switches.no_renewal.store(false, Ordering::Relaxed);
     drop(work);
-    rig.until(|| rig.get("/healthz").code == 200);
-    rig.until(|| rig.election.is_leader());
+    fixture.until(|| fixture.get("/healthz").code == 200);
+    fixture.until(|| fixture.election.is_leader());
 
-    let stalled = rig.switches.block.lock().unwrap();
-    rig.until(|| rig.get("/healthz").code == 503);
-    let (_, message) = rig.get("/healthz").refusal();
+    let stalled = fixture.switches.block.lock().unwrap();
+    fixture.until(|| fixture.get("/healthz").code == 503);
+    let (_, message) = fixture.get("/healthz").refusal();
     assert!(message.contains("the loop that renews"), "{message}");
-    assert!(!rig.get("/status").json()["isLeader"].as_bool().unwrap(), "by the clock alone");
+    assert!(!fixture.get("/status").json()["isLeader"].as_bool().unwrap(), "by the clock alone");
     drop(stalled);
-    rig.until(|| rig.get("/healthz").code == 200);
-    rig.runtime.block_on(rig.election.stop());
-    assert_eq!(rig.get("/healthz").code, 503, "nothing is renewed any more");
-    assert_eq!(rig.get("/status").json()["state"], "stopping");
+    fixture.until(|| fixture.get("/healthz").code == 200);
+    fixture.runtime.block_on(fixture.election.stop());
+    assert_eq!(fixture.get("/healthz").code, 503, "nothing is renewed any more");
+    assert_eq!(fixture.get("/status").json()["state"], "stopping");
 }
 
-/// Every line of a page that Prometheus would take, by its name with its labels.
+/// Parses every line of a metrics page by its name with its labels; fails on a line that Prometheus would not accept.
 pub(super) fn parsed(page: &str) -> std::collections::BTreeMap<String, f64> {
     let mut values = std::collections::BTreeMap::new();
     let mut typed = BTreeSet::new();
@@ -267,11 +271,14 @@ pub(super) fn parsed(page: &str) -> std::collections::BTreeMap<String, f64> {
 
 #[test]
 fn metrics_are_named_as_in_the_manual_also_on_followers() {
-    let rig = Rig::new(Setup { ttl: Duration::from_secs(3), ..Setup::default() });
-    rig.until(|| rig.election.renewals().count >= 1);
-    rig.work.ended("ok", Duration::from_millis(20));
-    rig.work.ended("failed", Duration::from_secs(2));
-    rig.work.passed("skipped");
+    let fixture = CandidateFixture::new(CandidateSetup {
+        ttl: Duration::from_secs(3),
+        ..CandidateSetup::default()
+    });
+    fixture.until(|| fixture.election.renewals().count >= 1);
+    fixture.work.ended("ok", Duration::from_millis(20));
+    fixture.work.ended("failed", Duration::from_secs(2));
+    fixture.work.passed("skipped");
     let node = |id: &str| Node {
         id: CandidateId::new(id).unwrap(),
         url: None,
@@ -279,13 +286,13 @@ fn metrics_are_named_as_in_the_manual_also_on_followers() {
         state: Some(CandidateState::Drained),
         since: None,
     };
-    rig.instance.set_candidates(["a", "b", "c"].map(node).to_vec());
-    let reply = rig.get("/metrics");
+    fixture.instance.set_candidates(["a", "b", "c"].map(node).to_vec());
+    let reply = fixture.get("/metrics");
     assert_eq!(reply.head["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let page = parsed(&reply.body);
     let of = |name: &str| page.get(name).copied().unwrap_or_else(|| panic!("{name}: {page:?}"));
     assert_eq!(of("tenure_is_leader"), 1.0);
-    let token = rig.election.status().token.unwrap().get();
+    let token = fixture.election.status().token.unwrap().get();
     assert!(reply.body.contains(&format!("\ntenure_token {token}\n")), "{}", reply.body);
     assert!((0.1..3.0).contains(&of("tenure_deadline_seconds")));
     assert!(of("tenure_renew_seconds_count") >= 1.0 && of("tenure_renew_seconds_sum") > 0.0);
@@ -300,21 +307,22 @@ fn metrics_are_named_as_in_the_manual_also_on_followers() {
     assert_eq!(of("tenure_run_seconds_bucket{le=\"0.05\"}"), 1.0);
     assert_eq!(of("tenure_candidates"), 3.0);
     assert!(page.keys().any(|name| name.starts_with("tenure_build_info{version=")));
-    rig.switches.no_renewal.store(true, Ordering::Relaxed);
-    rig.until(|| rig.election.renewals().unavailable > 0);
+    fixture.switches.no_renewal.store(true, Ordering::Relaxed);
+    fixture.until(|| fixture.election.renewals().unavailable > 0);
 
-    let rig = Rig::new(Setup { follower: true, ..Setup::default() });
-    let page = parsed(&rig.get("/metrics").body);
+    let fixture =
+        CandidateFixture::new(CandidateSetup { follower: true, ..CandidateSetup::default() });
+    let page = parsed(&fixture.get("/metrics").body);
     assert_eq!((page["tenure_is_leader"], page["tenure_token"]), (0.0, 0.0));
     assert_eq!((page["tenure_deadline_seconds"], page["tenure_leadership_seconds"]), (0.0, 0.0));
     assert_eq!(page["tenure_renew_seconds_count"], 0.0);
-    assert!(!page.contains_key("tenure_candidates"), "nobody has counted them");
+    assert!(!page.contains_key("tenure_candidates"), "they have not been counted");
 }
 
 #[test]
-fn everything_else_is_a_sentence() {
-    let rig = Rig::new(Setup::default());
-    let page = rig.get("/");
+fn every_other_response_is_a_sentence() {
+    let fixture = CandidateFixture::new(CandidateSetup::default());
+    let page = fixture.get("/");
     assert_eq!((page.code, page.head["content-type"].as_str()), (200, "text/html; charset=utf-8"));
     assert!(page.head["content-security-policy"].contains("default-src 'none'"));
     for path in [
@@ -329,10 +337,10 @@ fn everything_else_is_a_sentence() {
     ] {
         assert!(page.body.contains(path), "{path}");
     }
-    let (kind, message) = rig.get("/fleet").refusal();
+    let (kind, message) = fixture.get("/fleet").refusal();
     assert!(kind == "invalid" && message.contains("tenure fleet run"), "{message}");
     for path in ["/fleet", "/nothing", "/status/", "/STATUS", "//", "/../etc/passwd", "/%2e%2e"] {
-        let reply = rig.get(path);
+        let reply = fixture.get(path);
         assert_eq!(reply.code, 404, "{path}");
         assert_eq!(reply.head["cache-control"], "no-store");
         reply.refusal();
@@ -340,10 +348,10 @@ fn everything_else_is_a_sentence() {
     for first in
         ["POST /status", "PUT /leader", "GET /resign", "GET /drain", "OPTIONS /status", "DELETE /"]
     {
-        let reply = rig.ask(first, &[], "");
+        let reply = fixture.request(first, &[], "");
         assert_eq!(reply.code, 405, "{first}");
         assert!(reply.head.contains_key("allow"), "{first}: {reply:?}");
         reply.refusal();
     }
-    assert!(rig.election.is_leader(), "none of them has done anything");
+    assert!(fixture.election.is_leader(), "none of them has done anything");
 }

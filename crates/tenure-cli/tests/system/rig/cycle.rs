@@ -1,4 +1,4 @@
-//! One fault and what follows: the leader is struck, another leads, and the first is well again.
+//! One fault cycle: a fault hits the leader, another candidate leads, and the first recovers.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use super::judge::Thaw;
 use super::stage::{PATIENCE, Stage, Term};
 use super::time::{now, pause};
 
-/// How long a tree may work on after a thaw, until it is killed.
+/// How long a process tree may keep working after a thaw, until it is killed.
 pub(crate) const AFTER_THAW: Duration = Duration::from_millis(100);
 
-/// When what happened.
+/// The times of one cycle.
 pub(crate) struct Outcome {
     pub(crate) term: Term,
     pub(crate) struck: Moment,
-    /// Just after it was struck: nothing that it renews leaves later than this.
+    /// Just after the fault: no renewal is sent later than this.
     pub(crate) hit: Moment,
-    /// When the lease would have run out, where nobody could give it back.
+    /// When the lease would have expired, if no process could release it.
     pub(crate) expiry: Option<Moment>,
-    /// The last effect of the term that was struck, before any thaw.
+    /// The last effect of the term that was hit, before any thaw.
     pub(crate) last: Moment,
-    /// The first effect of the next.
+    /// The first effect of the next term.
     pub(crate) first: Moment,
-    /// How the struck contender ended, if it did.
+    /// The exit code of the candidate that was hit, if it ended.
     pub(crate) code: Option<i32>,
-    /// From the thaw until the work had its SIGKILL.
+    /// The time from the thaw until the worker had received SIGKILL.
     pub(crate) thawed: Option<Duration>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
             stage.waits(who);
         }
         Fault::FreezeTree => {
-            // The next one works a while, and the frozen one's message waits as long.
+            // The next leader works a while, and the frozen leader's message is delayed as long.
             pause(Duration::from_millis(100));
             let at = frozen.expect("it was frozen").thaw();
             stage.thaws.push(Thaw { token: outcome.term.token, from: at, within: AFTER_THAW });

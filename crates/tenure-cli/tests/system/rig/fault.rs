@@ -1,4 +1,4 @@
-//! What befalls a leader.
+//! The faults that hit a leader.
 
 use rustix::process::Signal;
 use tenure::Moment;
@@ -8,20 +8,20 @@ use super::processes::{below, is_stopped, signal};
 use super::stage::{PATIENCE, Stage, Term};
 use super::time::{look, now};
 
-/// The names are those of the command line, `kill-pair` and `guard`.
+/// The names are those of the command line, plus `kill-pair` and `guard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// SIGKILL to the leader process.
     Kill,
-    /// SIGKILL to leader, guard, child and what is below.
+    /// SIGKILL to the leader, the guard, the command and its descendants.
     KillTree,
-    /// SIGKILL to leader and guard; the child is left to itself.
+    /// SIGKILL to the leader and the guard; the command is left alone.
     KillPair,
     /// SIGTERM to the leader process.
     Term,
     /// SIGSTOP to the leader process.
     Freeze,
-    /// Leader, guard, child and what is below stand still.
+    /// Freezes the leader, the guard, the command and its descendants.
     FreezeTree,
     /// Nothing passes between the leader's processes and the store.
     Cut,
@@ -54,12 +54,12 @@ impl Fault {
         }
     }
 
-    /// Those that the command line knows.
+    /// Whether the command line accepts this fault.
     pub(crate) fn is_public(self) -> bool {
         !matches!(self, Fault::KillPair | Fault::Guard)
     }
 
-    /// Lets it happen. The moment is just before.
+    /// Injects the fault. Returns the moment just before.
     pub(crate) fn strike(self, stage: &Stage, term: &Term) -> (Moment, Option<Frozen>) {
         let sent = |pid, which| {
             let at = now();
@@ -76,7 +76,7 @@ impl Fault {
                 (at, Some(frozen))
             }
             Fault::KillTree | Fault::KillPair => {
-                // Stopped first, so that the guard does not see the others die.
+                // Stopped first, so that the guard does not observe the others die.
                 signal(term.guard, Signal::STOP);
                 look(PATIENCE, || is_stopped(term.guard).then_some(())).expect("it stops");
                 let at = now();

@@ -1,6 +1,6 @@
-//! Members of one fleet, each `tenure fleet run NAME --shards … -- WORKER {}`, and what is seen of them from outside.
+//! A trial of one fleet: members, each `tenure fleet run NAME --shards … -- WORKER {}`, observed from outside.
 //!
-//! Every shard has a history of its own, so the judge of one name judges each of them.
+//! Every shard has its own history, so the judge of one name judges each of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,12 +26,12 @@ use super::time::{look, now, pause, runtime};
 use super::worker::history_of;
 
 const NAME: &str = "system:fleet";
-/// Whoever has not written for so long does not work, however busy the machine is.
-const FRESH: Duration = Duration::from_millis(500);
-/// What nobody changes for so long has settled.
-const STILL: Duration = Duration::from_millis(400);
+/// A worker that has not written for this long does not work, however busy the machine is.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// A state that has not changed for this long is settled.
+const SETTLED_AFTER: Duration = Duration::from_millis(400);
 
-/// Who works on a shard.
+/// The worker of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) member: String,
@@ -39,10 +39,10 @@ pub(crate) struct Owner {
     pub(crate) pid: u32,
 }
 
-/// By shard.
+/// Owners by shard.
 pub(crate) type Owners = BTreeMap<String, Owner>;
 
-/// How many shards each of them works on.
+/// The number of shards of each member.
 pub(crate) fn shares(owners: &Owners) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     for owner in owners.values() {
@@ -51,22 +51,22 @@ pub(crate) fn shares(owners: &Owners) -> BTreeMap<String, usize> {
     shares
 }
 
-/// What one of them works on.
+/// The shards of one member.
 pub(crate) fn of<'a>(owners: &'a Owners, member: &str) -> BTreeMap<&'a str, &'a Owner> {
     let its = owners.iter().filter(|(_, owner)| owner.member == member);
     its.map(|(shard, owner)| (shard.as_str(), owner)).collect()
 }
 
-// Fields are dropped in this order: what uses the place and the directory ends before them.
+// Fields are dropped in this order: the users of the store and the directory end before those.
 pub(crate) struct FleetStage {
     pub(crate) ttl: Duration,
     pub(crate) members: Vec<Actor>,
     pub(crate) place: Place,
-    /// Of the shards that were frozen with their whole tree.
+    /// The thaws of shards that were frozen with their whole process tree.
     pub(crate) thaws: Vec<(String, Thaw)>,
     /// How often a worker writes.
     each: Duration,
-    /// What else the members are told.
+    /// Further flags of the members.
     flags: &'static [&'static str],
     stderr: Option<Stderr>,
     name: Name,
@@ -77,7 +77,7 @@ pub(crate) struct FleetStage {
 }
 
 impl FleetStage {
-    /// Nobody started yet.
+    /// Starts no member yet.
     pub(crate) fn new(kind: Kind, ttl: Duration, shards: usize, each: Duration) -> FleetStage {
         let room = Room::new();
         let place = Place::open(kind, room.path(), 0);
@@ -104,25 +104,25 @@ impl FleetStage {
         }
     }
 
-    /// With so many members, started together.
+    /// Starts this many members together.
     pub(crate) fn with(mut self, members: usize) -> FleetStage {
         (0..members).for_each(|_| _ = self.join());
         self
     }
 
-    /// Started with these flags too.
-    pub(crate) fn told(mut self, flags: &'static [&'static str]) -> FleetStage {
+    /// Starts members with these flags too.
+    pub(crate) fn with_flags(mut self, flags: &'static [&'static str]) -> FleetStage {
         self.flags = flags;
         self
     }
 
-    /// Started with a stderr that takes nothing.
+    /// Starts members with a stderr that blocks or fails.
     pub(crate) fn with_stderr(mut self, stderr: Option<Stderr>) -> FleetStage {
         self.stderr = stderr;
         self
     }
 
-    /// Where a trial may leave what is to be kept if it fails.
+    /// The directory for files that are kept if the trial fails.
     pub(crate) fn directory(&self) -> &Path {
         self.room.path()
     }
@@ -131,14 +131,14 @@ impl FleetStage {
         self.room.mark()
     }
 
-    /// Starts one more.
+    /// Starts one more member.
     pub(crate) fn join(&mut self) -> usize {
         let id = format!("m{}", self.members.len());
         self.members.push(self.start(&id));
         self.members.len() - 1
     }
 
-    /// Starts one anew that has ended.
+    /// Restarts a member that has ended.
     pub(crate) fn restart(&mut self, who: usize) {
         assert!(self.members[who].ended().is_some(), "{} still runs", self.members[who].id);
         self.members[who] = self.start(&self.members[who].id);
@@ -156,28 +156,28 @@ impl FleetStage {
         self.room.start(id, command, self.stderr)
     }
 
-    // ---- what is seen ----
+    // ---- observations ----
 
-    /// Everything a member has said.
-    pub(crate) fn said(&self, who: usize) -> String {
+    /// The log of a member.
+    pub(crate) fn log_of(&self, who: usize) -> String {
         std::fs::read_to_string(self.room.log_of(&self.members[who].id)).unwrap_or_default()
     }
 
-    /// How many lines of a member's log hold all of this.
+    /// How many lines of a member's log contain all these words.
     pub(crate) fn lines_with(&self, who: usize, words: &[&str]) -> usize {
-        let said = self.said(who);
-        said.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+        let log = self.log_of(who);
+        log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
-    /// How often a member was given a shard.
+    /// How many times a member acquired a shard.
     pub(crate) fn acquired(&self, who: usize) -> usize {
         let instance = format!("Lease acquired: instance={} endpoint=", self.members[who].id);
         self.lines_with(who, &[&instance])
     }
 
-    /// Who works now.
+    /// The current workers.
     pub(crate) fn owners(&mut self) -> Owners {
-        let fresh = |line: &Line| now().since(line.at) < FRESH;
+        let fresh = |line: &Line| now().since(line.at) < IDLE_AFTER;
         let newest = |(shard, history): (&String, &mut History)| {
             let line = history.newest().filter(fresh)?;
             let owner = Owner { member: line.candidate, token: line.token, pid: line.pid };
@@ -186,7 +186,7 @@ impl FleetStage {
         self.histories.iter_mut().filter_map(newest).collect()
     }
 
-    /// Waits until these shares, in any order, are worked on by these members, and stay so for a while.
+    /// Waits until the members' shares are these, in any order, and stay so for a while.
     pub(crate) fn settled(&mut self, wanted: &[usize], limit: Duration) -> Owners {
         let shards = self.histories.len();
         self.settled_as(limit, &format!("{wanted:?}"), |owners| {
@@ -196,7 +196,7 @@ impl FleetStage {
         })
     }
 
-    /// Waits until what is worked on is as wanted, and stays so for a while.
+    /// Waits until the owners are as wanted, and stay so for a while.
     pub(crate) fn settled_as(
         &mut self,
         limit: Duration,
@@ -213,7 +213,7 @@ impl FleetStage {
             }
             match &since {
                 Some((at, before)) if *before == owners => {
-                    (now().since(*at) >= STILL).then_some(owners)
+                    (now().since(*at) >= SETTLED_AFTER).then_some(owners)
                 }
                 _ => {
                     since = Some((now(), owners));
@@ -227,7 +227,7 @@ impl FleetStage {
         })
     }
 
-    /// Of each of these terms, when its shard was first worked on in a newer one.
+    /// For each of these terms, the first effect on its shard in a newer term.
     pub(crate) fn taken_over(
         &mut self,
         terms: &BTreeMap<String, Owner>,
@@ -273,18 +273,18 @@ impl FleetStage {
         ended.unwrap_or_else(|| self.fail(&format!("{} does not end", self.members[who].id)))
     }
 
-    // ---- what befalls them ----
+    // ---- actions ----
 
-    /// Says something about the fleet, as `tenure fleet pause` and `drain` do.
-    pub(crate) fn tell(&self, change: impl Fn(&mut Overrides) + Sync) {
-        let asker = CandidateId::new("judge").unwrap();
+    /// Changes the fleet's overrides, as `tenure fleet pause` and `drain` do.
+    pub(crate) fn change_overrides(&self, change: impl Fn(&mut Overrides) + Sync) {
+        let requester = CandidateId::new("judge").unwrap();
         let wait = Duration::from_secs(10);
-        // To say the same again does no harm, where a server was restarted.
-        let told = look(PATIENCE, || {
-            let changed = overrides::change(&*self.store, &self.name, &asker, wait, &change);
-            self.runtime.block_on(changed).ok()
+        // Repeating the change does no harm, if a server was restarted.
+        let changed = look(PATIENCE, || {
+            let change = overrides::change(&*self.store, &self.name, &requester, wait, &change);
+            self.runtime.block_on(change).ok()
         });
-        told.unwrap_or_else(|| self.fail("nothing can be said about the fleet"));
+        changed.unwrap_or_else(|| self.fail("nothing can be said about the fleet"));
     }
 
     pub(crate) fn shard(&self, name: &str) -> Shard {
@@ -293,7 +293,7 @@ impl FleetStage {
 
     // ---- the end ----
 
-    /// Stops all, and lets the judge read, who must find nothing. How many terms there were.
+    /// Stops all members and checks that no process is left and that every history is clean. Returns the number of terms.
     pub(crate) fn finish(mut self) -> usize {
         let verdicts = self.close();
         for (shard, verdict) in &verdicts {
@@ -304,7 +304,7 @@ impl FleetStage {
         verdicts.values().map(|verdict| verdict.terms).sum()
     }
 
-    /// Stops all, sees that nothing is left, and lets the judge read.
+    /// Stops all members, checks that no process is left, and returns the judge's verdicts.
     pub(crate) fn close(&mut self) -> BTreeMap<String, Verdict> {
         for member in &mut self.members {
             member.signal(Signal::CONT);
@@ -312,7 +312,7 @@ impl FleetStage {
         }
         (0..self.members.len()).for_each(|who| _ = self.ended(who));
         self.room.empties().unwrap_or_else(|why| self.fail(&why));
-        // What was killed whole leaves its leases to the TTL.
+        // A member that was killed together with its guard leaves its leases to the TTL.
         let held = || -> tenure::Result<Vec<tenure::Lease>> {
             let scope = Scope::Prefix(format!("{}:", self.name));
             let leases = self.runtime.block_on(self.store.observe(&scope))?;
@@ -320,7 +320,7 @@ impl FleetStage {
             let held = leases.into_iter().filter(|lease| lease.holder.is_some());
             Ok(held.collect())
         };
-        // What cannot be read just now (a server was restarted) can be a moment later.
+        // A lease that cannot be read now (a server was restarted) can be read a moment later.
         let none = || held().is_ok_and(|held| held.is_empty()).then_some(());
         if look(self.ttl + PATIENCE, none).is_none() {
             self.fail(&format!("somebody still holds {:?}", held()));
@@ -328,7 +328,7 @@ impl FleetStage {
         self.judged()
     }
 
-    /// What the judge says of each shard up to now.
+    /// The judge's verdict on each shard up to now.
     fn judged(&mut self) -> BTreeMap<String, Verdict> {
         let thaws = &self.thaws;
         let judge = |(shard, history): (&String, &mut History)| {
@@ -339,7 +339,7 @@ impl FleetStage {
         self.histories.iter_mut().map(judge).collect()
     }
 
-    /// Ends the trial, and keeps what happened.
+    /// Fails the trial, and keeps its histories and logs.
     pub(crate) fn fail(&self, why: &str) -> ! {
         self.room.fail(why)
     }

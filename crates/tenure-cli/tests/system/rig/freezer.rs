@@ -1,6 +1,7 @@
-//! Stops a whole tree of processes at one instant and lets it go on at one instant.
+//! Freezes a whole process tree at one instant and thaws it at one instant.
 //!
-//! With the kernel's freezer (cgroup v1) where we may use it; else with SIGSTOP and SIGCONT to one after the other.
+//! With the kernel's freezer (cgroup v1) where it is permitted; otherwise with SIGSTOP and SIGCONT to one process after the
+//! other.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,15 +21,16 @@ fn group(mark: &str) -> PathBuf {
     Path::new(ROOT).join(last)
 }
 
-/// Lets go on what is frozen under this mark.
+/// Thaws the processes that are frozen under this mark.
 pub(crate) fn thaw(mark: &str) {
     let _ = std::fs::write(group(mark).join("freezer.state"), "THAWED");
 }
 
-/// Takes the group away, and what is left of it back to where it came from.
+/// Removes the group, and moves its members back to the root group.
 pub(crate) fn remove(mark: &str) {
     let group = group(mark);
-    // Until it is empty: what a member forks before it is moved is a member too, and would be frozen with the next tree.
+    // Until the group is empty: a process that a member forks before it is moved is a member too, and would be frozen with the
+    // next tree.
     look(Duration::from_secs(1), || {
         let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines() {
@@ -39,7 +41,7 @@ pub(crate) fn remove(mark: &str) {
     let _ = std::fs::remove_dir(group);
 }
 
-/// A tree that stands still until it is thawed, which dropping does too.
+/// A frozen process tree; dropping this thaws it too.
 pub(crate) struct Frozen {
     mark: String,
     root: u32,
@@ -48,10 +50,10 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    /// Freezes `root` and everything below it. The moment is just before.
+    /// Freezes `root` and all its descendants. Returns the moment just before.
     pub(crate) fn new(root: u32, mark: &str) -> (Frozen, Moment) {
         let group = group(mark);
-        // It may be there: one whose members were just killed cannot be removed at once.
+        // The group may exist: it cannot be removed at once after its members were killed.
         let by_kernel = std::fs::create_dir(&group).is_ok() || group.is_dir();
         let frozen = Frozen { mark: mark.to_owned(), root, by_kernel, thawed: false };
         if !by_kernel {
@@ -59,7 +61,7 @@ impl Frozen {
             frozen.stop_all();
             return (frozen, at);
         }
-        // Until nobody is found who is not yet in it.
+        // Until no process is found that is not in the group.
         let members = || std::fs::read_to_string(group.join("cgroup.procs")).unwrap();
         let outside = || {
             let members = members();
@@ -83,7 +85,7 @@ impl Frozen {
         (frozen, at)
     }
 
-    /// The leader first, so that nobody is left who could react.
+    /// The leader first, so that no process is left that could react.
     fn stop_all(&self) {
         let all = || std::iter::once(self.root).chain(below(self.root));
         look(Duration::from_secs(5), || {
@@ -93,7 +95,7 @@ impl Frozen {
         .expect("they all stop");
     }
 
-    /// Lets all go on. The moment is just before.
+    /// Thaws all. Returns the moment just before.
     pub(crate) fn thaw(mut self) -> Moment {
         self.thaw_all()
     }
@@ -119,8 +121,8 @@ impl Drop for Frozen {
     }
 }
 
-/// A tree that starts processes all the time leaves none of them in the group: a process left there would be frozen with
-/// the next tree, and what it does after that thaw would look like work of a stale leader.
+/// A tree that starts processes all the time leaves none of them in the group: a process left there would be frozen with the
+/// next tree, and what it does after that thaw would look like work of a stale leader.
 pub(crate) fn control() {
     let room = Room::new();
     let forks = "while :; do sleep 0.001 & sleep 0.001 & wait; done";

@@ -1,4 +1,4 @@
-//! What the workers wrote down: one line for each effect, stamped immediately before it.
+//! The history that the workers write: one line for each effect, stamped immediately before it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use tenure::Moment;
 
-/// One effect.
+/// One effect of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) at: Moment,
@@ -32,25 +32,25 @@ impl FromStr for Line {
     }
 }
 
-/// A worker's end of the history.
-pub(crate) struct Pen {
+/// The writer of a history, in a worker.
+pub(crate) struct EffectWriter {
     file: File,
     rest: String,
 }
 
-impl Pen {
-    pub(crate) fn new(path: &Path, token: u64, candidate: &str) -> Pen {
+impl EffectWriter {
+    pub(crate) fn new(path: &Path, token: u64, candidate: &str) -> EffectWriter {
         let file = File::options().append(true).open(path).unwrap();
-        Pen { file, rest: format!(" {token} {} {candidate}\n", std::process::id()) }
+        EffectWriter { file, rest: format!(" {token} {} {candidate}\n", std::process::id()) }
     }
 
-    /// The effect. One write: the kernel appends it whole or not at all.
+    /// Writes one effect. One write call: the kernel appends it whole or not at all.
     pub(crate) fn stamp(&mut self) {
-        // Nothing that takes time may stand between the clock and the write.
+        // Nothing that takes time may come between the clock and the write.
         self.stamp_at(super::time::now());
     }
 
-    /// An effect that happened at a moment that was noted before.
+    /// Writes an effect that happened at an earlier moment.
     pub(crate) fn stamp_at(&mut self, at: Moment) {
         let mut line = String::with_capacity(64);
         line.push_str(&at.as_nanos().to_string());
@@ -59,7 +59,7 @@ impl Pen {
     }
 }
 
-/// The judge's end: reads what was added since.
+/// The reader of a history, in the judge: reads the lines added since the last read.
 pub(crate) struct History {
     file: File,
     half: Vec<u8>,

@@ -1,8 +1,8 @@
-//! PURE: reads a history and says whether ever two worked at once.
+//! PURE: the judge: reads a history and decides whether two workers ever worked at once.
 //!
-//! Sorted by stamp, tokens never go back. A stamp of an older term at or after the first stamp of a newer one is an
-//! overlap, by however little. Only after a thaw a term has its excuse: what was frozen cannot stop before it runs again,
-//! and what it does then is for the fence to refuse.
+//! Sorted by stamp, tokens never decrease. A stamp of an older term at or after the first stamp of a newer one is an overlap,
+//! however small. Only a term that was thawed is excused: a frozen worker cannot stop before it runs again, and the fence has
+//! to refuse what it does then.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,7 +40,7 @@ pub(crate) struct Verdict {
     pub(crate) terms: usize,
     /// Effects of an older term at or after the first of a newer one.
     pub(crate) overlaps: Vec<Line>,
-    /// Of those, how many had the excuse of a thaw; they are not among the overlaps.
+    /// Effects of an older term that a thaw excuses; they are not among the overlaps.
     pub(crate) excused: usize,
     /// Tokens under which two candidates have worked.
     pub(crate) shared: Vec<u64>,
@@ -77,8 +77,8 @@ pub(crate) fn judge(lines: &[Line], thaws: &[Thaw], workers: Workers) -> Verdict
     let mut verdict = Verdict { stamps: lines.len(), ..Verdict::default() };
     let mut newest = 0;
     let mut owners: BTreeMap<u64, &str> = BTreeMap::new();
-    // Of each term, the processes in the order in which they first appeared.
-    let mut crews: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    // For each term, its processes in the order in which they first appeared.
+    let mut pids_by_term: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     for line in sorted {
         newest = newest.max(line.token);
         if line.token < newest {
@@ -90,11 +90,11 @@ pub(crate) fn judge(lines: &[Line], thaws: &[Thaw], workers: Workers) -> Verdict
         if *owners.entry(line.token).or_insert(&line.candidate) != line.candidate {
             verdict.shared.push(line.token);
         }
-        let crew = crews.entry(line.token).or_default();
-        if !crew.contains(&line.pid) {
-            crew.push(line.pid);
+        let pids = pids_by_term.entry(line.token).or_default();
+        if !pids.contains(&line.pid) {
+            pids.push(line.pid);
         }
-        if workers == Workers::One && crew.last() != Some(&line.pid) {
+        if workers == Workers::One && pids.last() != Some(&line.pid) {
             verdict.beside.push(line.clone());
         }
     }
@@ -103,7 +103,7 @@ pub(crate) fn judge(lines: &[Line], thaws: &[Thaw], workers: Workers) -> Verdict
     verdict
 }
 
-/// The judge judged: histories made up to be wrong, each in one way.
+/// Tests the judge: made-up histories, each wrong in one way.
 pub(crate) fn controls() {
     let read =
         |text: &str| -> Vec<Line> { text.lines().map(|line| line.parse().unwrap()).collect() };

@@ -1,5 +1,5 @@
-//! What the system tests and the failover bench share: contenders that run the real command, the faults they suffer, and
-//! the judge who reads what their work has written.
+//! The test rig, shared by the system tests and the benches: candidates that run the real command, faults, and the judge that
+//! checks the history which the workers have written.
 
 #![allow(dead_code, reason = "the bench uses a part of it")]
 
@@ -32,25 +32,28 @@ pub(crate) mod worker;
 
 use std::process::ExitCode;
 
-/// Plays the part that our first argument names, if it names one: then this process is none of the tests.
-pub(crate) fn play() -> Option<ExitCode> {
+/// Runs the role that the first argument names, if it names one: then this process runs no tests.
+pub(crate) fn run_role() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     let part = arguments.next()?;
     let rest: Vec<String> = arguments.collect();
     match (part.as_str(), rest.as_slice()) {
-        ("shard", [each, place, shard]) => Some(worker::play_shard(each, place.as_ref(), shard)),
-        ("slot", [url, name, place]) => Some(worker::play_slot(url, name, place.as_ref())),
-        ("worker", [mode, place]) => Some(worker::play(mode, place.as_ref())),
-        ("undertaker", [mark, place]) => Some(undertaker::play(mark, place.as_ref())),
+        ("shard", [each, place, shard]) => {
+            Some(worker::run_shard_worker(each, place.as_ref(), shard))
+        }
+        ("slot", [url, name, place]) => Some(worker::run_slot_worker(url, name, place.as_ref())),
+        ("worker", [mode, place]) => Some(worker::run_worker(mode, place.as_ref())),
+        ("undertaker", [mark, place]) => Some(undertaker::clean_up(mark, place.as_ref())),
         _ => None,
     }
 }
 
-/// What a bench was told; or the code that this process ends with, because it plays a part or was told nonsense.
+/// The parsed arguments of a bench. Otherwise the exit code of this process, because it has run a role or the arguments are
+/// invalid.
 pub(crate) fn told<T>(
     read: impl FnOnce(std::iter::Skip<std::env::Args>) -> Result<T, String>,
 ) -> Result<T, ExitCode> {
-    if let Some(code) = play() {
+    if let Some(code) = run_role() {
         return Err(code);
     }
     read(std::env::args().skip(1)).map_err(|why| {

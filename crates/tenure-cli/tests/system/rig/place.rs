@@ -1,4 +1,4 @@
-//! Where the leases of a trial live: a private directory, or a private server.
+//! The store of a trial: a private directory, or a private server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,24 +13,24 @@ use super::servers::{self, Scratch, Server, free_port};
 use super::time::runtime;
 
 pub(crate) const SERVER: &str = "redis-7";
-/// Where a file system of its own is mounted, in the directory of a trial.
+/// The mount point of a private file system, in the directory of a trial.
 pub(crate) const DISK: &str = "disk";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A directory in memory.
     File,
-    /// A directory on a small file system of its own, in memory.
+    /// A directory on a small private file system, in memory.
     Disk,
-    /// A directory on a file system in a file, which can fail as one on a disk does.
+    /// A directory on a file system in a file, which can fail as a disk does.
     Image,
     Redis,
-    /// Redis, each contender behind a cable of its own.
+    /// Redis, each candidate behind a proxy of its own.
     Cabled,
 }
 
 impl Kind {
-    /// Why it cannot be had here.
+    /// The reason why this store is not available here.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Kind::File => None,
@@ -90,7 +90,7 @@ impl Place {
         }
     }
 
-    /// For the judge, who is never cut off.
+    /// The URL for the judge, which is never cut off.
     pub(crate) fn url(&self) -> String {
         match self {
             Place::Directory { path, .. } => format!("file:{}", path.display()),
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// For one of the contenders.
+    /// The URL for a candidate.
     pub(crate) fn url_for(&self, contender: usize) -> String {
         match self {
             Place::Redis { cables, .. } if !cables.is_empty() => redis(cables[contender].port()),
@@ -127,19 +127,19 @@ impl Place {
         }
     }
 
-    /// Where a directory is, and where it is carried to.
+    /// The path of a directory store, and the path that it is moved to.
     pub(crate) fn paths(&self) -> Option<[PathBuf; 2]> {
         let Place::Directory { path, .. } = self else { return None };
         Some([path.clone(), path.with_file_name("elsewhere")])
     }
 
-    /// Away with the directory, and back.
-    pub(crate) fn carry(&self, away: bool) {
+    /// Moves the directory away, or back.
+    pub(crate) fn move_directory(&self, away: bool) {
         let [path, elsewhere] = self.paths().expect("a directory");
         if away {
             return std::fs::rename(path, elsewhere).unwrap();
         }
-        // Whoever opened the store meanwhile has made an empty one. Nobody may have led in it.
+        // A process that opened the store meanwhile has made an empty one. No candidate may have led in it.
         if let Ok(leases) = std::fs::read_dir(path.join("leases")) {
             assert_eq!(leases.count(), 0, "somebody led in a directory of his own");
             std::fs::remove_dir_all(&path).unwrap();
@@ -161,7 +161,7 @@ impl Place {
         runtime().block_on(server.start_again(async || answers(port))).unwrap();
     }
 
-    /// Everything is forgotten.
+    /// Deletes all data.
     pub(crate) fn flush(&self) {
         self.send(&["FLUSHALL"]);
     }
@@ -177,7 +177,7 @@ impl Place {
         }
     }
 
-    /// A question to the bare server, without us: how far away it is.
+    /// A plain connection to the server, without Tenure: measures its latency.
     pub(crate) fn ping(&self) -> Option<TcpStream> {
         match self {
             Place::Redis { port, .. } => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).ok(),
@@ -196,7 +196,7 @@ pub(crate) fn answers(port: u16) -> bool {
     asked(&mut server)
 }
 
-/// One PING and its answer; one that is still loading says something else.
+/// One PING and its reply; a server that is still loading replies otherwise.
 pub(crate) fn asked(server: &mut TcpStream) -> bool {
     let mut answer = [0; 7];
     server.write_all(b"PING\r\n").is_ok()
@@ -204,7 +204,7 @@ pub(crate) fn asked(server: &mut TcpStream) -> bool {
         && answer == *b"+PONG\r\n"
 }
 
-/// A small file system of its own, unmounted at the end.
+/// A small private file system, unmounted at the end.
 pub(crate) struct Disk {
     path: PathBuf,
     image: Option<PathBuf>,
@@ -233,12 +233,12 @@ impl Disk {
         }
     }
 
-    /// Makes it read-only as the kernel does when a disk fails. Asked politely, it refuses while files are open.
+    /// Makes it read-only as the kernel does when a disk fails. An ordinary remount is refused while files are open.
     pub(crate) fn fail(&self) {
         run(Command::new("mount").args(["-o", "remount,abort"]).arg(&self.path));
     }
 
-    /// Makes it well again. Nobody may use it meanwhile.
+    /// Makes it writable again. No process may use it meanwhile.
     pub(crate) fn repair(&self) {
         run(Command::new("umount").arg(&self.path));
         self.mount();

@@ -1,4 +1,4 @@
-//! A server that `--get` polls: it writes each request down as an effect of the token that it carries.
+//! The server that `--get` polls: it records each request as an effect of the token that it carries.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::Moment;
 
-use super::history::Pen;
+use super::history::EffectWriter;
 use super::slots::{Observer, Started};
 use super::time::now;
 use super::worker::HISTORY;
 
-/// A request does not say which candidate sent it.
+/// The candidate in the history: a request does not name its sender.
 const POLLER: &str = "poller";
 
 pub(crate) struct PollServer {
@@ -33,7 +33,7 @@ impl PollServer {
                 if until.load(Ordering::SeqCst) {
                     return;
                 }
-                // Each answer closes its connection, so every poll makes one. A leader connects after it has saved the slot,
+                // Each response closes its connection, so every poll makes one. A leader connects after it has saved the slot,
                 // and its request follows at once or not at all.
                 let at = now();
                 let (directory, url) = (directory.clone(), url.clone());
@@ -66,7 +66,7 @@ fn serve(mut client: &TcpStream, at: Moment, directory: PathBuf, url: &str, name
     });
     // A connection that was closed without a request.
     let Some(token) = token else { return };
-    Pen::new(&directory.join(HISTORY), token, POLLER).stamp_at(at);
+    EffectWriter::new(&directory.join(HISTORY), token, POLLER).stamp_at(at);
     if let Some(slot) = Observer::open(url, name).running_slot(token) {
         Started { at, slot, token, candidate: POLLER.to_owned() }.append(&directory);
     }

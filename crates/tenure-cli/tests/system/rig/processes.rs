@@ -1,26 +1,27 @@
-//! Processes, as /proc shows them.
+//! Process information, read from `/proc`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The variable by which everything that a trial has started is known.
+/// The environment variable that identifies every process that a trial has started.
 pub(crate) const MARK: &str = "SYSTEM_TRIAL";
 
-/// Sends a signal; one that has gone meanwhile needs none.
+/// Sends a signal; a process that is gone needs none.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Whether it runs, or could: a dead one that nobody has reaped yet does not.
+/// Whether the process exists and has not ended: a zombie has.
 pub(crate) fn is_there(pid: u32) -> bool {
     stat(&Path::new("/proc").join(pid.to_string())).is_some_and(|(state, _)| state != 'Z')
 }
 
-/// Whether it is dead or has its SIGKILL: from then on it does nothing more, though dying takes a busy machine its time.
+/// Whether the process is dead or has received SIGKILL: from then on it does nothing more, though dying takes a while on a busy
+/// machine.
 pub(crate) fn is_killed(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = status.lines().filter_map(|line| {
@@ -38,7 +39,7 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 /// The state and the parent.
 fn stat(process: &Path) -> Option<(char, u32)> {
     let stat = std::fs::read_to_string(process.join("stat")).ok()?;
-    // The name stands in brackets and may hold anything.
+    // The program's name is in parentheses and may contain anything.
     let mut words = stat.get(stat.rfind(')')? + 2..)?.split(' ');
     Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
 }
@@ -50,29 +51,29 @@ fn all() -> Vec<(u32, std::path::PathBuf)> {
         .collect()
 }
 
-/// The direct children that are not dead.
+/// The direct children, except zombies.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let of_it = |path: &Path| stat(path).is_some_and(|(state, of)| of == parent && state != 'Z');
     all().into_iter().filter(|(_, path)| of_it(path)).map(|(pid, _)| pid).collect()
 }
 
-/// Whether it has a descriptor of a process: a guard, once it would see its leader die.
+/// Whether the process has a pidfd: a guard has one as soon as it watches its leader.
 pub(crate) fn watches_a_process(pid: u32) -> bool {
     open(pid).any(|file| file.to_string_lossy().contains("[pidfd]"))
 }
 
-/// Whether it has this directory open, or something in it.
+/// Whether the process has this directory, or a file in it, open.
 pub(crate) fn has_open(pid: u32, directory: &Path) -> bool {
     open(pid).any(|file| file.starts_with(directory))
 }
 
-/// What it has open.
+/// The files that the process has open.
 fn open(pid: u32) -> impl Iterator<Item = PathBuf> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok())
 }
 
-/// Everything below it, parents before their children.
+/// All descendants of a process, parents before their children.
 pub(crate) fn below(root: u32) -> Vec<u32> {
     let mut families: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (pid, path) in all() {
@@ -91,17 +92,17 @@ pub(crate) fn below(root: u32) -> Vec<u32> {
     found
 }
 
-/// What was started under this mark and still runs.
+/// The running processes that were started under this mark.
 pub(crate) fn marked(mark: &str) -> Vec<u32> {
     let mark = format!("{MARK}={mark}");
-    let ours = |path: &Path| {
+    let has_mark = |path: &Path| {
         let environ = std::fs::read(path.join("environ")).unwrap_or_default();
         environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
     };
-    all().into_iter().filter(|(_, path)| ours(path)).map(|(pid, _)| pid).collect()
+    all().into_iter().filter(|(_, path)| has_mark(path)).map(|(pid, _)| pid).collect()
 }
 
-/// What they are, for somebody who wants to know why they are still there.
+/// A description of processes, for the message of a trial that fails.
 pub(crate) fn described(pids: &[u32]) -> String {
     let one = |pid: &u32| {
         let path = Path::new("/proc").join(pid.to_string());
@@ -112,15 +113,15 @@ pub(crate) fn described(pids: &[u32]) -> String {
     pids.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-/// A line of /proc/PID/status that counts kibibytes.
+/// A line of `/proc/PID/status` in kibibytes.
 pub(crate) fn memory(pid: u32, what: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Kills what bears the mark, again and again while something is left: it may be forking.
-pub(crate) fn exterminate(mark: &str) {
+/// Kills every process with the mark, repeatedly while any is left: they may be forking.
+pub(crate) fn kill_marked(mark: &str) {
     for _ in 0..1_000 {
         let left = marked(mark);
         if left.is_empty() {

@@ -1,6 +1,8 @@
-//! A cable between a contender and its server that can be cut: nothing passes, in either direction, and nobody is told.
+//! A proxy between a candidate and its server that can be cut: nothing passes, in either direction, and neither side is
+//! notified.
 //!
-//! What was under way when it was cut, and what was sent meanwhile, arrives when it is mended: late, as after a partition.
+//! Messages that were in flight when it was cut, and those sent meanwhile, arrive when it is mended: late, as after a
+//! partition.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -22,7 +24,7 @@ enum State {
     #[default]
     Whole,
     Cut,
-    /// Requests pass, answers wait.
+    /// Requests pass, responses wait.
     Held,
     Gone,
 }
@@ -77,7 +79,7 @@ impl Proxy {
         self.cable.set(State::Cut);
     }
 
-    /// Lets requests pass, but no answer, until it is mended.
+    /// Lets requests pass, but no response, until it is mended.
     pub(crate) fn hold_answers(&self) {
         self.cable.set(State::Held);
     }
@@ -100,7 +102,7 @@ fn serve(client: TcpStream, server: u16, cable: &Cable) {
         return;
     }
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) else { return };
-    // Small messages both ways: waiting for more to send would be a fault nobody asked for.
+    // Small messages both ways: Nagle's algorithm would be an unwanted fault.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     std::thread::scope(|scope| {
         scope.spawn(|| pump(&client, &server, cable, What::Requests));
@@ -115,7 +117,7 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, cable: &Cable, what: What) {
             break;
         }
     }
-    // The end is news too.
+    // The end of a connection is delayed too.
     cable.passes(what);
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -1,6 +1,7 @@
-//! What the judge owns: a register that compares tokens inside its write, and a counter that does not.
+//! The judge's shared data: a register that compares tokens inside its write, and a counter that does not.
 //!
-//! Workers reach both over a socket, so that a frozen one holds no lock, and what it had already sent is judged here.
+//! Workers reach both over a socket, so that a frozen worker holds no lock, and a write that it had already sent is judged
+//! here.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,15 +11,15 @@ use std::sync::{Arc, Mutex};
 
 const SOCKET: &str = "judge.sock";
 
-/// What came of it all.
+/// The results of all writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Books {
     /// The tokens of the fenced writes that were accepted, in that order.
     accepted: Vec<u64>,
     greatest: u64,
-    /// Fenced writes that came with a token older than the greatest seen.
+    /// Fenced writes with a token older than the greatest so far.
     pub(crate) refused: u64,
-    /// The unfenced counter, and how often somebody has set it one higher than what he had read.
+    /// The unfenced counter, and how many times a worker has set it one higher than the value it had read.
     counter: u64,
     increments: u64,
 }
@@ -39,12 +40,12 @@ impl Books {
         self.accepted.len()
     }
 
-    /// Accepted although a newer one had been: counted afterwards, not by the comparison that let them in.
+    /// Writes that were accepted after a newer one: counted afterwards, not by the comparison that accepted them.
     pub(crate) fn stale_accepted(&self) -> usize {
         self.accepted.windows(2).filter(|pair| pair[1] < pair[0]).count()
     }
 
-    /// Increments of the unfenced counter that somebody else has written over.
+    /// Increments of the unfenced counter that another worker has overwritten.
     pub(crate) fn lost_updates(&self) -> u64 {
         self.increments.abs_diff(self.counter)
     }
@@ -110,21 +111,21 @@ fn serve(worker: UnixStream, books: &Mutex<Books>) {
     }
 }
 
-/// A worker's line to the judge.
-pub(crate) struct Line {
+/// A worker's connection to the judge.
+pub(crate) struct RegisterClient {
     requests: UnixStream,
     answers: BufReader<UnixStream>,
     read: Option<u64>,
 }
 
-impl Line {
-    pub(crate) fn open(directory: &Path) -> Option<Line> {
+impl RegisterClient {
+    pub(crate) fn open(directory: &Path) -> Option<RegisterClient> {
         let requests = UnixStream::connect(directory.join(SOCKET)).ok()?;
         let answers = BufReader::new(requests.try_clone().ok()?);
-        Some(Line { requests, answers, read: None })
+        Some(RegisterClient { requests, answers, read: None })
     }
 
-    fn ask(&mut self, request: &str) -> Option<u64> {
+    fn request(&mut self, request: &str) -> Option<u64> {
         self.requests.write_all(format!("{request}\n").as_bytes()).ok()?;
         let mut answer = String::new();
         self.answers.read_line(&mut answer).ok()?;
@@ -133,17 +134,17 @@ impl Line {
 
     /// The fenced write.
     pub(crate) fn write(&mut self, token: u64) {
-        self.ask(&format!("fenced {token}"));
+        self.request(&format!("fenced {token}"));
     }
 
-    /// The unfenced increment in its two steps, as an application would do it that trusts its lease.
+    /// The unfenced increment in two steps, as in an application that trusts its lease.
     pub(crate) fn read_counter(&mut self) {
-        self.read = self.ask("get");
+        self.read = self.request("get");
     }
 
     pub(crate) fn write_counter(&mut self) {
         if let Some(value) = self.read.take() {
-            self.ask(&format!("set {}", value + 1));
+            self.request(&format!("set {}", value + 1));
         }
     }
 }

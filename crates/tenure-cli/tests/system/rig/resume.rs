@@ -1,8 +1,8 @@
 //! Resumes a frozen process so that its first thread runs before the others.
 //!
-//! Which thread of a process runs first after SIGCONT is up to the scheduler. In a leader the first thread does the work,
-//! and another one declares the loss of the term. Work that relies on that declaration is stale only if it runs first, so
-//! a trial has to make that happen, as a busy machine does.
+//! Which thread of a process runs first after SIGCONT is up to the scheduler. In a leader the first thread does the work, and
+//! another one declares the loss of the term. Work that relies on that declaration is stale only if it runs first, so a trial
+//! has to force that order, which a busy machine produces by chance.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::processes::signal;
 use super::time::pause;
 
-/// How long the other threads are late.
+/// How long the other threads are delayed.
 const LATE: Duration = Duration::from_millis(50);
 
 /// Sends SIGCONT. Meanwhile the other threads are confined to one processor, in the idle class, beside a busy loop.

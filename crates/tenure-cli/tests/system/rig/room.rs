@@ -1,4 +1,4 @@
-//! Where a trial plays: its directory, and the mark by which everything that it has started is known.
+//! The surroundings of a trial: its directory, and the mark that identifies every process that it has started.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -19,7 +19,7 @@ use super::processes::{self, MARK, below, children, is_stopped, signal};
 use super::servers::Scratch;
 use super::stage::PATIENCE;
 use super::time::{look, now};
-use super::undertaker::Undertaker;
+use super::undertaker::CleanupProcess;
 
 /// A process of the real command.
 pub(crate) struct Actor {
@@ -36,16 +36,16 @@ impl Actor {
         children(self.pid()).first().copied()
     }
 
-    /// To one that has ended it would go to whoever has its number now.
+    /// Signals the process unless it has ended: its number may be another process's then.
     pub(crate) fn signal(&mut self, which: Signal) {
         if self.ended().is_none() {
             signal(self.pid(), which);
         }
     }
 
-    /// It, its guard and their commands die at once. The moment is just before.
+    /// Kills the process, its guard and their commands at once. Returns the moment just before.
     pub(crate) fn kill_tree(&mut self) -> Moment {
-        // Stopped first, so that nobody sees the others die.
+        // Stopped first, so that no guard observes the others die.
         let guards = children(self.pid());
         guards.iter().for_each(|guard| signal(*guard, Signal::STOP));
         let stopped = || guards.iter().all(|guard| is_stopped(*guard)).then_some(());
@@ -56,7 +56,7 @@ impl Actor {
         at
     }
 
-    /// What it ended with, if it has.
+    /// The exit status, if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().unwrap()
     }
@@ -64,9 +64,9 @@ impl Actor {
 
 pub(crate) struct Room {
     mark: String,
-    _undertaker: Undertaker,
+    _cleanup: CleanupProcess,
     scratch: Scratch,
-    /// The other ends of full pipes, never read: a guard that outlives its leader still has one.
+    /// The reading ends of full pipes, never read: a guard that outlives its leader still writes to one.
     unread: RefCell<Vec<PipeReader>>,
 }
 
@@ -74,8 +74,8 @@ impl Room {
     pub(crate) fn new() -> Room {
         let scratch = Scratch::in_memory();
         let mark = scratch.path().display().to_string();
-        let _undertaker = Undertaker::new(&mark, scratch.path());
-        Room { _undertaker, mark, scratch, unread: RefCell::default() }
+        let _cleanup = CleanupProcess::new(&mark, scratch.path());
+        Room { _cleanup, mark, scratch, unread: RefCell::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -90,10 +90,10 @@ impl Room {
         self.path().join(format!("{id}.log"))
     }
 
-    /// The body of `/status` of the candidate with this log; `None` if it does not answer over HTTP yet.
+    /// The body of `/status` of the candidate with this log; `None` if it does not serve HTTP yet.
     pub(crate) fn status_of(&self, id: &str) -> Option<Value> {
         let log = std::fs::read_to_string(self.log_of(id)).ok()?;
-        // Its first line says where it answers.
+        // Its first line has the address that it listens on.
         let port = log.lines().find_map(|line| line.rsplit_once(", http 127.0.0.1:"))?.1;
         let mut stream =
             TcpStream::connect((Ipv4Addr::LOCALHOST, port.trim().parse().ok()?)).ok()?;
@@ -105,7 +105,7 @@ impl Room {
         serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
     }
 
-    /// The real command, with no setting from outside.
+    /// The real command, without settings from the environment.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
         for (name, _) in std::env::vars_os() {
@@ -117,7 +117,7 @@ impl Room {
         command
     }
 
-    /// Starts it, and keeps what it says, unless its stderr is to take nothing.
+    /// Starts a process and records its output, except a stderr that blocks or fails.
     pub(crate) fn start(&self, id: &str, mut command: Command, stderr: Option<Stderr>) -> Actor {
         let log = File::options().create(true).append(true).open(self.log_of(id)).unwrap();
         command.stdout(log.try_clone().unwrap());
@@ -129,23 +129,23 @@ impl Room {
             }
             None => _ = command.stderr(log),
         }
-        // Ctrl-C at the terminal is ours to answer.
+        // Ctrl-C at the terminal is handled by the test process.
         Actor { id: id.to_owned(), process: command.process_group(0).spawn().unwrap() }
     }
 
-    /// Whether everything that was started here ends soon; else what is left.
+    /// Waits briefly until every process of the trial has ended; the error describes those that are left.
     pub(crate) fn empties(&self) -> Result<(), String> {
         let left = || processes::marked(&self.mark);
         let empty = look(Duration::from_secs(2), || left().is_empty().then_some(()));
         empty.ok_or_else(|| format!("processes left behind:\n{}", processes::described(&left())))
     }
 
-    /// Ends the trial, and keeps what happened.
+    /// Fails the trial, and keeps its histories and logs.
     pub(crate) fn fail(&self, why: &str) -> ! {
         panic!("{why}\nhistories and logs are kept in {}", self.keep().display());
     }
 
-    /// Copies the histories and the logs to where they outlive us.
+    /// Copies the histories and the logs to a directory that outlives this process.
     pub(crate) fn keep(&self) -> PathBuf {
         let from = self.path();
         let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(from.file_name().unwrap());
@@ -158,11 +158,11 @@ impl Room {
         to
     }
 
-    /// Nothing that was started here is left after it, however the trial ended.
+    /// Kills every process of the trial, however the trial ended.
     pub(crate) fn clear(&self, actors: &mut [Actor]) {
-        // What is frozen does not even die.
+        // Frozen processes do not die.
         freezer::thaw(&self.mark);
-        processes::exterminate(&self.mark);
+        processes::kill_marked(&self.mark);
         for actor in actors {
             let _ = actor.process.wait();
         }

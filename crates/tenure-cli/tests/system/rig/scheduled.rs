@@ -1,4 +1,4 @@
-//! Three candidates run one schedule, and what is seen of them from outside.
+//! A trial of one schedule: three candidates run it, observed from outside.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::worker::HISTORY;
 const IDS: [&str; 3] = ["a", "b", "c"];
 pub(crate) const NAME: &str = "system:schedule";
 
-/// What is run, and when.
+/// The work of a schedule, and its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A command, `--every` so many milliseconds.
+    /// A command, `--every` this many milliseconds.
     Every(u64),
     /// A command, by `--cron`, each second.
     Cron,
-    /// `--get`, `--every` so many milliseconds.
+    /// `--get`, `--every` this many milliseconds.
     Get(u64),
 }
 
@@ -48,7 +48,7 @@ impl Work {
     }
 }
 
-// Fields are dropped in this order: what uses the place and the directory ends before them.
+// Fields are dropped in this order: the users of the store and the directory end before those.
 pub(crate) struct Scheduled {
     pub(crate) candidates: Vec<Actor>,
     pub(crate) observer: Observer,
@@ -61,7 +61,7 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
-    /// All of them started; `more` are further arguments of `tenure run`.
+    /// Starts all candidates; `more` are further arguments of `tenure run`.
     pub(crate) fn new(kind: Kind, ttl: Duration, work: Work, more: &[&str]) -> Scheduled {
         let room = Room::new();
         let place = Place::open(kind, room.path(), IDS.len());
@@ -125,7 +125,7 @@ impl Scheduled {
         std::fs::read_to_string(self.room.log_of(IDS[who])).unwrap_or_default()
     }
 
-    /// Which candidate this is.
+    /// The index of the candidate with this id.
     pub(crate) fn who(&self, id: &str) -> usize {
         IDS.iter().position(|each| *each == id).expect("one of the three")
     }
@@ -136,7 +136,7 @@ impl Scheduled {
         found.unwrap_or_else(|| self.fail(&format!("not within its time: {what}")))
     }
 
-    /// Waits for a leader that has finished a run of its own: which candidate, and what the store shows.
+    /// Waits for a leader that has finished a run of its own. Returns its index, and what the store shows.
     pub(crate) fn at_work(&self) -> (usize, Saved) {
         let saved = self.until("a leader has finished a run", |saved| {
             let mine = saved.holder.as_ref() == Some(&saved.by);
@@ -150,7 +150,7 @@ impl Scheduled {
         self.history.lines().to_vec()
     }
 
-    /// Ends all candidates, and checks everything they have done.
+    /// Ends all candidates, and checks everything that they have done.
     pub(crate) fn close(&mut self) -> (Verdict, SlotVerdict) {
         for candidate in &mut self.candidates {
             candidate.signal(Signal::CONT);
@@ -174,7 +174,7 @@ impl Scheduled {
         (verdict, slots)
     }
 
-    /// Ends the trial, and keeps what happened.
+    /// Fails the trial, and keeps its history and logs.
     pub(crate) fn fail(&self, why: &str) -> ! {
         self.room.fail(why)
     }

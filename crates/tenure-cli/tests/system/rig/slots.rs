@@ -1,8 +1,8 @@
-//! Which slots of a schedule were started, and whether one was started twice (I14).
+//! The slots of a schedule that were started, and the check that none was started twice (I14).
 //!
-//! A command is not told its slot. It reads the slot from the store right after its first effect: while a run goes on its
-//! leader saves no other slot, so what the store shows for the run's own token is the slot of that run. A run that is
-//! killed before it has read the slot, or that starts while the store is down, has a start without a slot.
+//! A command does not know its slot. It reads the slot from the store right after its first effect: during a run its leader
+//! saves no other slot, so what the store shows for the run's own token is the slot of that run. A run that is killed before it
+//! has read the slot, or that starts while the store is down, has a start without a slot.
 
 use std::fmt;
 use std::fs::File;
@@ -20,8 +20,8 @@ use super::time::{now, runtime};
 
 /// The file in a trial's directory that started slots are appended to.
 pub(crate) const SLOTS: &str = "slots";
-/// The store is asked again and again for this long.
-const ASK_FOR: Duration = Duration::from_millis(500);
+/// The store is read repeatedly for this long.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One run whose slot is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Started {
     }
 }
 
-/// What the checker has found.
+/// The result of the check.
 #[derive(Debug, Default)]
 pub(crate) struct SlotVerdict {
     pub(crate) started: usize,
@@ -110,7 +110,7 @@ pub(crate) fn check_slots(starts: &[Started]) -> SlotVerdict {
     verdict
 }
 
-/// The checker checked, on made-up histories.
+/// Tests the checker on made-up histories.
 pub(crate) fn controls() {
     let read = |text: &str| -> Vec<Started> { text.lines().map(|l| l.parse().unwrap()).collect() };
     let check = |text: &str| check_slots(&read(text));
@@ -133,14 +133,14 @@ pub(crate) fn controls() {
     assert_eq!(stale.backwards, read("30 102 1 a"), "a stale leader runs its old slot");
 }
 
-/// Reads one lease, over a connection of its own that suffers no fault.
+/// Reads one lease, over a separate connection that no fault hits.
 pub(crate) struct Observer {
     runtime: Runtime,
     store: Arc<dyn Store>,
     name: Name,
 }
 
-/// What the store says about the schedule.
+/// What the store shows of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Saved {
     pub(crate) token: u64,
@@ -159,16 +159,16 @@ impl Observer {
         Observer { runtime, store, name: Name::new(name).unwrap() }
     }
 
-    /// `None` if the store does not answer, or has no such lease.
+    /// Reads the lease; `None` if the store does not respond, or has no such lease.
     pub(crate) fn observe(&self) -> Option<Saved> {
         let scope = Scope::name(&self.name);
         let found = self.runtime.block_on(self.store.observe(&scope)).ok()?;
         saved(found.into_iter().next()?.ok()?)
     }
 
-    /// The slot that runs in the term `token`; `None` if the store does not tell.
+    /// The slot that runs in the term `token`; `None` if the store does not show it.
     pub(crate) fn running_slot(&self, token: u64) -> Option<u64> {
-        let end = now() + ASK_FOR;
+        let end = now() + READ_TIMEOUT;
         let saved = loop {
             match self.observe() {
                 Some(saved) => break saved,
@@ -185,7 +185,7 @@ fn saved(lease: Lease) -> Option<Saved> {
     let checkpoint = lease.checkpoint.map(|checkpoint| {
         serde_json::from_slice::<serde_json::Value>(checkpoint.as_bytes()).unwrap()
     });
-    let last = checkpoint.map(|ledger| ledger["lastRun"].clone()).unwrap_or_default();
+    let last = checkpoint.map(|checkpoint| checkpoint["lastRun"].clone()).unwrap_or_default();
     Some(Saved {
         token: lease.token.map(Token::get)?,
         holder,

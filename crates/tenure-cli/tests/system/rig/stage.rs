@@ -1,4 +1,4 @@
-//! Three contenders for one name, each `tenure run NAME -- WORKER`, and what is seen of them from outside.
+//! A trial of one election: three candidates for one name, each `tenure run NAME -- WORKER`, observed from outside.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -23,22 +23,22 @@ use super::worker::{HISTORY, Mode};
 
 const IDS: [&str; 3] = ["a", "b", "c"];
 pub(crate) const NAME: &str = "system:trial";
-/// Longer than anything takes that is not broken, however busy the machine is.
+/// Longer than anything takes that works, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A term that is under way: who leads it and by which processes.
+/// A term in progress: its leader and its processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     pub(crate) token: u64,
-    /// Which of the contenders.
+    /// The index of the candidate.
     pub(crate) who: usize,
     pub(crate) leader: u32,
     pub(crate) guard: u32,
-    /// The child and everything below it.
+    /// The command and all its descendants.
     pub(crate) work: Vec<u32>,
 }
 
-// Fields are dropped in this order: what uses the place and the directory ends before them.
+// Fields are dropped in this order: the users of the store and the directory end before those.
 pub(crate) struct Stage {
     pub(crate) ttl: Duration,
     pub(crate) mode: Mode,
@@ -49,19 +49,19 @@ pub(crate) struct Stage {
     name: Name,
     history: History,
     register: Register,
-    /// Opened when it is first asked: a disk that is to be unmounted must not be in use by us.
+    /// Opened at the first observation: this process must not use a disk that is to be unmounted.
     store: OnceCell<Arc<dyn Store>>,
     runtime: Runtime,
     room: Room,
 }
 
 impl Stage {
-    /// All of them started.
+    /// Starts all candidates.
     pub(crate) fn new(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
         Stage::with_stderr(kind, ttl, mode, None)
     }
 
-    /// The same with a stderr that takes nothing.
+    /// The same with a stderr that blocks or fails.
     pub(crate) fn with_stderr(
         kind: Kind,
         ttl: Duration,
@@ -74,7 +74,7 @@ impl Stage {
         stage
     }
 
-    /// Nobody started yet.
+    /// Starts no candidate yet.
     pub(crate) fn empty(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
         let room = Room::new();
         let place = Place::open(kind, room.path(), IDS.len());
@@ -98,17 +98,17 @@ impl Stage {
         self.room.mark()
     }
 
-    /// Where a trial may leave what is to be kept if it fails.
+    /// The directory for files that are kept if the trial fails.
     pub(crate) fn directory(&self) -> &Path {
         self.room.path()
     }
 
-    /// Everything that one of them has said.
-    pub(crate) fn said(&self, who: usize) -> String {
+    /// The log of a candidate.
+    pub(crate) fn log_of(&self, who: usize) -> String {
         std::fs::read_to_string(self.room.log_of(IDS[who])).unwrap_or_default()
     }
 
-    /// The newest term of one of them, if it ever led.
+    /// The newest term of a candidate, if it ever led.
     pub(crate) fn term_of(&mut self, who: usize) -> Option<u64> {
         let of_it = |line: &&Line| line.candidate == IDS[who];
         self.history.lines().iter().filter(of_it).map(|line| line.token).max()
@@ -118,7 +118,7 @@ impl Stage {
         self.contenders.push(self.start(self.contenders.len()));
     }
 
-    /// Starts one anew that has ended.
+    /// Restarts a candidate that has ended.
     pub(crate) fn restart(&mut self, who: usize) {
         let status = self.contenders[who].ended();
         assert!(status.is_some(), "contender {} still runs", IDS[who]);
@@ -135,7 +135,7 @@ impl Stage {
         self.room.start(IDS[who], command, self.stderr)
     }
 
-    /// Waits until somebody's work is under way, and says whose.
+    /// Waits until a candidate's worker writes, and returns its term.
     pub(crate) fn steady(&mut self) -> Term {
         let found = look(PATIENCE, || {
             let line = self.history.newest()?;
@@ -145,7 +145,7 @@ impl Stage {
         found.unwrap_or_else(|| self.fail("nobody works"))
     }
 
-    /// As [`Stage::steady`], when those who wait have had time to see whom they wait for.
+    /// As [`Stage::steady`], after the waiting candidates have had time to observe the holder.
     pub(crate) fn settled(&mut self) -> Term {
         self.steady();
         pause(Duration::from_millis(150));
@@ -166,7 +166,7 @@ impl Stage {
         found.unwrap_or_else(|| self.fail(&format!("nobody works after term {token}")))
     }
 
-    /// The first effect, of whatever term, that is not before `at`.
+    /// The first effect, of any term, that is not before `at`.
     pub(crate) fn next_since(&mut self, at: Moment) -> Line {
         let since = |history: &mut History| {
             history.lines().iter().filter(|line| line.at >= at).min_by_key(|line| line.at).cloned()
@@ -185,7 +185,7 @@ impl Stage {
         self.until(pids, |pid| !is_there(pid));
     }
 
-    /// Waits until these processes have their SIGKILL, and says when that was seen.
+    /// Waits until these processes have received SIGKILL, and returns when that was observed.
     pub(crate) fn killed(&mut self, pids: &[u32]) -> Moment {
         self.until(pids, is_killed)
     }
@@ -201,18 +201,18 @@ impl Stage {
                 let left = processes::described(pids);
                 self.fail(&format!("processes that should be gone:\n{left}"));
             }
-            // Short, for this is measured, but no spinning: those who are to end need the processor.
+            // Short, because the result is a measurement, but no busy loop: the processes that are to end need the processor.
             pause(Duration::from_micros(200));
         }
     }
 
-    /// Waits until one has ended by itself.
+    /// Waits until a candidate has ended by itself.
     pub(crate) fn ended(&mut self, who: usize) -> ExitStatus {
         let ended = look(PATIENCE, || self.contenders[who].ended());
         ended.unwrap_or_else(|| self.fail(&format!("contender {} does not end", IDS[who])))
     }
 
-    /// Waits until one runs without a guard and a child, and stays so for a while.
+    /// Waits until a candidate runs without a guard and a command.
     pub(crate) fn waits(&mut self, who: usize) {
         let pid = self.contenders[who].pid();
         let idle = look(PATIENCE, || children(pid).is_empty().then_some(()));
@@ -231,7 +231,7 @@ impl Stage {
         found.into_iter().next().transpose()
     }
 
-    /// When this term's lease runs out unless it is renewed; `None` if it is over.
+    /// When this term's lease expires unless it is renewed; `None` if the term is over.
     pub(crate) fn expiry(&self, token: u64) -> Option<Moment> {
         let before = now();
         let lease = self.observe().unwrap()?;
@@ -239,11 +239,12 @@ impl Stage {
         same.then(|| before + lease.left)
     }
 
-    /// Waits until somebody has a lease newer than `token`, before he can have done anything with it, and says who.
+    /// Waits until a candidate is granted a lease newer than `token`, before it can have acted on it. Returns the candidate and
+    /// the token.
     pub(crate) fn granted_after(&self, token: u64) -> (usize, u64) {
         let end = now() + self.ttl + PATIENCE;
         while now() < end {
-            // One that cannot be read just now can be a moment later.
+            // A lease that cannot be read now can be read a moment later.
             let lease = self.observe().ok().flatten();
             let found = lease.and_then(|lease| Some((lease.holder?.id, lease.token?.get())));
             if let Some((id, granted)) = found
@@ -261,14 +262,14 @@ impl Stage {
         self.register.books()
     }
 
-    /// How long one look at the store takes.
+    /// How long one observation of the store takes.
     pub(crate) fn round_trip(&self) -> Duration {
         let before = now();
         self.observe().unwrap();
         now().since(before)
     }
 
-    /// Stops all, sees that nothing is left, and lets the judge read, who must find nothing.
+    /// Stops all candidates and checks that no process is left and that the history is clean.
     pub(crate) fn finish(mut self) -> (Verdict, Books) {
         let (verdict, books) = self.close();
         if !verdict.is_clean() || books.stale_accepted() > 0 {
@@ -277,11 +278,11 @@ impl Stage {
         (verdict, books)
     }
 
-    /// Stops all, sees that nothing is left, and lets the judge read.
+    /// Stops all candidates, checks that no process is left, and returns the judge's verdict.
     pub(crate) fn close(&mut self) -> (Verdict, Books) {
         self.stop();
         self.room.empties().unwrap_or_else(|why| self.fail(&why));
-        // What was killed whole leaves its lease to the TTL.
+        // A candidate that was killed together with its guard leaves its lease to the TTL.
         let free = look(self.ttl + PATIENCE, || {
             let mut status = self.room.command();
             status.args(["--store", &self.place.url(), "status", self.name.as_str()]);
@@ -292,9 +293,9 @@ impl Stage {
         (verdict, self.books())
     }
 
-    /// Ends all contenders.
+    /// Ends all candidates.
     pub(crate) fn stop(&mut self) {
-        let end = if self.mode.heeds_signals() { Signal::TERM } else { Signal::KILL };
+        let end = if self.mode.handles_sigterm() { Signal::TERM } else { Signal::KILL };
         for contender in &mut self.contenders {
             contender.signal(Signal::CONT);
             contender.signal(end);
@@ -304,12 +305,12 @@ impl Stage {
         }
     }
 
-    /// Ends the trial, and keeps what happened.
+    /// Fails the trial, and keeps its history and logs.
     pub(crate) fn fail(&self, why: &str) -> ! {
         self.room.fail(why)
     }
 
-    /// Copies the history and the logs to where they outlive us.
+    /// Copies the history and the logs to a directory that outlives this process.
     pub(crate) fn keep(&self) -> PathBuf {
         self.room.keep()
     }

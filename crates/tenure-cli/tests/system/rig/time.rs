@@ -1,12 +1,12 @@
-//! Waiting, on the clock that the judge reads.
+//! Waiting and polling, on the clock that the judge reads.
 
 use std::time::Duration;
 
 use tenure::{Clock, Moment};
 use tokio::runtime::Runtime;
 
-/// How often one looks who waits for something.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often a condition is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(crate) fn now() -> Moment {
     Clock::boot().now()
@@ -25,7 +25,7 @@ pub(crate) fn pause_until(at: Moment) {
     pause(at.since(now()));
 }
 
-/// Looks again and again, but not for ever.
+/// Polls a condition until it returns a value or `limit` has passed.
 pub(crate) fn look<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
     let end = now() + limit;
     loop {
@@ -35,7 +35,7 @@ pub(crate) fn look<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> 
         if now() >= end {
             return None;
         }
-        pause(LOOK);
+        pause(POLL_INTERVAL);
     }
 }
 

@@ -9,7 +9,7 @@ use super::room::{Actor, Room};
 use super::stage::PATIENCE;
 use super::time::look;
 
-/// The process, of which nothing is left however the trial ends.
+/// The process; it is killed with all its descendants however the trial ends.
 pub(crate) struct TrialProcess<'a> {
     room: &'a Room,
     actor: [Actor; 1],
@@ -37,13 +37,13 @@ impl<'a> TrialProcess<'a> {
         std::fs::read_to_string(self.room.log_of(&self.actor[0].id)).unwrap()
     }
 
-    /// What it ended with, which must be soon.
+    /// Waits briefly for the process to end, and returns its exit status.
     pub(crate) fn exit(&mut self) -> ExitStatus {
         let ended = || self.actor[0].ended();
         look(PATIENCE, ended).unwrap_or_else(|| self.room.fail("it does not end"))
     }
 
-    /// How often the candidate's command was started.
+    /// How many times the candidate's command was started.
     fn terms(&self) -> usize {
         std::fs::read_to_string(self.room.path().join("terms")).unwrap_or_default().lines().count()
     }

@@ -1,5 +1,5 @@
-//! The command that the contenders run: it writes down each of its effects, about one a millisecond, and is as badly
-//! behaved as it is told to be. In every mode its processes are bounded in number and in time.
+//! The command that the candidates run: it records each of its effects, about one a millisecond, and behaves as badly as its
+//! mode says. In every mode its processes are bounded in number and in time.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,51 +10,51 @@ use rustix::process::{getpgid, getppid, setpgid, setsid};
 use tenure::Clock;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::history::Pen;
+use super::history::EffectWriter;
 use super::judge::Workers;
-use super::register::Line;
+use super::register::RegisterClient;
 use super::slots::{Observer, Started};
 use super::time::now;
 
 /// The file in a trial's directory that effects are appended to.
 pub(crate) const HISTORY: &str = "history";
 
-/// No process of ours lives longer, whatever becomes of the trial.
-const LIFE: Duration = Duration::from_secs(90);
-const EACH: Duration = Duration::from_millis(1);
-/// Where there are many processes each writes less often.
-const SELDOM: Duration = Duration::from_millis(20);
-/// Of the mode that forks: 1 + 3 + 9 + 27 processes.
+/// No worker process lives longer, whatever happens to the trial.
+const MAX_LIFETIME: Duration = Duration::from_secs(90);
+const INTERVAL: Duration = Duration::from_millis(1);
+/// In modes with many processes each writes less often.
+const LONG_INTERVAL: Duration = Duration::from_millis(20);
+/// The depth of the mode that forks: 1 + 3 + 9 + 27 processes.
 const DEPTH: u32 = 3;
-/// Of the mode that hops: how often, and how long in one process.
+/// Of the mode that hops: the number of hops, and the time in one process.
 const HOPS: u32 = 3_000;
 const HOP: Duration = Duration::from_millis(8);
 
-/// How it behaves.
+/// How the worker behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Plain,
     /// Ignores SIGTERM, SIGINT and SIGHUP.
     Stubborn,
-    /// Forty processes, some in groups and sessions of their own, that answer SIGTERM with more.
+    /// Forty processes, some in their own groups and sessions, that respond to SIGTERM with more.
     Forks,
-    /// A process that starts its successor and ends, again and again.
+    /// A process that starts its successor and ends, repeatedly.
     Hops,
     /// Leaves a daemon (double fork, own session), and stays.
     Daemon,
     /// Leaves a daemon, and ends.
     Orphan,
-    /// Closes all descriptors it was given.
+    /// Closes all inherited descriptors.
     Closes,
-    /// Works in a session of its own.
+    /// Works in its own session.
     Session,
-    /// Goes into the guard's process group.
+    /// Joins the guard's process group.
     Group,
     /// Ends after one effect.
     Exits,
 }
 
-/// What [`Mode::Exits`] ends with.
+/// The exit code of [`Mode::Exits`].
 pub(crate) const CODE: u8 = 7;
 
 const MODES: &[(Mode, &str)] = &[
@@ -79,12 +79,12 @@ impl Mode {
         MODES.iter().find(|(_, each)| *each == name).map(|(mode, _)| *mode)
     }
 
-    /// Whether SIGTERM ends it.
-    pub(crate) fn heeds_signals(self) -> bool {
+    /// Whether SIGTERM ends the worker.
+    pub(crate) fn handles_sigterm(self) -> bool {
         !matches!(self, Mode::Stubborn | Mode::Forks)
     }
 
-    /// How many processes of it may write at a time.
+    /// How many of its processes may write at a time.
     pub(crate) fn workers(self) -> Workers {
         match self {
             Mode::Forks | Mode::Hops | Mode::Daemon => Workers::Many,
@@ -98,47 +98,47 @@ pub(crate) fn history_of(directory: &Path, shard: &str) -> PathBuf {
     directory.join(format!("{HISTORY}-{shard}"))
 }
 
-/// Inside a process that a fleet runs for a shard: an effect each so many milliseconds.
-pub(crate) fn play_shard(each: &str, directory: &Path, shard: &str) -> ExitCode {
+/// The worker of a shard, in the process that a fleet runs: one effect every `each` milliseconds.
+pub(crate) fn run_shard_worker(each: &str, directory: &Path, shard: &str) -> ExitCode {
     assert_eq!(std::env::var("TENURE_SHARD").as_deref(), Ok(shard), "the shard it is told of");
     let worker = Worker::new(directory);
-    let pen = Pen::new(&history_of(directory, shard), worker.token, &worker.candidate);
-    worker.work_with(pen, Duration::from_millis(each.parse().expect("milliseconds")));
+    let writer = EffectWriter::new(&history_of(directory, shard), worker.token, &worker.candidate);
+    worker.work_with(writer, Duration::from_millis(each.parse().expect("milliseconds")));
     ExitCode::SUCCESS
 }
 
 /// How long one run of a schedule takes.
 const RUN: Duration = Duration::from_millis(60);
 
-/// Inside a process that a schedule runs: an effect at once, then the slot is written down, then some more work.
-pub(crate) fn play_slot(url: &str, name: &str, directory: &Path) -> ExitCode {
+/// The worker of a schedule, in the process of one run: an effect at once, then the slot is recorded, then some more work.
+pub(crate) fn run_slot_worker(url: &str, name: &str, directory: &Path) -> ExitCode {
     let worker = Worker::new(directory);
-    let (mut pen, at) = (worker.pen(), now());
-    pen.stamp_at(at);
+    let (mut writer, at) = (worker.writer(), now());
+    writer.stamp_at(at);
     if let Some(slot) = Observer::open(url, name).running_slot(worker.token) {
         let (token, candidate) = (worker.token, worker.candidate.clone());
         Started { at, slot, token, candidate }.append(directory);
     }
     while now() < at + RUN {
-        pen.stamp();
-        super::time::pause(SELDOM);
+        writer.stamp();
+        super::time::pause(LONG_INTERVAL);
     }
     ExitCode::SUCCESS
 }
 
-/// Inside the process. `mode` is a mode, or the part of a process that one has started: `PART:NUMBER`.
-pub(crate) fn play(mode: &str, directory: &Path) -> ExitCode {
+/// The worker of an election. `mode` is a mode, or the role of a process that a mode has started: `ROLE:NUMBER`.
+pub(crate) fn run_worker(mode: &str, directory: &Path) -> ExitCode {
     let worker = Worker::new(directory);
     let (part, number) = mode.split_once(':').unwrap_or((mode, "0"));
     let number: u32 = number.parse().unwrap_or_default();
     match (part, Mode::find(part)) {
-        (_, Some(Mode::Plain)) => worker.work(EACH),
-        (_, Some(Mode::Stubborn)) => worker.resist(EACH, || {}),
+        (_, Some(Mode::Plain)) => worker.work(INTERVAL),
+        (_, Some(Mode::Stubborn)) => worker.resist(INTERVAL, || {}),
         (_, Some(Mode::Forks)) => worker.fork(DEPTH),
         (_, Some(Mode::Hops)) => worker.hop(number),
         (_, Some(Mode::Daemon)) => {
             worker.start("fork-off", false);
-            worker.work(EACH);
+            worker.work(INTERVAL);
         }
         (_, Some(Mode::Orphan)) => worker.start("fork-off", false),
         (_, Some(Mode::Closes)) => return worker.close(),
@@ -146,25 +146,25 @@ pub(crate) fn play(mode: &str, directory: &Path) -> ExitCode {
             worker.command("session-leader").status().unwrap();
         }
         (_, Some(Mode::Group)) => {
-            // The parent is the guard, and in our session.
+            // The parent is the guard, and in the same session.
             let group = getpgid(getppid()).unwrap();
             setpgid(None, Some(group)).unwrap();
-            worker.work(EACH);
+            worker.work(INTERVAL);
         }
         (_, Some(Mode::Exits)) => {
-            worker.pen().stamp();
+            worker.writer().stamp();
             return ExitCode::from(CODE);
         }
         ("session-leader", _) => {
             setsid().unwrap();
-            worker.work(EACH);
+            worker.work(INTERVAL);
         }
         ("fork-off", _) => {
             setsid().unwrap();
             worker.start("plain", false);
         }
         ("branch", _) => worker.fork(number),
-        ("late", _) => worker.resist(SELDOM, || {}),
+        ("late", _) => worker.resist(LONG_INTERVAL, || {}),
         _ => return ExitCode::from(99),
     }
     ExitCode::SUCCESS
@@ -183,18 +183,18 @@ impl Worker<'_> {
         Worker { directory, token: token.parse().expect("a number"), candidate }
     }
 
-    fn pen(&self) -> Pen {
-        Pen::new(&self.directory.join(HISTORY), self.token, &self.candidate)
+    fn writer(&self) -> EffectWriter {
+        EffectWriter::new(&self.directory.join(HISTORY), self.token, &self.candidate)
     }
 
-    /// Another process like this one, in another part.
+    /// Another worker process, in another role.
     fn command(&self, part: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker", part]).arg(self.directory).stdin(Stdio::null());
         command
     }
 
-    /// Starts one and forgets about it.
+    /// Starts a worker process and does not wait for it.
     fn start(&self, part: &str, own_group: bool) {
         let mut command = self.command(part);
         if own_group {
@@ -203,32 +203,32 @@ impl Worker<'_> {
         drop(command.spawn().unwrap());
     }
 
-    /// Effect after effect.
+    /// Writes one effect after the other.
     fn work(&self, each: Duration) {
-        self.work_with(self.pen(), each);
+        self.work_with(self.writer(), each);
     }
 
-    fn work_with(&self, mut pen: Pen, each: Duration) {
-        // The first before anything that takes time: how soon it comes is measured.
-        pen.stamp();
-        super::time::runtime().block_on(self.go_on(pen, each));
+    fn work_with(&self, mut writer: EffectWriter, each: Duration) {
+        // The first effect before anything that takes time: how soon it comes is measured.
+        writer.stamp();
+        super::time::runtime().block_on(self.write_effects(writer, each));
     }
 
-    async fn go_on(&self, mut pen: Pen, each: Duration) {
+    async fn write_effects(&self, mut writer: EffectWriter, each: Duration) {
         let clock = Clock::boot();
-        let end = clock.now() + LIFE;
-        let mut line = Line::open(self.directory);
+        let end = clock.now() + MAX_LIFETIME;
+        let mut register = RegisterClient::open(self.directory);
         for count in 0_u32.. {
             if clock.now() >= end {
                 return;
             }
-            pen.stamp();
-            if let Some(line) = &mut line {
+            writer.stamp();
+            if let Some(register) = &mut register {
                 match count % 32 {
-                    0 => line.read_counter(),
-                    // Most of the time between reading and writing, so that a freeze falls there.
-                    28 => line.write_counter(),
-                    8 | 16 | 24 => line.write(self.token),
+                    0 => register.read_counter(),
+                    // Most of the time is between reading and writing, so that a freeze falls there.
+                    28 => register.write_counter(),
+                    8 | 16 | 24 => register.write(self.token),
                     _ => {}
                 }
             }
@@ -236,12 +236,12 @@ impl Worker<'_> {
         }
     }
 
-    /// Effect after effect, whatever signals say; the first SIGTERM is answered.
+    /// Writes one effect after the other and ignores signals; the first SIGTERM is answered by `answer`.
     fn resist(&self, each: Duration, answer: impl FnOnce()) {
-        let mut pen = self.pen();
-        pen.stamp();
+        let mut writer = self.writer();
+        writer.stamp();
         super::time::runtime().block_on(async {
-            // Being registered is enough for a signal to do nothing.
+            // A registered signal does nothing else.
             let kinds = [SignalKind::interrupt(), SignalKind::hangup()];
             let _ignored = kinds.map(|kind| signal(kind).unwrap());
             let mut terminations = signal(SignalKind::terminate()).unwrap();
@@ -251,40 +251,42 @@ impl Worker<'_> {
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                () = self.go_on(pen, each) => {}
+                () = self.write_effects(writer, each) => {}
                 () = answered => {}
             }
         });
     }
 
-    /// Three more below this one, unless it is deep enough, and one more when asked to end.
+    /// Starts three more processes unless it is deep enough, and one more at SIGTERM.
     fn fork(&self, depth: u32) {
         if depth > 0 {
             for number in 0..3 {
                 self.start(&format!("branch:{}", depth - 1), number > 0);
             }
         }
-        self.resist(if depth == DEPTH { EACH } else { SELDOM }, || self.start("late", true));
+        self.resist(if depth == DEPTH { INTERVAL } else { LONG_INTERVAL }, || {
+            self.start("late", true)
+        });
     }
 
-    /// A little work here, the rest in a successor that nobody waits for.
+    /// Works a little here, and the rest in a successor that no process waits for.
     fn hop(&self, hops: u32) {
         if hops >= HOPS {
             return;
         }
-        let mut pen = self.pen();
-        pen.stamp();
+        let mut writer = self.writer();
+        writer.stamp();
         if hops == 0 {
-            // The first stays, so that the command has not ended.
+            // The first process stays, so that the command has not ended.
             self.start("hops:1", true);
-            return self.work(EACH);
+            return self.work(INTERVAL);
         }
         super::time::pause(HOP);
-        pen.stamp();
+        writer.stamp();
         self.start(&format!("hops:{}", hops + 1), hops.is_multiple_of(2));
     }
 
-    /// Only a shell can close what it does not own, without unsafe code.
+    /// Only a shell can close descriptors that it does not own, without unsafe code.
     fn close(&self) -> ExitCode {
         let script = r#"for f in /proc/self/fd/*; do eval "exec ${f##*/}>&-"; done; exec "$@""#;
         let mut command = Command::new("bash");

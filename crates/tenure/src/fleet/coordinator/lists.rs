@@ -1,5 +1,5 @@
-//! The lists of the members: this member announces its own in the checkpoint of its membership lease, and compares it with those
-//! of the others.
+//! The lists of shards: this member announces its own list in the checkpoint of its membership lease, and compares it with the
+//! announcements of the other members.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use crate::clock::Moment;
 use crate::driver::Saved;
 use crate::error::Result;
 
-/// A member announces its list a moment after it has joined or read a new one; the store sends no notification of that.
-pub(super) const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
+/// How soon to observe the members again when an announcement is expected: a member announces its list shortly after it has
+/// joined or read a new list, and the store sends no notification of that.
+pub(super) const ANNOUNCEMENT_DELAY: Duration = Duration::from_millis(200);
 
 impl CoordinatorState {
     pub(super) fn is_unannounced(&self) -> bool {
-        self.announced.as_ref() != Some(self.steward.list()) && self.office.shared.is_member()
+        self.announced.as_ref() != Some(self.planner.list()) && self.coordinator.shared.is_member()
     }
 
-    /// Tells the other members what this one lists, if they do not know it yet.
+    /// Announces the list of this member, unless the current announcement is up to date.
     pub(super) fn announcement(&self) -> Option<BoxFuture<'static, (ListDigest, Result<Saved>)>> {
-        let term = self.office.shared.membership_term().filter(|_| self.is_unannounced())?;
-        let list = self.steward.list().clone();
+        let term = self.coordinator.shared.membership_term().filter(|_| self.is_unannounced())?;
+        let list = self.planner.list().clone();
         let saved = async move {
             let saved = match list.to_checkpoint() {
                 Ok(checkpoint) => term.save(&checkpoint).await,
@@ -35,43 +36,43 @@ impl CoordinatorState {
         Some(saved.boxed())
     }
 
-    /// After this the members are observed again. While their lists differ an announcement may be on its way: soon, and after twice
-    /// the time each time that nothing has changed.
-    pub(super) fn look_again_in(&mut self, sight: &FleetSnapshot) -> Duration {
-        let own = self.steward.list();
-        let retry = self.office.timing.retry;
-        if sight.members.values().all(|(_, list)| list == own) {
-            self.look_after = ANNOUNCED_AFTER;
+    /// The delay until the members are observed again. While their lists differ, an announcement may be expected: then the
+    /// delay is short, and doubles each time that nothing has changed.
+    pub(super) fn next_observe_delay(&mut self, snapshot: &FleetSnapshot) -> Duration {
+        let own = self.planner.list();
+        let retry = self.coordinator.timing.retry;
+        if snapshot.members.values().all(|(_, list)| list == own) {
+            self.observe_delay = ANNOUNCEMENT_DELAY;
             return retry;
         }
-        if self.sight.as_ref().is_none_or(|before| before.members != sight.members) {
-            self.look_after = ANNOUNCED_AFTER;
+        if self.snapshot.as_ref().is_none_or(|before| before.members != snapshot.members) {
+            self.observe_delay = ANNOUNCEMENT_DELAY;
         }
-        let look_after = self.look_after.min(retry);
-        self.look_after = 2 * look_after;
-        look_after
+        let observe_delay = self.observe_delay.min(retry);
+        self.observe_delay = 2 * observe_delay;
+        observe_delay
     }
 
-    /// Reports once that members list different shards, and once that they do not any more. A difference while each reads a new
-    /// list in its own time is not reported.
+    /// Reports once that members list different shards, and once that their lists are equal again. A short difference is not
+    /// reported: the members read a new list at different times.
     pub(super) fn compare_lists(&mut self, now: Moment) {
-        let own = self.steward.list();
+        let own = self.planner.list();
         let others =
-            || self.steward.observed_members().filter(|(_, state)| state.list.is_announced());
+            || self.planner.observed_members().filter(|(_, state)| state.list.is_announced());
         let differ =
-            self.office.shared.is_member() && others().any(|(_, state)| state.list != *own);
+            self.coordinator.shared.is_member() && others().any(|(_, state)| state.list != *own);
         if !differ {
             if let Some((_, true)) = self.lists_differ.take() {
-                self.office.shared.report(FleetEvent::Lists(Vec::new()));
+                self.coordinator.shared.report(FleetEvent::Lists(Vec::new()));
             }
             return;
         }
         let (since, reported) = *self.lists_differ.get_or_insert((now, false));
-        let settled = (2 * self.office.reread).max(self.office.timing.ttl);
+        let settled = (2 * self.coordinator.reread).max(self.coordinator.timing.ttl);
         if !reported && now.since(since) >= settled {
             self.lists_differ = Some((since, true));
             let lists = others().map(|(id, state)| (id.clone(), state.list.shards()));
-            self.office.shared.report(FleetEvent::Lists(lists.collect()));
+            self.coordinator.shared.report(FleetEvent::Lists(lists.collect()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::lease::CandidateId;
 
-/// Ids of drained members, the oldest drain first. Few enough to search one after the other: they fit into 4 KiB.
+/// Ids of drained members, the oldest drain first. A linear search is enough: all ids fit into 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained(Vec<CandidateId>);
 
@@ -12,7 +12,7 @@ impl Drained {
         self.0.contains(member)
     }
 
-    /// Drains a member; `false` if it was drained before, and then it keeps its place.
+    /// Drains a member. Returns `false` if it was drained before; then it keeps its position.
     pub fn insert(&mut self, member: CandidateId) -> bool {
         let new = !self.contains(&member);
         if new {
@@ -21,7 +21,7 @@ impl Drained {
         new
     }
 
-    /// Ends the drain of a member; `false` if it was not drained.
+    /// Ends the drain of a member. Returns `false` if it was not drained.
     pub fn remove(&mut self, member: &CandidateId) -> bool {
         let before = self.0.len();
         self.0.retain(|drained| drained != member);

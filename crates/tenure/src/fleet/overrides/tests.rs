@@ -1,3 +1,5 @@
+//! Overrides on the memory and file stores: changes, concurrent changes, records that cannot be read, and the size limit.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ fn fleet() -> Name {
     fleet_name("poll").unwrap()
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -48,9 +50,9 @@ async fn stores() -> (Vec<Arc<dyn Store>>, Scratch) {
     (stores, scratch)
 }
 
-/// Leaves this in the place of what people have said.
-async fn plant(store: &dyn Store, bytes: &[u8]) {
-    let claim = Claim::new(name(&fleet()), id("planter"), Nonce::random(), TTL);
+/// Writes this record in place of the overrides.
+async fn write_record(store: &dyn Store, bytes: &[u8]) {
+    let claim = Claim::new(name(&fleet()), id("planter"), Nonce::random(), CHANGE_TTL);
     let grant = store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
     let checkpoint = Checkpoint::new(bytes).unwrap();
     assert!(store.save(&grant.hold, 1, &checkpoint).await.unwrap().is_held());
@@ -58,76 +60,76 @@ async fn plant(store: &dyn Store, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn what_was_said_is_read_by_everybody_and_taken_back() {
+async fn overrides_are_read_back_and_removed() {
     let (stores, _scratch) = stores().await;
     for store in stores {
         assert_eq!(read(&*store, &fleet()).await.unwrap(), Overrides::default());
         let odd = [shard("a b"), shard("\n\0"), shard("ä\""), shard(&"x".repeat(512))];
-        let say = |control: &mut Overrides| {
-            control.paused.extend(odd.clone());
-            control.drained.insert(id("web-1"));
+        let insert = |overrides: &mut Overrides| {
+            overrides.paused.extend(odd.clone());
+            overrides.drained.insert(id("web-1"));
         };
-        let said = change(&*store, &fleet(), &id("me"), WAIT, say).await.unwrap();
-        assert_eq!(said.paused.len(), 4);
-        assert_eq!(read(&*store, &fleet()).await.unwrap(), said);
-        let take_back = |control: &mut Overrides| {
-            assert!(control.paused.remove("a b"));
-            control.drained.clear();
+        let changed = change(&*store, &fleet(), &id("me"), WAIT, insert).await.unwrap();
+        assert_eq!(changed.paused.len(), 4);
+        assert_eq!(read(&*store, &fleet()).await.unwrap(), changed);
+        let remove = |overrides: &mut Overrides| {
+            assert!(overrides.paused.remove("a b"));
+            overrides.drained.clear();
         };
-        let said = change(&*store, &fleet(), &id("you"), WAIT, take_back).await.unwrap();
-        assert!(said.paused.len() == 3 && said.drained.is_empty());
-        assert_eq!(read(&*store, &fleet()).await.unwrap(), said);
+        let changed = change(&*store, &fleet(), &id("you"), WAIT, remove).await.unwrap();
+        assert!(changed.paused.len() == 3 && changed.drained.is_empty());
+        assert_eq!(read(&*store, &fleet()).await.unwrap(), changed);
         let other = fleet_name("poll2").unwrap();
         assert_eq!(read(&*store, &other).await.unwrap(), Overrides::default());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_many_say_at_once_nothing_is_lost() {
+async fn concurrent_changes_are_all_kept() {
     let (stores, _scratch) = stores().await;
     for store in stores {
-        let askers = (0..12).map(|asker| {
+        let requesters = (0..12).map(|requester| {
             let store = store.detached();
             tokio::spawn(async move {
                 for round in 0..3 {
-                    let shard = shard(&format!("{asker}-{round}"));
-                    let insert = |control: &mut Overrides| {
-                        control.paused.insert(shard);
+                    let shard = shard(&format!("{requester}-{round}"));
+                    let insert = |overrides: &mut Overrides| {
+                        overrides.paused.insert(shard);
                     };
-                    let asker = id(&format!("asker-{asker}"));
-                    change(&*store, &fleet(), &asker, WAIT, insert).await.unwrap();
+                    let requester = id(&format!("asker-{requester}"));
+                    change(&*store, &fleet(), &requester, WAIT, insert).await.unwrap();
                 }
             })
         });
-        for asker in askers.collect::<Vec<_>>() {
-            asker.await.unwrap();
+        for requester in requesters.collect::<Vec<_>>() {
+            requester.await.unwrap();
         }
         assert_eq!(read(&*store, &fleet()).await.unwrap().paused.len(), 36);
     }
 }
 
 #[tokio::test]
-async fn nothing_new_is_not_written_and_a_change_wakes_those_who_watch() {
+async fn an_unchanged_record_is_not_written_and_a_change_notifies_watchers() {
     let (stores, _scratch) = stores().await;
     for store in stores {
-        let pause = |control: &mut Overrides| {
-            control.paused.insert(shard("a"));
+        let pause = |overrides: &mut Overrides| {
+            overrides.paused.insert(shard("a"));
         };
         let mut changes = store.watch(&Scope::name(&name(&fleet())));
         assert!(changes.next().await.is_some());
         change(&*store, &fleet(), &id("me"), WAIT, pause).await.unwrap();
         assert!(changes.next().await.is_some());
-        plant(&*store, br#" { "v": 1, "paused": ["a"], "drained": [] } "#).await;
+        write_record(&*store, br#" { "v": 1, "paused": ["a"], "drained": [] } "#).await;
         change(&*store, &fleet(), &id("me"), WAIT, pause).await.unwrap();
         let lease = store.observe(&Scope::name(&name(&fleet()))).await.unwrap().remove(0);
         let lease = lease.unwrap();
-        assert!(lease.holder.is_none(), "it was given back");
-        assert!(lease.checkpoint.unwrap().as_bytes().starts_with(b" {"), "nobody wrote");
+        assert!(lease.holder.is_none(), "the lease was released");
+        assert!(lease.checkpoint.unwrap().as_bytes().starts_with(b" {"), "nothing was written");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_never_nothing_and_stays() {
+async fn a_record_that_cannot_be_read_is_an_error_and_is_kept() {
     let (stores, _scratch) = stores().await;
     for store in stores {
         for (text, says) in [
@@ -144,11 +146,11 @@ async fn what_cannot_be_read_is_never_nothing_and_stays() {
             (br#"{"v":1,"paused":[],"drained":["a b"]}"#, "' '"),
             (br#"{"v":1,"paused":[7],"drained":[]}"#, "invalid type"),
         ] {
-            plant(&*store, text).await;
+            write_record(&*store, text).await;
             let error = read(&*store, &fleet()).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{error}");
             assert!(error.to_string().contains(says), "{error}");
-            let clear = |control: &mut Overrides| *control = Overrides::default();
+            let clear = |overrides: &mut Overrides| *overrides = Overrides::default();
             let error = change(&*store, &fleet(), &id("me"), WAIT, clear).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{error}");
             let lease = store.observe(&Scope::name(&name(&fleet()))).await.unwrap().remove(0);
@@ -160,15 +162,15 @@ async fn what_cannot_be_read_is_never_nothing_and_stays() {
 }
 
 #[tokio::test]
-async fn more_than_there_is_room_for_is_refused_and_changes_nothing() {
+async fn a_record_that_is_too_large_is_refused_and_changes_nothing() {
     let (stores, _scratch) = stores().await;
     for store in stores {
-        let few = |control: &mut Overrides| {
-            control.paused.insert(shard("a"));
+        let few = |overrides: &mut Overrides| {
+            overrides.paused.insert(shard("a"));
         };
         let before = change(&*store, &fleet(), &id("me"), WAIT, few).await.unwrap();
-        let many = |control: &mut Overrides| {
-            control.paused.extend((0..1_000).map(|n| shard(&format!("shard-{n}"))));
+        let many = |overrides: &mut Overrides| {
+            overrides.paused.extend((0..1_000).map(|n| shard(&format!("shard-{n}"))));
         };
         let error = change(&*store, &fleet(), &id("me"), WAIT, many).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
@@ -178,13 +180,13 @@ async fn more_than_there_is_room_for_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn one_who_waits_comes_when_it_is_free_or_gives_up() {
+async fn a_waiting_change_succeeds_when_the_lease_is_free_or_times_out() {
     let (stores, _scratch) = stores().await;
     for store in stores {
         let claim = Claim::new(name(&fleet()), id("slow"), Nonce::random(), WAIT);
         let slow = store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
-        let pause = |control: &mut Overrides| {
-            control.paused.insert(shard("a"));
+        let pause = |overrides: &mut Overrides| {
+            overrides.paused.insert(shard("a"));
         };
         let short = Duration::from_millis(50);
         let error = change(&*store, &fleet(), &id("me"), short, pause).await.unwrap_err();
@@ -199,12 +201,12 @@ async fn one_who_waits_comes_when_it_is_free_or_gives_up() {
     }
 }
 
-/// A record in which drains leave no room: `count` one-time ids, drained one after the other.
+/// Fills the record with drains: `count` one-time ids, drained one after the other.
 async fn drain_one_time_ids(store: &dyn Store, count: usize) {
     for number in 0..count {
         let one_time = id(&format!("web-7f9c6d5b48-{number:05}"));
-        let drain = |control: &mut Overrides| {
-            control.drained.insert(one_time.clone());
+        let drain = |overrides: &mut Overrides| {
+            overrides.drained.insert(one_time.clone());
         };
         let after = change(store, &fleet(), &id("operator"), WAIT, drain).await;
         let after = after.unwrap_or_else(|error| panic!("drain {number}: {error}"));
@@ -218,39 +220,39 @@ async fn a_thousand_drains_of_ids_that_never_return_are_all_accepted() {
     // A running member, drained before all others: its drain is the oldest, and stays.
     let member = Claim::new(node(&fleet(), &id("living")), id("living"), Nonce::random(), WAIT);
     assert!(store.acquire(&[member]).await.unwrap().remove(0).unwrap().is_held());
-    let drain = |control: &mut Overrides| {
-        control.drained.insert(id("living"));
-        control.paused.insert(shard("a"));
+    let drain = |overrides: &mut Overrides| {
+        overrides.drained.insert(id("living"));
+        overrides.paused.insert(shard("a"));
     };
     change(&store, &fleet(), &id("operator"), WAIT, drain).await.unwrap();
     drain_one_time_ids(&store, 1_000).await;
-    let control = read(&store, &fleet()).await.unwrap();
-    assert!(control.drained.contains(&id("living")), "a running member stays drained");
-    assert!(control.paused.contains("a"), "a pause stays");
-    assert!(control.drained.contains(&id("web-7f9c6d5b48-00999")));
-    assert!(!control.drained.contains(&id("web-7f9c6d5b48-00000")), "the oldest was dropped");
+    let overrides = read(&store, &fleet()).await.unwrap();
+    assert!(overrides.drained.contains(&id("living")), "a running member stays drained");
+    assert!(overrides.paused.contains("a"), "a pause stays");
+    assert!(overrides.drained.contains(&id("web-7f9c6d5b48-00999")));
+    assert!(!overrides.drained.contains(&id("web-7f9c6d5b48-00000")), "the oldest was dropped");
 }
 
 #[tokio::test]
-async fn pauses_take_the_room_of_drains() {
+async fn pauses_replace_old_drains() {
     let store = MemoryStore::new(Clock::boot());
     drain_one_time_ids(&store, 300).await;
     let shards: Vec<Shard> = (0..200).map(|number| shard(&format!("tenant-{number}"))).collect();
-    let pause = |control: &mut Overrides| control.paused.extend(shards.clone());
-    let control = change(&store, &fleet(), &id("operator"), WAIT, pause).await.unwrap();
-    assert_eq!(control.paused.len(), 200);
-    assert_eq!(read(&store, &fleet()).await.unwrap(), control);
+    let pause = |overrides: &mut Overrides| overrides.paused.extend(shards.clone());
+    let overrides = change(&store, &fleet(), &id("operator"), WAIT, pause).await.unwrap();
+    assert_eq!(overrides.paused.len(), 200);
+    assert_eq!(read(&store, &fleet()).await.unwrap(), overrides);
 }
 
 #[tokio::test]
-async fn a_drain_for_which_there_is_no_room_is_refused_and_not_dropped_silently() {
+async fn a_drain_that_does_not_fit_is_refused_and_not_dropped_silently() {
     let store = MemoryStore::new(Clock::boot());
     let shards: Vec<Shard> = (0..400).map(|number| shard(&format!("s{number:06}"))).collect();
-    let pause = |control: &mut Overrides| control.paused.extend(shards.clone());
+    let pause = |overrides: &mut Overrides| overrides.paused.extend(shards.clone());
     change(&store, &fleet(), &id("operator"), WAIT, pause).await.unwrap();
     let long = id(&"x".repeat(100));
-    let drain = |control: &mut Overrides| {
-        control.drained.insert(long.clone());
+    let drain = |overrides: &mut Overrides| {
+        overrides.drained.insert(long.clone());
     };
     let error = change(&store, &fleet(), &id("operator"), WAIT, drain).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);

@@ -1,41 +1,41 @@
-//! What a steward orders, why a shard is taken from its owner, and how many shards have one.
+//! The output of the planner: the steps for the coordinator, the reason of a revocation, and the coverage of the shards.
 
 use super::ShardNumber;
 use crate::fleet::Shard;
 use crate::lease::CandidateId;
 
-/// What is to be done about a shard.
+/// One step of a plan: what the coordinator must do about a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanStep {
-    /// There is such a shard: look at its lease from now on, and do not campaign.
+    /// The shard is new: observe its lease from now on, without a campaign.
     Add(ShardNumber, Shard),
     /// Campaign for it.
     Claim(ShardNumber),
-    /// Do not campaign for it any more.
-    Rest(ShardNumber),
-    /// End its work, then release it, and name who should come next.
-    Leave(ShardNumber, Option<CandidateId>, Reason),
-    /// There is no such shard any more: do the same where there is work, and forget it.
-    Drop(ShardNumber, Reason),
+    /// Stop the campaign for it.
+    Withdraw(ShardNumber),
+    /// End its work, then release it and name the member that should own it next.
+    Release(ShardNumber, Option<CandidateId>, Reason),
+    /// The shard was removed: end its work and release it, if this member owns it, and forget it.
+    Remove(ShardNumber, Reason),
 }
 
-/// Why a shard was taken from its owner.
+/// Why a shard was revoked from its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Somebody else should have it.
+    /// Another member should own it.
     Rebalance,
-    /// This member leaves.
+    /// This member leaves the fleet.
     Shutdown,
-    /// Its lease, or the membership, could not be kept.
+    /// Its lease, or the membership lease, could not be renewed.
     Expired,
-    /// Somebody has paused it.
+    /// An operator, or the source, has paused it.
     Paused,
-    /// Somebody has drained this member.
+    /// An operator has drained this member.
     Drain,
-    /// This member is not fit to work.
+    /// This member is unhealthy.
     Unhealthy,
-    /// The source of shards does not name it any more.
+    /// The source of shards does not list it any more.
     Removed,
 }
 
@@ -58,14 +58,14 @@ impl Reason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Coverage {
-    /// All that the source names.
+    /// All shards that the source lists.
     pub shards: usize,
-    /// Those nobody should own now.
+    /// Paused shards, which no member should own.
     pub paused: usize,
-    /// Those this member owns.
+    /// Shards that this member owns.
     pub mine: usize,
-    /// Those nobody owns, as far as is known here.
+    /// Shards without an owner, as far as this member has observed.
     pub free: usize,
-    /// Those nobody has owned for longer than a TTL.
+    /// Shards that have had no owner for longer than a TTL.
     pub unowned: usize,
 }

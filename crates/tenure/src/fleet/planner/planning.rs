@@ -1,16 +1,16 @@
-//! Which member should own which shard, where members may list different shards.
+//! The plan: which member should own which shard, if members may list different shards.
 //!
 //! A member announces a [digest](crate::fleet::ListDigest) of its list. A shard is planned only for members that list it:
 //!
-//! - a member whose part of the digest equals ours lists the same shards there;
+//! - a member whose part of the digest equals this member's part lists the same shards there;
 //! - a member whose part differs may list the shard or not, so no shard is taken from its owner for that member, and what that
 //!   member owns stays with it;
-//! - a free shard that we list for less than a TTL is also offered to members whose part differs: a new list reaches each member
-//!   in its own time, and an announcement is observed up to a TTL later. A member with an empty list is not offered any.
+//! - a free shard that this member has listed for less than a TTL is also planned for members whose part differs: members read
+//!   a new list at different times, and an announcement is observed up to a TTL later. A member with an empty list gets none.
 //!
 //! Shards with the same eligible members are planned together. So shards on every list are shared evenly, and each other shard
-//! goes to a member that lists it. While lists differ, each member claims a shard that is free for one and a half TTLs, whatever
-//! its plan says: no shard on the list of a member that works waits for 2 TTLs.
+//! goes to a member that lists it. While lists differ, each member claims a shard that is free for one and a half TTLs, even
+//! against its plan: no shard on the list of a working member waits for 2 TTLs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -21,15 +21,16 @@ use crate::clock::Moment;
 use crate::lease::CandidateId;
 use crate::placement::{self, PlacementMember, PlacementShard};
 
-/// So many TTLs an adopted shard is kept, whatever the share; twice as many each time nobody else has taken it after that.
-const ADOPTED_FOR: u32 = 4;
-/// And so often that doubles at most.
-const ADOPTED_DOUBLES: u32 = 5;
+/// A member keeps an adopted shard for this many TTLs, even against the fair shares. The time doubles each time that no other
+/// member claims the shard after that.
+const ADOPTION_TTLS: u32 = 4;
+/// Limit of these doublings.
+const MAX_ADOPTION_DOUBLINGS: u32 = 5;
 
-/// Shards that are planned together, and the members as they count for them.
+/// Shards that are planned together, and the members with their eligibility for these shards.
 struct ListGroup<'a> {
     members: Vec<PlacementMember<'a>>,
-    /// Indices among the shards that count.
+    /// Indices among the shards that should be owned.
     shards: Vec<usize>,
 }
 
@@ -37,7 +38,7 @@ impl Planner {
     /// The members to plan with: as observed, and this member exactly as long as it holds its membership lease.
     fn present(&self) -> BTreeMap<CandidateId, MemberState> {
         let mut present = self.members.clone().unwrap_or_default();
-        if self.takes_part() {
+        if self.is_member() {
             present.entry(self.me.clone()).or_default().list = self.list.clone();
         } else {
             present.remove(&self.me);
@@ -56,7 +57,7 @@ impl Planner {
         self.replan_at = None;
         let lists_differ = present.values().any(|state| state.list != self.list);
         if std::mem::replace(&mut self.lists_differed, lists_differ) && !lists_differ {
-            // What was adopted because of it goes by the shares again.
+            // The lists are equal again: shards that were adopted because they differed follow the fair shares again.
             for entry in self.entries.values_mut() {
                 (entry.adopted, entry.adoptions) = (None, 0);
             }
@@ -65,7 +66,7 @@ impl Planner {
         let items: Vec<PlacementShard> = self
             .entries
             .values()
-            .filter(|entry| entry.counts())
+            .filter(|entry| entry.should_be_owned())
             .map(|entry| PlacementShard {
                 hash: entry.hash,
                 owner: entry.owner.and_then(|owner| index[owner as usize]),
@@ -82,22 +83,22 @@ impl Planner {
                 group_of[*at] = number;
             }
         }
-        let (seated_at, ttl) = (self.seated_at, self.ttl);
+        let (member_since, ttl) = (self.member_since, self.ttl);
         let mut replan_at = self.replan_at;
         let counted = self.entries.values_mut().filter_map(|entry| {
             let before = entry.planned.take();
-            entry.counts().then_some((entry, before))
+            entry.should_be_owned().then_some((entry, before))
         });
         for ((entry, before), (target, group)) in counted.zip(planned.into_iter().zip(group_of)) {
             let target = target.map(|target| ids[target as usize]);
             if target != before && entry.adopted.is_none() {
-                entry.offered = now;
+                entry.planned_since = now;
             }
             entry.planned = target;
             entry.adopted = entry.adopted.filter(|until| now < *until);
-            // Members whose lists differ do not agree on the shares, so what stayed free is kept once it is taken.
+            // Members whose lists differ do not agree on the shares, so a shard that stayed free is kept once it is claimed.
             let overdue_at = entry.free_since.filter(|_| lists_differ);
-            let overdue_at = overdue_at.map(|since| since.max(seated_at) + ttl);
+            let overdue_at = overdue_at.map(|since| since.max(member_since) + ttl);
             if entry.planned == Some(ME) {
                 if overdue_at.is_some_and(|at| now >= at) {
                     entry.adopt(now, ttl);
@@ -107,12 +108,12 @@ impl Planner {
             let members = &groups[group].members;
             let mine = me_at.filter(|at| !members[*at as usize].drained);
             let Some(mine) = mine.filter(|_| entry.planned != Some(ME)) else { continue };
-            let waited = entry.waited(now, seated_at, ttl);
-            // A member that adopted it before does so again without waiting for those that prefer it.
+            let waited = entry.waited(now, member_since, ttl);
+            // A member that adopted it before adopts it again without waiting for members with a higher preference.
             let rank = || placement::rank(members, entry.hash, mine);
             let in_turn =
                 waited > 0 && (entry.adoptions > 0 || rank().is_some_and(|rank| rank <= waited));
-            // Members whose lists differ may each wait for another; so in the end each claims it, and one gets it.
+            // Members whose lists differ may all wait for each other; so in the end each claims it, and one acquires it.
             let late_at = overdue_at.map(|at| at + ttl / 2);
             let next = in_turn || late_at.is_some_and(|at| now >= at);
             if next {
@@ -124,13 +125,16 @@ impl Planner {
             } else {
                 earlier(&mut replan_at, late_at);
                 let turns = u32::try_from(waited).unwrap_or(u32::MAX).saturating_add(1);
-                earlier(&mut replan_at, entry.free_from(seated_at).map(|free| free + ttl * turns));
+                earlier(
+                    &mut replan_at,
+                    entry.free_from(member_since).map(|free| free + ttl * turns),
+                );
             }
         }
         self.replan_at = replan_at;
     }
 
-    /// The shards that count, grouped by the members that may own them.
+    /// The shards that should be owned, grouped by their eligible members.
     fn groups<'a>(
         &mut self,
         now: Moment,
@@ -146,18 +150,19 @@ impl Planner {
             ListGroup { members: members.map(member).collect(), shards }
         };
         if !lists_differ {
-            let count = self.entries.values().filter(|entry| entry.counts()).count();
+            let count = self.entries.values().filter(|entry| entry.should_be_owned()).count();
             return vec![group(&vec![true; present.len()], (0..count).collect())];
         }
         let states: Vec<&MemberState> = present.values().collect();
         let (own, ttl) = (&self.list, self.ttl);
         let mut replan_at = None;
         let mut groups: HashMap<Vec<bool>, Vec<usize>> = HashMap::new();
-        for (at, entry) in self.entries.values().filter(|entry| entry.counts()).enumerate() {
+        for (at, entry) in self.entries.values().filter(|entry| entry.should_be_owned()).enumerate()
+        {
             let (mine, part) = (own.part(entry.hash), |at: usize| states[at].list.part(entry.hash));
             let owner = entry.owner.and_then(|owner| index[owner as usize]);
             let owner = owner.and_then(|at| usize::try_from(at).ok());
-            // The owner lists it although its part differs, and it alone knows which other members do.
+            // The owner lists it although its part differs. Only the owner knows which other members list it.
             let stays = owner.filter(|at| part(*at) != mine && !states[*at].drained);
             let is_offered = owner.is_none() && now < entry.added_at + ttl;
             if is_offered {
@@ -178,31 +183,31 @@ impl Planner {
 }
 
 impl ShardEntry {
-    /// Keeps it for a while against the share, if it is not adopted yet.
+    /// Keeps it for a while, even against the fair shares, unless it is adopted already.
     fn adopt(&mut self, now: Moment, ttl: Duration) {
         if self.adopted.is_none() {
-            let doubled = ADOPTED_FOR << self.adoptions.min(ADOPTED_DOUBLES);
+            let doubled = ADOPTION_TTLS << self.adoptions.min(MAX_ADOPTION_DOUBLINGS);
             self.adopted = Some(now + ttl * doubled);
             self.adoptions = self.adoptions.saturating_add(1);
         }
     }
 
-    /// Since when it is free although a member should have taken it: since it was offered to that member, and since this member
-    /// could have taken it instead.
-    fn free_from(&self, seated_at: Moment) -> Option<Moment> {
-        self.free_since.map(|since| since.max(self.offered).max(seated_at))
+    /// Since when it is free although the planned member could have claimed it, and this member could have adopted it: not
+    /// before it was planned for that member, nor before this member joined.
+    fn free_from(&self, member_since: Moment) -> Option<Moment> {
+        self.free_since.map(|since| since.max(self.planned_since).max(member_since))
     }
 
-    /// For how many whole TTLs it is free by now.
-    fn waited(&self, now: Moment, seated_at: Moment, ttl: Duration) -> usize {
-        self.free_from(seated_at).map_or(0, |since| {
+    /// For how many whole TTLs it has been free.
+    fn waited(&self, now: Moment, member_since: Moment, ttl: Duration) -> usize {
+        self.free_from(member_since).map_or(0, |since| {
             let turns = now.since(since).as_nanos() / ttl.as_nanos().max(1);
             usize::try_from(turns).unwrap_or(usize::MAX)
         })
     }
 }
 
-/// The earlier of two times, where there are two.
+/// Replaces `time` with `other` if that is earlier, or if there is no `time`.
 fn earlier(time: &mut Option<Moment>, other: Option<Moment>) {
     *time = (*time).min(other).or(*time).or(other);
 }

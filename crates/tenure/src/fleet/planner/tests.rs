@@ -1,4 +1,4 @@
-//! What a steward orders, step by step; whole fleets of them are in `tests/fleet_simulation`.
+//! The steps of one planner. Whole fleets are tested in `tests/fleet_simulation`.
 
 mod lists;
 
@@ -15,87 +15,90 @@ fn names(many: usize) -> Vec<Shard> {
     (0..many).map(|at| Shard::new(&format!("s{at:05}")).expect("a shard")).collect()
 }
 
-/// A steward and the time; it is asked often enough.
-struct Desk {
-    steward: Planner,
+/// A planner and a simulated clock. [`PlannerHarness::advance`] calls the planner whenever it wants to be woken.
+struct PlannerHarness {
+    planner: Planner,
     now: Moment,
 }
 
-impl Desk {
-    /// The member `a`, which knows of nothing.
+impl PlannerHarness {
+    /// The member `a`, which has observed nothing.
     fn new() -> Self {
-        Desk { steward: Planner::new(id("a"), TTL), now: Moment::from_nanos(1_000_000_000_000) }
+        PlannerHarness {
+            planner: Planner::new(id("a"), TTL),
+            now: Moment::from_nanos(1_000_000_000_000),
+        }
     }
 
-    /// It is a member with these others, has seen these shards, and has claimed what it should.
-    fn seated(others: &[&str], shards: usize) -> Self {
-        let mut desk = Desk::new();
-        desk.steward.seated(desk.now);
-        desk.members(others);
-        desk.list(&names(shards), &[]);
-        desk.answers(1..=shards as ShardNumber);
-        desk.waits(Duration::from_secs(1));
-        desk
+    /// It is a member with these others, has observed these shards, and has claimed its share.
+    fn member_with(others: &[&str], shards: usize) -> Self {
+        let mut harness = PlannerHarness::new();
+        harness.planner.membership_acquired(harness.now);
+        harness.members(others);
+        harness.list(&names(shards), &[]);
+        harness.answer(1..=shards as ShardNumber);
+        harness.advance(Duration::from_secs(1));
+        harness
     }
 
     fn members(&mut self, others: &[&str]) {
         let member = |other: &&str| (id(other), self.state(false));
         let members = others.iter().chain(&["a"]).map(member).collect();
-        self.steward.members(self.now, members);
+        self.planner.members(self.now, members);
     }
 
     /// A member that lists the same shards.
     fn state(&self, drained: bool) -> MemberState {
-        MemberState { drained, list: self.steward.list().clone() }
+        MemberState { drained, list: self.planner.list().clone() }
     }
 
     fn list(&mut self, shards: &[Shard], paused: &[&str]) -> Vec<PlanStep> {
-        let mut orders = Vec::new();
+        let mut steps = Vec::new();
         let paused = |shard: &Shard| paused.contains(&shard.as_str());
-        self.steward.shards(self.now, shards, paused, &mut orders);
-        // The others read the same list.
+        self.planner.shards(self.now, shards, paused, &mut steps);
+        // The other members read the same list.
         let members: BTreeMap<CandidateId, MemberState> = self
-            .steward
+            .planner
             .observed_members()
             .map(|(id, state)| (id.clone(), self.state(state.drained)))
             .collect();
         if !members.is_empty() {
-            self.steward.members(self.now, members);
+            self.planner.members(self.now, members);
         }
-        orders
+        steps
     }
 
-    fn answers(&mut self, numbers: impl IntoIterator<Item = ShardNumber>) {
+    fn answer(&mut self, numbers: impl IntoIterator<Item = ShardNumber>) {
         for number in numbers {
-            self.steward.answered(self.now, number);
+            self.planner.answered(self.now, number);
         }
     }
 
-    /// Its claim of these has been granted.
-    fn leads(&mut self, numbers: impl IntoIterator<Item = ShardNumber>) {
+    /// The store has granted its claims of these shards.
+    fn lead(&mut self, numbers: impl IntoIterator<Item = ShardNumber>) {
         for number in numbers {
-            self.steward.owner(self.now, number, Some("a"), true);
-            self.steward.answered(self.now, number);
-            self.moves(number, Phase::Leading);
+            self.planner.owner(self.now, number, Some("a"), true);
+            self.planner.answered(self.now, number);
+            self.set_phase(number, Phase::Leading);
         }
     }
 
-    fn moves(&mut self, number: ShardNumber, phase: Phase) -> Vec<PlanStep> {
-        let mut orders = Vec::new();
-        self.steward.moved(self.now, number, phase, &mut orders);
-        orders
+    fn set_phase(&mut self, number: ShardNumber, phase: Phase) -> Vec<PlanStep> {
+        let mut steps = Vec::new();
+        self.planner.phase_changed(self.now, number, phase, &mut steps);
+        steps
     }
 
-    /// All that is ordered meanwhile.
-    fn waits(&mut self, time: Duration) -> Vec<PlanStep> {
-        let (until, mut orders) = (self.now + time, Vec::new());
+    /// Advances the clock and returns all steps until then.
+    fn advance(&mut self, time: Duration) -> Vec<PlanStep> {
+        let (until, mut steps) = (self.now + time, Vec::new());
         for _ in 0..10_000 {
-            self.steward.act(self.now, &mut orders);
-            match self.steward.wake_at() {
+            self.planner.act(self.now, &mut steps);
+            match self.planner.wake_at() {
                 Some(at) if at <= until => self.now = self.now.max(at),
                 _ => {
                     self.now = until;
-                    return orders;
+                    return steps;
                 }
             }
         }
@@ -103,249 +106,258 @@ impl Desk {
     }
 }
 
-fn claims(orders: &[PlanStep]) -> Vec<ShardNumber> {
-    let claim = |order: &PlanStep| match order {
+fn claims(steps: &[PlanStep]) -> Vec<ShardNumber> {
+    let claim = |step: &PlanStep| match step {
         PlanStep::Claim(number) => Some(*number),
         _ => None,
     };
-    orders.iter().filter_map(claim).collect()
+    steps.iter().filter_map(claim).collect()
 }
 
-/// Those it gives away, and to whom.
-fn leaves(orders: &[PlanStep]) -> Vec<(ShardNumber, Option<&str>, Reason)> {
-    let leave = |order| match order {
-        &PlanStep::Leave(number, ref next, reason) => {
+/// The released shards, their next owners and the reasons.
+fn releases(steps: &[PlanStep]) -> Vec<(ShardNumber, Option<&str>, Reason)> {
+    let release = |step| match step {
+        &PlanStep::Release(number, ref next, reason) => {
             Some((number, next.as_ref().map(CandidateId::as_str), reason))
         }
         _ => None,
     };
-    orders.iter().filter_map(leave).collect()
+    steps.iter().filter_map(release).collect()
 }
 
 #[test]
-fn nothing_is_claimed_before_it_is_a_member_and_knows_everything() {
+fn nothing_is_claimed_before_it_is_a_member_and_has_observed_everything() {
     let second = Duration::from_secs(1);
-    let mut desk = Desk::new();
-    let added = desk.list(&names(2), &[]);
+    let mut harness = PlannerHarness::new();
+    let added = harness.list(&names(2), &[]);
     assert!(matches!(added[..], [PlanStep::Add(1, _), PlanStep::Add(2, _)]), "{added:?}");
-    desk.members(&[]);
-    desk.answers([1]);
-    assert_eq!(desk.waits(second), [], "it is no member");
-    desk.steward.seated(desk.now);
-    assert_eq!(desk.waits(second), [], "one of them was not looked at");
-    desk.answers([2]);
-    assert_eq!(claims(&desk.waits(second)), [1, 2]);
+    harness.members(&[]);
+    harness.answer([1]);
+    assert_eq!(harness.advance(second), [], "it is not a member");
+    harness.planner.membership_acquired(harness.now);
+    assert_eq!(harness.advance(second), [], "one shard was not observed");
+    harness.answer([2]);
+    assert_eq!(claims(&harness.advance(second)), [1, 2]);
 
-    let mut desk = Desk::new();
-    desk.steward.seated(desk.now);
-    desk.list(&names(2), &[]);
-    desk.answers([1, 2]);
-    assert_eq!(desk.waits(second), [], "it has not seen who else is there");
-    desk.members(&[]);
-    assert_eq!(claims(&desk.waits(second)), [1, 2]);
+    let mut harness = PlannerHarness::new();
+    harness.planner.membership_acquired(harness.now);
+    harness.list(&names(2), &[]);
+    harness.answer([1, 2]);
+    assert_eq!(harness.advance(second), [], "it has not observed the members");
+    harness.members(&[]);
+    assert_eq!(claims(&harness.advance(second)), [1, 2]);
 }
 
 #[test]
-fn those_that_start_together_see_each_other_before_one_takes_all() {
-    let mut desk = Desk::new();
-    desk.members(&[]);
-    desk.list(&names(10), &[]);
-    desk.answers(1..=10);
-    desk.steward.seated(desk.now);
-    assert_eq!(desk.waits(FIRST_LOOK_AROUND / 2), []);
-    desk.members(&["b"]);
-    assert_eq!(claims(&desk.waits(Duration::from_secs(1))).len(), 5);
+fn members_that_start_together_observe_each_other_before_one_claims_all() {
+    let mut harness = PlannerHarness::new();
+    harness.members(&[]);
+    harness.list(&names(10), &[]);
+    harness.answer(1..=10);
+    harness.planner.membership_acquired(harness.now);
+    assert_eq!(harness.advance(FIRST_PLAN_DELAY / 2), []);
+    harness.members(&["b"]);
+    assert_eq!(claims(&harness.advance(Duration::from_secs(1))).len(), 5);
 }
 
 #[test]
-fn so_many_claims_are_under_way_and_the_rest_waits_its_turn() {
-    let mut desk = Desk::new();
-    desk.steward.seated(desk.now);
-    desk.members(&[]);
-    desk.list(&names(CLAIMS + 10), &[]);
-    desk.answers(1..=CLAIMS as ShardNumber + 10);
-    let first = claims(&desk.waits(Duration::from_secs(1)));
-    assert_eq!(first.len(), CLAIMS);
-    desk.leads(first.iter().copied().take(7));
-    assert_eq!(claims(&desk.waits(Duration::from_millis(1))).len(), 7);
-    desk.leads(first.iter().copied().skip(7));
-    assert_eq!(claims(&desk.waits(Duration::from_millis(1))).len(), 3);
+fn claims_in_flight_are_limited_and_the_rest_is_queued() {
+    let mut harness = PlannerHarness::new();
+    harness.planner.membership_acquired(harness.now);
+    harness.members(&[]);
+    harness.list(&names(MAX_CLAIMS_IN_FLIGHT + 10), &[]);
+    harness.answer(1..=MAX_CLAIMS_IN_FLIGHT as ShardNumber + 10);
+    let first = claims(&harness.advance(Duration::from_secs(1)));
+    assert_eq!(first.len(), MAX_CLAIMS_IN_FLIGHT);
+    harness.lead(first.iter().copied().take(7));
+    assert_eq!(claims(&harness.advance(Duration::from_millis(1))).len(), 7);
+    harness.lead(first.iter().copied().skip(7));
+    assert_eq!(claims(&harness.advance(Duration::from_millis(1))).len(), 3);
 }
 
 #[test]
-fn one_that_has_too_many_gives_them_to_whom_they_are_planned_for() {
-    let mut desk = Desk::seated(&[], 6);
-    desk.leads(1..=6);
-    desk.members(&["b", "c"]);
-    let orders = desk.waits(Duration::from_secs(1));
-    let left = leaves(&orders);
-    assert_eq!(left.len(), 4, "{orders:?}");
+fn a_member_above_its_share_releases_shards_to_the_planned_members() {
+    let mut harness = PlannerHarness::member_with(&[], 6);
+    harness.lead(1..=6);
+    harness.members(&["b", "c"]);
+    let steps = harness.advance(Duration::from_secs(1));
+    let left = releases(&steps);
+    assert_eq!(left.len(), 4, "{steps:?}");
     for next in ["b", "c"] {
         assert_eq!(left.iter().filter(|(_, to, _)| *to == Some(next)).count(), 2);
     }
     assert!(left.iter().all(|(.., reason)| *reason == Reason::Rebalance));
-    // And once is enough.
+    // A release in progress is not started again.
     for (number, ..) in &left {
-        desk.moves(*number, Phase::Resigning);
+        harness.set_phase(*number, Phase::Resigning);
     }
-    assert_eq!(desk.waits(Duration::from_secs(1)), []);
+    assert_eq!(harness.advance(Duration::from_secs(1)), []);
 }
 
 #[test]
-fn a_paused_shard_is_given_to_nobody_and_claimed_again_when_it_goes_on() {
-    let mut desk = Desk::seated(&["b"], 2);
-    desk.leads([1]);
-    desk.steward.owner(desk.now, 2, Some("b"), true);
-    desk.list(&names(2), &["s00000"]);
-    assert_eq!(leaves(&desk.waits(Duration::from_secs(1))), [(1, None, Reason::Paused)]);
-    desk.steward.owner(desk.now, 1, None, true);
-    desk.moves(1, Phase::Waiting);
-    assert_eq!(desk.waits(3 * TTL), []);
-    assert_eq!(desk.steward.coverage(desk.now).unowned, 0, "nobody should own it");
-    desk.list(&names(2), &[]);
-    assert_eq!(claims(&desk.waits(Duration::from_secs(1))), [1]);
+fn a_paused_shard_is_released_without_a_next_owner_and_claimed_again_when_resumed() {
+    let mut harness = PlannerHarness::member_with(&["b"], 2);
+    harness.lead([1]);
+    harness.planner.owner(harness.now, 2, Some("b"), true);
+    harness.list(&names(2), &["s00000"]);
+    assert_eq!(releases(&harness.advance(Duration::from_secs(1))), [(1, None, Reason::Paused)]);
+    harness.planner.owner(harness.now, 1, None, true);
+    harness.set_phase(1, Phase::Waiting);
+    assert_eq!(harness.advance(3 * TTL), []);
+    assert_eq!(harness.planner.coverage(harness.now).unowned, 0, "a paused shard needs no owner");
+    harness.list(&names(2), &[]);
+    assert_eq!(claims(&harness.advance(Duration::from_secs(1))), [1]);
 }
 
 #[test]
-fn a_drained_member_gives_away_all_it_has_and_takes_nothing() {
-    let mut desk = Desk::seated(&["b"], 2);
-    let mine = if desk.steward.entries[&1].wanted { 1 } else { 2 };
-    desk.leads([mine]);
-    let states = [(id("a"), desk.state(true)), (id("b"), desk.state(false))];
-    desk.steward.members(desk.now, BTreeMap::from(states));
-    let orders = desk.waits(Duration::from_millis(200));
-    assert_eq!(leaves(&orders), [(mine, Some("b"), Reason::Drain)]);
-    desk.moves(mine, Phase::Resigning);
-    assert_eq!(desk.waits(Duration::from_secs(1)), [], "its work is ending");
-    desk.steward.owner(desk.now, mine, None, true);
-    desk.moves(mine, Phase::Waiting);
-    assert_eq!(claims(&desk.waits(5 * TTL)), NONE, "not even what nobody else takes");
+fn a_drained_member_releases_all_shards_and_claims_none() {
+    let mut harness = PlannerHarness::member_with(&["b"], 2);
+    let mine = if harness.planner.entries[&1].wanted { 1 } else { 2 };
+    harness.lead([mine]);
+    let states = [(id("a"), harness.state(true)), (id("b"), harness.state(false))];
+    harness.planner.members(harness.now, BTreeMap::from(states));
+    let steps = harness.advance(Duration::from_millis(200));
+    assert_eq!(releases(&steps), [(mine, Some("b"), Reason::Drain)]);
+    harness.set_phase(mine, Phase::Resigning);
+    assert_eq!(harness.advance(Duration::from_secs(1)), [], "its work is ending");
+    harness.planner.owner(harness.now, mine, None, true);
+    harness.set_phase(mine, Phase::Waiting);
+    assert_eq!(
+        claims(&harness.advance(5 * TTL)),
+        NONE,
+        "not even a shard that no other member claims"
+    );
 }
 
 #[test]
-fn a_shard_that_is_named_again_while_its_work_ends_is_begun_anew_after_that() {
-    let mut desk = Desk::seated(&[], 1);
-    desk.leads([1]);
-    assert_eq!(desk.list(&[], &[]), [PlanStep::Drop(1, Reason::Removed)]);
-    desk.moves(1, Phase::Resigning);
-    assert_eq!(desk.list(&names(1), &[]), [], "its last work has not ended");
-    assert_eq!(desk.waits(TTL), []);
-    let orders = desk.moves(1, Phase::Stopped);
-    assert!(matches!(orders[..], [PlanStep::Add(2, _)]), "{orders:?}");
-    desk.answers([2]);
-    assert_eq!(claims(&desk.waits(Duration::from_secs(1))), [2]);
-    // And one that stays away is forgotten.
-    assert_eq!(desk.list(&[], &[]), [PlanStep::Drop(2, Reason::Removed)]);
-    assert_eq!(desk.moves(2, Phase::Stopped), []);
-    assert_eq!(desk.steward.numbers().count(), 0);
-    assert_eq!(desk.steward.coverage(desk.now), Coverage::default());
+fn a_shard_that_is_listed_again_while_its_work_ends_is_added_again_after_that() {
+    let mut harness = PlannerHarness::member_with(&[], 1);
+    harness.lead([1]);
+    assert_eq!(harness.list(&[], &[]), [PlanStep::Remove(1, Reason::Removed)]);
+    harness.set_phase(1, Phase::Resigning);
+    assert_eq!(harness.list(&names(1), &[]), [], "its last work has not ended");
+    assert_eq!(harness.advance(TTL), []);
+    let steps = harness.set_phase(1, Phase::Stopped);
+    assert!(matches!(steps[..], [PlanStep::Add(2, _)]), "{steps:?}");
+    harness.answer([2]);
+    assert_eq!(claims(&harness.advance(Duration::from_secs(1))), [2]);
+    // A shard that stays removed is forgotten.
+    assert_eq!(harness.list(&[], &[]), [PlanStep::Remove(2, Reason::Removed)]);
+    assert_eq!(harness.set_phase(2, Phase::Stopped), []);
+    assert_eq!(harness.planner.numbers().count(), 0);
+    assert_eq!(harness.planner.coverage(harness.now), Coverage::default());
 }
 
 #[test]
-fn a_shard_nobody_takes_is_adopted_after_a_ttl_and_kept_against_the_share() {
-    let mut desk = Desk::seated(&["b"], 4);
-    let mine: Vec<ShardNumber> = (1..=4).filter(|at| desk.steward.entries[at].wanted).collect();
+fn a_shard_that_stays_free_for_a_ttl_is_adopted_and_kept_against_the_share() {
+    let mut harness = PlannerHarness::member_with(&["b"], 4);
+    let mine: Vec<ShardNumber> = (1..=4).filter(|at| harness.planner.entries[at].wanted).collect();
     assert_eq!(mine.len(), 2);
-    desk.leads(mine);
-    assert_eq!(claims(&desk.waits(TTL - 2 * Duration::from_secs(1))), NONE, "they are for b");
-    let adopted = claims(&desk.waits(2 * TTL));
+    harness.lead(mine);
+    assert_eq!(claims(&harness.advance(TTL - 2 * Duration::from_secs(1))), NONE, "they are for b");
+    let adopted = claims(&harness.advance(2 * TTL));
     assert_eq!(adopted.len(), 2);
-    desk.leads(adopted.clone());
-    // Two of the four are for b; those it may know of are offered first, and none for a while after that.
-    let orders = desk.waits(TTL / 2);
-    let left = leaves(&orders);
+    harness.lead(adopted.clone());
+    // Two of the four are planned for b. The shards that were not adopted are released first, and no other for a while after
+    // that.
+    let steps = harness.advance(TTL / 2);
+    let left = releases(&steps);
     assert!(left.len() == 2 && left.iter().all(|(number, ..)| !adopted.contains(number)));
     for (number, ..) in &left {
-        desk.steward.owner(desk.now, *number, Some("b"), true);
-        desk.moves(*number, Phase::Waiting);
+        harness.planner.owner(harness.now, *number, Some("b"), true);
+        harness.set_phase(*number, Phase::Waiting);
     }
-    assert_eq!(desk.waits(20 * TTL), [], "as it should be");
+    assert_eq!(harness.advance(20 * TTL), [], "as it should be");
 }
 
 #[test]
-fn more_adopted_shards_than_its_share_are_offered_again_seldom() {
-    let mut desk = Desk::seated(&["b"], 2);
-    let first = if desk.steward.entries[&1].wanted { 1 } else { 2 };
+fn adopted_shards_above_the_share_are_rarely_offered_again() {
+    let mut harness = PlannerHarness::member_with(&["b"], 2);
+    let first = if harness.planner.entries[&1].wanted { 1 } else { 2 };
     let other = 3 - first;
-    desk.leads([first]);
-    // `b` knows of neither, so both are adopted in the end, one after the other.
-    let (mut offered, until) = (0, desk.now + 400 * TTL);
-    while desk.now < until {
-        for order in desk.waits(TTL / 4) {
-            match order {
-                PlanStep::Claim(number) => desk.leads([number]),
-                PlanStep::Leave(number, next, _) => {
+    harness.lead([first]);
+    // `b` claims neither, so both are adopted in the end, one after the other.
+    let (mut offered, until) = (0, harness.now + 400 * TTL);
+    while harness.now < until {
+        for step in harness.advance(TTL / 4) {
+            match step {
+                PlanStep::Claim(number) => harness.lead([number]),
+                PlanStep::Release(number, next, _) => {
                     assert_eq!(next, Some(id("b")));
                     offered += 1;
-                    desk.steward.owner(desk.now, number, None, true);
-                    desk.moves(number, Phase::Waiting);
+                    harness.planner.owner(harness.now, number, None, true);
+                    harness.set_phase(number, Phase::Waiting);
                 }
-                order => panic!("{order:?}"),
+                step => panic!("{step:?}"),
             }
         }
     }
     assert!((2..=20).contains(&offered), "{offered} times in 400 TTLs");
-    // Somebody takes it: then it is as good as any other.
-    desk.steward.owner(desk.now, other, Some("b"), true);
-    assert_eq!(desk.steward.entries[&other].adoptions, 0);
+    // Another member acquires it: then it counts like any other shard.
+    harness.planner.owner(harness.now, other, Some("b"), true);
+    assert_eq!(harness.planner.entries[&other].adoptions, 0);
 }
 
 #[test]
 fn a_shard_that_stays_free_makes_it_plan_again() {
-    let mut desk = Desk::seated(&["b"], 2);
-    let mine = if desk.steward.entries[&1].wanted { 1 } else { 2 };
-    desk.leads([mine]);
-    desk.steward.owner(desk.now, 3 - mine, Some("b"), true);
-    assert_eq!(desk.waits(TTL), []);
-    assert_eq!(desk.steward.wake_at(), None, "all is as planned");
-    desk.steward.owner(desk.now, 3 - mine, None, true);
-    assert!(desk.steward.wake_at().is_some_and(|at| at <= desk.now + TTL));
-    assert_eq!(desk.steward.coverage(desk.now).free, 1);
-    desk.waits(TTL - Duration::from_secs(1));
-    assert_eq!(desk.steward.coverage(desk.now).unowned, 0);
-    assert_eq!(claims(&desk.waits(2 * TTL)), [3 - mine]);
-    assert_eq!(desk.steward.unowned(desk.now, 5).len(), 1);
+    let mut harness = PlannerHarness::member_with(&["b"], 2);
+    let mine = if harness.planner.entries[&1].wanted { 1 } else { 2 };
+    harness.lead([mine]);
+    harness.planner.owner(harness.now, 3 - mine, Some("b"), true);
+    assert_eq!(harness.advance(TTL), []);
+    assert_eq!(harness.planner.wake_at(), None, "all is as planned");
+    harness.planner.owner(harness.now, 3 - mine, None, true);
+    assert!(harness.planner.wake_at().is_some_and(|at| at <= harness.now + TTL));
+    assert_eq!(harness.planner.coverage(harness.now).free, 1);
+    harness.advance(TTL - Duration::from_secs(1));
+    assert_eq!(harness.planner.coverage(harness.now).unowned, 0);
+    assert_eq!(claims(&harness.advance(2 * TTL)), [3 - mine]);
+    assert_eq!(harness.planner.unowned(harness.now, 5).len(), 1);
 }
 
 #[test]
-fn whoever_is_no_member_any_more_leaves_all_it_has_and_claims_nothing() {
-    let mut desk = Desk::seated(&["b"], 8);
-    let mine: Vec<ShardNumber> = (1..=8).filter(|at| desk.steward.entries[at].wanted).collect();
-    desk.leads(mine[1..].iter().copied());
-    desk.steward.unseated(desk.now, Reason::Expired);
-    let orders = desk.waits(Duration::ZERO);
-    let left = leaves(&orders);
+fn a_member_without_its_membership_lease_releases_all_shards_and_claims_none() {
+    let mut harness = PlannerHarness::member_with(&["b"], 8);
+    let mine: Vec<ShardNumber> = (1..=8).filter(|at| harness.planner.entries[at].wanted).collect();
+    harness.lead(mine[1..].iter().copied());
+    harness.planner.membership_lost(harness.now, Reason::Expired);
+    let steps = harness.advance(Duration::ZERO);
+    let left = releases(&steps);
     assert_eq!(left.len(), 3);
     assert!(left.iter().all(|(_, next, reason)| *next == Some("b") && *reason == Reason::Expired));
-    assert!(orders.contains(&PlanStep::Rest(mine[0])), "and does not campaign: {orders:?}");
-    assert_eq!(claims(&desk.waits(5 * TTL)), NONE);
-    desk.steward.seated(desk.now);
-    assert!(!claims(&desk.waits(5 * TTL)).is_empty(), "it is back");
+    assert!(steps.contains(&PlanStep::Withdraw(mine[0])), "and does not campaign: {steps:?}");
+    assert_eq!(claims(&harness.advance(5 * TTL)), NONE);
+    harness.planner.membership_acquired(harness.now);
+    assert!(!claims(&harness.advance(5 * TTL)).is_empty(), "it is back");
 }
 
 #[test]
-fn a_shard_whose_lease_cannot_be_read_is_in_nobodys_plan_and_reported() {
-    let mut desk = Desk::new();
-    desk.steward.seated(desk.now);
-    desk.members(&[]);
-    desk.list(&names(2), &[]);
-    desk.answers([1]);
-    desk.steward.broken(desk.now, 2);
-    assert_eq!(claims(&desk.waits(2 * TTL)), [1]);
-    assert!(desk.steward.unowned(desk.now, 5).iter().any(|shard| shard.as_str() == "s00001"));
-    desk.answers([2]);
-    assert_eq!(claims(&desk.waits(Duration::from_secs(1))), [2], "somebody has mended it");
+fn a_shard_whose_lease_cannot_be_read_is_not_planned_and_is_reported() {
+    let mut harness = PlannerHarness::new();
+    harness.planner.membership_acquired(harness.now);
+    harness.members(&[]);
+    harness.list(&names(2), &[]);
+    harness.answer([1]);
+    harness.planner.broken(harness.now, 2);
+    assert_eq!(claims(&harness.advance(2 * TTL)), [1]);
+    assert!(harness.planner.unowned(harness.now, 5).iter().any(|shard| shard.as_str() == "s00001"));
+    harness.answer([2]);
+    assert_eq!(
+        claims(&harness.advance(Duration::from_secs(1))),
+        [2],
+        "an operator has repaired it"
+    );
 }
 
 #[test]
-fn what_was_free_while_nobody_could_take_it_is_not_adopted_but_dealt_out() {
-    let mut desk = Desk::new();
-    desk.members(&["b", "c"]);
-    desk.list(&names(9), &[]);
-    desk.answers(1..=9);
-    // A store that was young, or down: nobody was a member.
-    desk.waits(TTL * 5);
-    desk.steward.seated(desk.now);
-    let orders = desk.waits(Duration::from_secs(1));
-    assert_eq!(claims(&orders).len(), 3, "its share, and no more: {orders:?}");
+fn shards_that_were_free_while_there_was_no_member_are_shared_and_not_adopted() {
+    let mut harness = PlannerHarness::new();
+    harness.members(&["b", "c"]);
+    harness.list(&names(9), &[]);
+    harness.answer(1..=9);
+    // The store was down or in its start-up wait: there was no member.
+    harness.advance(TTL * 5);
+    harness.planner.membership_acquired(harness.now);
+    let steps = harness.advance(Duration::from_secs(1));
+    assert_eq!(claims(&steps).len(), 3, "its share, and no more: {steps:?}");
 }

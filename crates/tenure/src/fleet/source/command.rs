@@ -1,7 +1,7 @@
-//! Shards which a shell command prints, one a line.
+//! Shards that a shell command prints, one per line.
 //!
-//! It runs in a process [group](Group) of its own, which is killed when the shell has ended, when the time is up, or when the
-//! read is cancelled.
+//! The command runs in its own process [group](ProcessGroup). The group is killed when the shell has ended, when the timeout
+//! has passed, or when the read is cancelled.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,21 +16,21 @@ use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 
 use super::line_parser::LineParser;
-use super::shard_set::aside;
+use super::shard_set::finish_blocking;
 use super::{Shards, Source};
 use crate::blocking;
 use crate::error::{Error, Result};
 use crate::process::ProcessGroup;
 
-/// How long it may take.
-const LIMIT: Duration = Duration::from_secs(30);
-/// What is kept of what it complains about.
-const TAIL: usize = 4096;
-const SHOWN: usize = 200;
-/// The most that a pipe of an ordinary user holds.
-const PIPE: usize = 1 << 20;
-/// How the variables begin that tell us what to do.
-const OURS: &str = "TENURE_";
+/// How long the command may run.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How much of the end of stderr is kept for the error message.
+const MAX_STDERR_BYTES: usize = 4096;
+const MAX_SHOWN_CHARS: usize = 200;
+/// The largest capacity of a pipe for an unprivileged user.
+const MAX_PIPE_BYTES: usize = 1 << 20;
+/// The prefix of the environment variables that configure Tenure.
+const ENV_PREFIX: &str = "TENURE_";
 
 #[derive(Debug)]
 pub(super) struct CommandSource {
@@ -45,7 +45,7 @@ impl CommandSource {
                 "a command that prints shards is a line for the shell, without NUL and not empty",
             ));
         }
-        Ok(CommandSource { line: line.to_owned(), limit: LIMIT })
+        Ok(CommandSource { line: line.to_owned(), limit: TIMEOUT })
     }
 
     fn failed(&self, how: &str, tail: &StderrTail) -> Error {
@@ -68,11 +68,11 @@ impl CommandSource {
             let mut ended = std::pin::pin!(group.ended());
             loop {
                 tokio::select! {
-                    piece = piece(&out), if out_open => match piece.map_err(|e| io(tail, &e))? {
+                    piece = next_piece(&out), if out_open => match piece.map_err(|e| io(tail, &e))? {
                         Some(piece) => lines.push(&piece).map_err(wrong)?,
                         None => out_open = false,
                     },
-                    piece = piece(&err), if err_open => match piece.map_err(|e| io(tail, &e))? {
+                    piece = next_piece(&err), if err_open => match piece.map_err(|e| io(tail, &e))? {
                         Some(piece) => tail.push(&piece),
                         None => err_open = false,
                     },
@@ -84,17 +84,18 @@ impl CommandSource {
             }
         }
         if let Err(error) = group.kill() {
-            // What it printed counts all the same.
+            // The output of the command counts nevertheless.
             tracing::warn!("{} has left processes that cannot be killed: {error}", self.shown());
         }
-        // What was printed before the end is there now. Whoever else still holds the other side is not waited for.
-        lines.push(&rest(&out)).map_err(wrong)?;
-        tail.push(&rest(&err));
+        // All output of the shell is in the pipes now. Another process may still hold the other end; the read does not wait for
+        // it.
+        lines.push(&read_available(&out)).map_err(wrong)?;
+        tail.push(&read_available(&err));
         let status = group.reap().map_err(|e| io(tail, &e))?;
         if !status.success() {
-            return Err(self.failed(&how(status), tail));
+            return Err(self.failed(&describe_exit(status), tail));
         }
-        aside(move || lines.finish()).await.map_err(wrong)
+        finish_blocking(move || lines.finish()).await.map_err(wrong)
     }
 }
 
@@ -120,7 +121,7 @@ impl Source for CommandSource {
     }
 }
 
-fn how(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with {code}"),
         (None, Some(signal)) => format!("died of signal {signal}"),
@@ -128,21 +129,21 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-/// Printable, and not too much of it.
+/// Escapes the text for display, and shortens it.
 fn shortened(text: &str) -> String {
-    let short: String = text.chars().take(SHOWN).collect();
+    let short: String = text.chars().take(MAX_SHOWN_CHARS).collect();
     let more = if short.len() < text.len() { "…" } else { "" };
     format!("{}{more}", short.escape_debug())
 }
 
-/// The end of what it complained about.
+/// The end of what the command has written to stderr.
 #[derive(Default)]
 struct StderrTail(Vec<u8>);
 
 impl StderrTail {
     fn push(&mut self, piece: &[u8]) {
         self.0.extend_from_slice(piece);
-        let over = self.0.len().saturating_sub(TAIL);
+        let over = self.0.len().saturating_sub(MAX_STDERR_BYTES);
         self.0.drain(..over);
     }
 
@@ -152,8 +153,8 @@ impl StderrTail {
     }
 }
 
-/// The next piece; `None` at the end.
-async fn piece(pipe: &Receiver) -> io::Result<Option<Vec<u8>>> {
+/// Reads the next piece; `None` at the end.
+async fn next_piece(pipe: &Receiver) -> io::Result<Option<Vec<u8>>> {
     loop {
         pipe.readable().await?;
         let mut piece = Vec::with_capacity(1 << 16);
@@ -166,11 +167,11 @@ async fn piece(pipe: &Receiver) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// What is there without waiting. Asks the kernel and not the runtime, which may not have heard of it yet.
-fn rest(pipe: &Receiver) -> Vec<u8> {
-    let (mut all, mut size) = (vec![0; PIPE], 0);
-    // Somebody who got away may be writing still: no more than was there at the end.
-    while size < PIPE {
+/// Reads what is in the pipe, without waiting. Asks the kernel, not the runtime, which may not have been notified yet.
+fn read_available(pipe: &Receiver) -> Vec<u8> {
+    let (mut all, mut size) = (vec![0; MAX_PIPE_BYTES], 0);
+    // A process that has left the group may still be writing: read no more than a full pipe.
+    while size < MAX_PIPE_BYTES {
         match rustix::io::read(pipe.as_fd(), &mut all[size..]) {
             Ok(more) if more > 0 => size += more,
             Err(Errno::INTR) => {}
@@ -185,16 +186,16 @@ fn rest(pipe: &Receiver) -> Vec<u8> {
 fn spawn(line: &str) -> io::Result<ProcessGroup> {
     let mut command = std::process::Command::new("/bin/sh");
     command.arg("-c").arg(line);
-    // What we are told is ours alone: a store's URL may hold a password.
-    let ours = |name: &OsString| name.as_encoded_bytes().starts_with(OURS.as_bytes());
-    for name in std::env::vars_os().map(|(name, _)| name).filter(ours) {
+    // The command does not inherit Tenure's configuration: the URL of a store may contain a password.
+    let is_config = |name: &OsString| name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes());
+    for name in std::env::vars_os().map(|(name, _)| name).filter(is_config) {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     ProcessGroup::spawn(&mut command)
 }
 
-/// Its output and its error output.
+/// Its stdout and stderr.
 fn pipes(group: &mut ProcessGroup) -> io::Result<(Receiver, Receiver)> {
     let missing = || io::Error::other("it has no output");
     let (out, err) = group.take_output();
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_lines_are_shards() {
+    async fn the_printed_lines_are_shards() {
         let shards =
             read("printf 'b\\n# no\\n\\na b\\r\\nb\\nlast'; echo noise >&2").await.unwrap();
         assert_eq!(names(&shards), ["a b", "b", "last"]);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fails_says_why_and_nothing_it_printed_counts() {
+    async fn a_failing_command_reports_its_error_and_its_output_is_ignored() {
         for (line, says) in [
             (
                 "echo a; echo first >&2; echo 'no such table' >&2; exit 3",
@@ -248,19 +249,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_prints_without_end_is_stopped() {
+    async fn a_command_that_prints_too_much_is_stopped() {
         let error = read("head -c 1100000000 /dev/zero").await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.to_string().contains("more than a GiB"), "{error}");
     }
 
-    /// Whether a process of the group is there. A zombie is not.
+    /// Whether the process is running. A zombie is not.
     fn lives(pid: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
-    async fn gone(pid: &str) -> bool {
+    async fn ends(pid: &str) -> bool {
         let clock = Clock::boot();
         let give_up = clock.now() + Duration::from_secs(5);
         while lives(pid) && clock.now() < give_up {
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_hangs_is_killed_with_all_it_has_started() {
+    async fn a_command_that_hangs_is_killed_with_its_child_processes() {
         let limit = Duration::from_millis(300);
         let line = "sleep 1000 & echo $! >&2; sleep 1000";
         let command = CommandSource { line: line.to_owned(), limit };
@@ -279,27 +280,27 @@ mod tests {
         let (says, pid) =
             error.to_string().rsplit_once(": ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         assert!(says.ends_with("did not end within 300ms and was killed"), "{error}");
-        assert!(gone(&pid).await, "{pid}");
+        assert!(ends(&pid).await, "{pid}");
     }
 
     #[tokio::test]
-    async fn what_it_leaves_behind_is_killed_and_not_waited_for() {
+    async fn background_processes_are_killed_without_waiting() {
         let shards = read("sleep 1000 & echo $!").await.unwrap();
-        assert!(gone(names(&shards)[0]).await);
+        assert!(ends(names(&shards)[0]).await);
     }
 
     #[tokio::test]
-    async fn one_who_got_away_holds_up_nobody() {
+    async fn a_process_that_leaves_the_group_does_not_delay_the_read() {
         let line = "setsid sh -c 'echo $$; exec >/dev/null; exec timeout 20 yes >&2' & sleep 0.2; echo end";
         let shards = read(line).await.unwrap();
         let escaped = names(&shards)[0].to_owned();
         assert_eq!(names(&shards)[1..], ["end"]);
-        // It dies of the pipe that nobody reads any more.
-        assert!(gone(&escaped).await);
+        // SIGPIPE ends it, because its pipe has no reader any more.
+        assert!(ends(&escaped).await);
     }
 
     #[tokio::test]
-    async fn one_that_nobody_waits_for_is_killed() {
+    async fn a_cancelled_read_kills_the_command() {
         let directory = std::env::temp_dir().join(format!("tenure-command-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("pid");
@@ -316,7 +317,7 @@ mod tests {
         };
         assert!(lives(&pid));
         reading.abort();
-        assert!(gone(&pid).await);
+        assert!(ends(&pid).await);
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

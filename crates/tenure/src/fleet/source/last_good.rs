@@ -1,4 +1,4 @@
-//! PURE: holds on to the last good list. A source that fails drops no shard, and says so once, not at every reading.
+//! PURE: the last good list of a source. A failing source drops no shard, and is reported once, not at every read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use tenure::Error;
-/// use tenure::fleet::source::{Keeper, Shards};
+/// use tenure::fleet::source::{LastGood, Shards};
 ///
-/// let mut keeper = Keeper::default();
-/// assert!(!keeper.take(Err(Error::unavailable("the server is down"))).changed);
-/// assert_eq!(keeper.shards(), None); // not known is not none
-/// assert!(keeper.take(Ok(Shards::default())).changed);
-/// assert!(keeper.shards().is_some());
+/// let mut last_good = LastGood::default();
+/// assert!(!last_good.take(Err(Error::unavailable("the server is down"))).changed);
+/// assert_eq!(last_good.shards(), None); // unknown is not empty
+/// assert!(last_good.take(Ok(Shards::default())).changed);
+/// assert!(last_good.shards().is_some());
 /// ```
 #[derive(Debug, Default)]
 pub struct LastGood {
@@ -24,48 +24,48 @@ pub struct LastGood {
     failing: Option<Error>,
 }
 
-/// What a reading has changed.
+/// The change that a read has caused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "there may be another list, and something to say"]
 pub struct ListChange {
-    /// There is another list than before: other shards, or others paused.
+    /// Whether the list differs from the one before: other shards, or other paused shards.
     pub changed: bool,
-    /// What is new and should be said, in this order.
-    pub words: Vec<SourceMessage>,
+    /// The messages to report, in this order.
+    pub messages: Vec<SourceMessage>,
 }
 
-/// Something to be said about a source. Its [`Display`](fmt::Display) goes behind what the source is
-/// [called](super::Source::shown): `the file '/etc/shards' cannot be read: …`.
+/// A message about a source. Its [`Display`](fmt::Display) follows the [description](super::Source::shown) of the source:
+/// `the file '/etc/shards' cannot be read: …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceMessage {
-    /// It begins to fail.
+    /// The source fails; it was readable before.
     Fails {
-        /// Why.
+        /// The error of the read.
         error: Error,
-        /// How many shards the list has that is kept; `None`: there was none yet.
+        /// The number of shards in the list that is kept; `None` if there is no list yet.
         kept: Option<usize>,
     },
-    /// It works again.
+    /// The source can be read again.
     Back,
-    /// It had this many shards, and has none now. That is believed.
+    /// The source had this many shards, and has none now. The empty list is accepted.
     Emptied(usize),
-    /// Other things than before are in it that cannot be shards.
+    /// The source contains names that cannot be shards, and they have changed since the last read.
     Refuses(RefusedNames),
 }
 
 impl LastGood {
-    /// The last good list; `None` before the first.
+    /// The last good list; `None` before the first successful read.
     pub fn shards(&self) -> Option<&Arc<Shards>> {
         self.last.as_ref()
     }
 
-    /// Why the source fails, while it does.
+    /// The error of the source, while it fails.
     pub fn failing(&self) -> Option<&Error> {
         self.failing.as_ref()
     }
 
-    /// Takes what came of a reading.
+    /// Processes the result of a read.
     pub fn take(&mut self, read: Result<Shards>) -> ListChange {
         match read {
             Ok(shards) => self.good(shards),
@@ -73,7 +73,7 @@ impl LastGood {
                 let mut change = ListChange::default();
                 if self.failing.is_none() {
                     let kept = self.last.as_ref().map(|last| last.shards.len());
-                    change.words.push(SourceMessage::Fails { error: error.clone(), kept });
+                    change.messages.push(SourceMessage::Fails { error: error.clone(), kept });
                 }
                 self.failing = Some(error);
                 change
@@ -84,7 +84,7 @@ impl LastGood {
     fn good(&mut self, shards: Shards) -> ListChange {
         let mut change = ListChange::default();
         if self.failing.take().is_some() {
-            change.words.push(SourceMessage::Back);
+            change.messages.push(SourceMessage::Back);
         }
         let before = self.last.as_deref();
         let same =
@@ -92,11 +92,11 @@ impl LastGood {
         change.changed = !before.is_some_and(same);
         let had = before.map_or(0, |before| before.shards.len());
         if had > 0 && shards.shards.is_empty() {
-            change.words.push(SourceMessage::Emptied(had));
+            change.messages.push(SourceMessage::Emptied(had));
         }
         let refused_anew = before.is_none_or(|before| before.refused != shards.refused);
         if refused_anew && shards.refused.count() > 0 {
-            change.words.push(SourceMessage::Refuses(shards.refused.clone()));
+            change.messages.push(SourceMessage::Refuses(shards.refused.clone()));
         }
         if change.changed || refused_anew {
             self.last = Some(Arc::new(shards));
@@ -140,68 +140,71 @@ mod tests {
         Err(Error::unavailable("it is down"))
     }
 
-    fn said(change: &ListChange) -> Vec<String> {
-        change.words.iter().map(ToString::to_string).collect()
+    fn texts(change: &ListChange) -> Vec<String> {
+        change.messages.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn an_error_keeps_the_last_good_list_and_is_said_once() {
-        let mut keeper = LastGood::default();
-        assert_eq!(keeper.take(Ok(of(&["a", "b"]))), ListChange { changed: true, words: vec![] });
-        let first = keeper.take(down());
+    fn an_error_keeps_the_last_good_list_and_is_reported_once() {
+        let mut last_good = LastGood::default();
+        assert_eq!(
+            last_good.take(Ok(of(&["a", "b"]))),
+            ListChange { changed: true, messages: vec![] }
+        );
+        let first = last_good.take(down());
         assert!(!first.changed);
         let says = "cannot be read, so its last 2 shards are kept: it is down";
-        assert_eq!(said(&first), [says]);
-        assert_eq!(keeper.take(down()), ListChange::default());
-        assert_eq!(keeper.shards().unwrap().shards.len(), 2);
-        assert!(keeper.failing().is_some());
-        let back = keeper.take(Ok(of(&["a", "b"])));
-        assert_eq!(back, ListChange { changed: false, words: vec![SourceMessage::Back] });
-        assert!(keeper.failing().is_none());
-        assert_eq!(keeper.take(Ok(of(&["a", "b"]))), ListChange::default());
+        assert_eq!(texts(&first), [says]);
+        assert_eq!(last_good.take(down()), ListChange::default());
+        assert_eq!(last_good.shards().unwrap().shards.len(), 2);
+        assert!(last_good.failing().is_some());
+        let back = last_good.take(Ok(of(&["a", "b"])));
+        assert_eq!(back, ListChange { changed: false, messages: vec![SourceMessage::Back] });
+        assert!(last_good.failing().is_none());
+        assert_eq!(last_good.take(Ok(of(&["a", "b"]))), ListChange::default());
     }
 
     #[test]
     fn an_error_at_the_start_is_not_zero_shards() {
-        let mut keeper = LastGood::default();
-        assert_eq!(said(&keeper.take(down())), ["cannot be read: it is down"]);
-        assert_eq!(keeper.shards(), None);
-        let first = keeper.take(Ok(of(&[])));
-        assert_eq!(first, ListChange { changed: true, words: vec![SourceMessage::Back] });
-        assert_eq!(keeper.shards().unwrap().shards, []);
+        let mut last_good = LastGood::default();
+        assert_eq!(texts(&last_good.take(down())), ["cannot be read: it is down"]);
+        assert_eq!(last_good.shards(), None);
+        let first = last_good.take(Ok(of(&[])));
+        assert_eq!(first, ListChange { changed: true, messages: vec![SourceMessage::Back] });
+        assert_eq!(last_good.shards().unwrap().shards, []);
     }
 
     #[test]
-    fn none_after_many_is_believed_and_said() {
-        let mut keeper = LastGood::default();
-        let _ = keeper.take(Ok(of(&["a", "b"])));
-        let change = keeper.take(Ok(of(&[])));
-        assert_eq!(change, ListChange { changed: true, words: vec![SourceMessage::Emptied(2)] });
-        assert_eq!(said(&change), ["had 2 shards and has none now"]);
-        assert_eq!(keeper.take(Ok(of(&[]))), ListChange::default());
+    fn an_empty_list_is_accepted_and_reported() {
+        let mut last_good = LastGood::default();
+        let _ = last_good.take(Ok(of(&["a", "b"])));
+        let change = last_good.take(Ok(of(&[])));
+        assert_eq!(change, ListChange { changed: true, messages: vec![SourceMessage::Emptied(2)] });
+        assert_eq!(texts(&change), ["had 2 shards and has none now"]);
+        assert_eq!(last_good.take(Ok(of(&[]))), ListChange::default());
     }
 
     #[test]
-    fn a_pause_is_another_list() {
-        let mut keeper = LastGood::default();
-        let _ = keeper.take(Ok(of(&["a"])));
+    fn a_pause_changes_the_list() {
+        let mut last_good = LastGood::default();
+        let _ = last_good.take(Ok(of(&["a"])));
         let paused = Shards { paused: of(&["a"]).shards, ..of(&["a"]) };
-        assert!(keeper.take(Ok(paused.clone())).changed);
-        assert!(keeper.shards().unwrap().is_paused("a"));
-        assert!(!keeper.take(Ok(paused)).changed);
+        assert!(last_good.take(Ok(paused.clone())).changed);
+        assert!(last_good.shards().unwrap().is_paused("a"));
+        assert!(!last_good.take(Ok(paused)).changed);
     }
 
     #[test]
-    fn what_is_refused_is_said_when_it_is_new() {
-        let mut keeper = LastGood::default();
+    fn refused_names_are_reported_when_they_change() {
+        let mut last_good = LastGood::default();
         let refused = |more| RefusedNames { sentences: vec!["line 2: no".to_owned()], more };
         let bad = |more| Shards { refused: refused(more), ..of(&["a"]) };
-        let change = keeper.take(Ok(bad(3)));
-        assert_eq!(said(&change), ["has 4 that cannot be shards: line 2: no; and 3 more"]);
-        assert_eq!(keeper.take(Ok(bad(3))), ListChange::default());
-        let change = keeper.take(Ok(bad(4)));
-        assert!(!change.changed && change.words == [SourceMessage::Refuses(refused(4))]);
-        assert_eq!(keeper.take(Ok(of(&["a"]))), ListChange::default());
-        assert_eq!(keeper.shards().unwrap().refused.count(), 0);
+        let change = last_good.take(Ok(bad(3)));
+        assert_eq!(texts(&change), ["has 4 that cannot be shards: line 2: no; and 3 more"]);
+        assert_eq!(last_good.take(Ok(bad(3))), ListChange::default());
+        let change = last_good.take(Ok(bad(4)));
+        assert!(!change.changed && change.messages == [SourceMessage::Refuses(refused(4))]);
+        assert_eq!(last_good.take(Ok(of(&["a"]))), ListChange::default());
+        assert_eq!(last_good.shards().unwrap().refused.count(), 0);
     }
 }

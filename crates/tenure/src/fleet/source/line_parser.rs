@@ -1,68 +1,69 @@
-//! PURE: text, as it comes in pieces, into shards: one a line.
+//! PURE: an incremental parser of shard names, one per line.
 
 use super::Shards;
 use super::shard_set::ShardSet;
 use crate::error::{Error, Result};
 
-/// More than this is not a list of shards.
-pub(super) const MOST_BYTES: u64 = 1 << 30;
-/// A line is not kept beyond this: there is space around the longest name, and no end to garbage.
-const LONGEST_LINE: usize = 4096;
+/// The size limit: a larger text is not a list of shards.
+pub(super) const MAX_BYTES: u64 = 1 << 30;
+/// The limit of a buffered line: enough for the longest name with space around it, while garbage may have no line end.
+const MAX_LINE_BYTES: usize = 4096;
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 #[derive(Debug, Default)]
 pub(super) struct LineParser {
-    gather: ShardSet,
+    shard_set: ShardSet,
     line: Vec<u8>,
-    /// The line under way is longer than what was kept of it.
+    /// The current line is longer than the buffered part.
     cut: bool,
     number: u64,
     bytes: u64,
 }
 
 impl LineParser {
-    /// Takes the next piece.
+    /// Parses the next piece of the text.
     pub(super) fn push(&mut self, mut piece: &[u8]) -> Result<()> {
         self.bytes += piece.len() as u64;
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_BYTES {
             return Err(Error::invalid("there is more than a GiB: that is not a list of shards"));
         }
         while let Some(at) = piece.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = (&piece[..at], &piece[at + 1..]);
-            if self.line.is_empty() && !self.cut && line.len() <= LONGEST_LINE {
+            if self.line.is_empty() && !self.cut && line.len() <= MAX_LINE_BYTES {
                 self.number += 1;
-                take(&mut self.gather, line, self.number)?;
+                add_line(&mut self.shard_set, line, self.number)?;
             } else {
-                self.keep(line);
-                self.end()?;
+                self.buffer(line);
+                self.end_line()?;
             }
             piece = rest;
         }
-        self.keep(piece);
+        self.buffer(piece);
         Ok(())
     }
 
-    /// All of them. What stands behind the last line's end is a line too.
+    /// Returns all shards. Text after the last line end is a line too.
     pub(super) fn finish(mut self) -> Result<Shards> {
         if !self.line.is_empty() || self.cut {
-            self.end()?;
+            self.end_line()?;
         }
-        self.gather.finish()
+        self.shard_set.finish()
     }
 
-    fn keep(&mut self, piece: &[u8]) {
-        let room = LONGEST_LINE - self.line.len();
+    fn buffer(&mut self, piece: &[u8]) {
+        let room = MAX_LINE_BYTES - self.line.len();
         self.cut |= piece.len() > room;
         self.line.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end_line(&mut self) -> Result<()> {
         self.number += 1;
         let number = self.number;
         if self.cut {
-            self.gather.refuse(|| format!("line {number} is longer than {LONGEST_LINE} bytes"));
+            self.shard_set
+                .refuse(|| format!("line {number} is longer than {MAX_LINE_BYTES} bytes"));
         } else {
-            take(&mut self.gather, &self.line, number)?;
+            add_line(&mut self.shard_set, &self.line, number)?;
         }
         self.line.clear();
         self.cut = false;
@@ -70,14 +71,14 @@ impl LineParser {
     }
 }
 
-fn take(gather: &mut ShardSet, line: &[u8], number: u64) -> Result<()> {
-    let place = || format!("line {number}");
-    let Ok(text) = std::str::from_utf8(line) else { return gather.take(line, place) };
+fn add_line(shard_set: &mut ShardSet, line: &[u8], number: u64) -> Result<()> {
+    let location = || format!("line {number}");
+    let Ok(text) = std::str::from_utf8(line) else { return shard_set.add(line, location) };
     let text = if number == 1 { text.trim_start_matches(BYTE_ORDER_MARK) } else { text };
     match text.trim() {
         "" => Ok(()),
         remark if remark.starts_with('#') => Ok(()),
-        name => gather.take_text(name, place),
+        name => shard_set.add_text(name, location),
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_people_write_them() {
+    fn comments_space_and_empty_lines_are_ignored() {
         let text = "\u{feff}b\r\n\r\n  # not this\r\n\t a b \n#nor this\nc#d\nb\n\nlast";
         let (names, refused) = read(&[text.as_bytes()]);
         assert_eq!(names, ["a b", "b", "c#d", "last"]);
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn garbage_is_refused_line_by_line() {
         let long = [b'x'; 600];
-        let endless = vec![b'y'; 3 * LONGEST_LINE];
+        let endless = vec![b'y'; 3 * MAX_LINE_BYTES];
         let padded = [&[b' '; 2000][..], b"ok"].concat();
         let text = [&b"a"[..], b"\xff\xfe", &long, &endless, &padded, b"b\0c"].join(&b'\n');
         for size in [1, 7, 4096, text.len()] {
@@ -126,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_it_is_cut_makes_no_difference(
+        fn the_split_into_pieces_makes_no_difference(
             text in "([a-c \r\n#ä]|\u{0}){0,200}", cuts in prop::collection::vec(0..200_usize, 0..6),
         ) {
             let bytes = text.as_bytes();

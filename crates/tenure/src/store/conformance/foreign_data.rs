@@ -1,16 +1,16 @@
-//! What is not ours: garbage under our names, and holders that do not know of us.
+//! Foreign data: garbage under the names of leases, and holders that are other programs.
 
-use super::harness::{Harness, LONG, PropertyResult, anew, claim, expect_kind};
+use super::harness::{Harness, LONG, PropertyResult, claim, expect_kind, new_campaign};
 use crate::error::Kind;
 use crate::lease::{CandidateId, Hold, Lease, Release, Token};
 use crate::store::{Revoke, Scope};
 
-pub(super) async fn garbage_is_corrupt_and_untouched(scene: Harness<'_>) -> PropertyResult {
+pub(super) async fn garbage_is_corrupt_and_untouched(harness: Harness<'_>) -> PropertyResult {
     for number in 0..8 {
-        let claim = scene.claim(&number.to_string(), "a");
-        scene.garbage(&claim.name).await?;
-        every_verb_is_refused(
-            &scene,
+        let claim = harness.claim(&number.to_string(), "a");
+        harness.garbage(&claim.name).await?;
+        every_operation_is_refused(
+            &harness,
             Hold {
                 name: claim.name,
                 candidate: claim.candidate,
@@ -23,31 +23,36 @@ pub(super) async fn garbage_is_corrupt_and_untouched(scene: Harness<'_>) -> Prop
     Ok(())
 }
 
-pub(super) async fn garbage_in_place_of_a_record_is_corrupt(scene: Harness<'_>) -> PropertyResult {
-    let store = scene.open().await;
+pub(super) async fn garbage_in_place_of_a_record_is_corrupt(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
     for number in 0..8 {
-        // Over a live term, which must not go on, and over a free one, which must not be granted.
-        let hold = store.hold(&scene.claim(&number.to_string(), "a")).await;
+        // Over a live term, which must not continue, and over a free name, which must not be granted.
+        let hold = store.hold(&harness.claim(&number.to_string(), "a")).await;
         if number % 2 == 1 {
             store.release(&hold).await;
         }
-        scene.garbage(&hold.name).await?;
-        every_verb_is_refused(&scene, hold).await;
+        harness.garbage(&hold.name).await?;
+        every_operation_is_refused(&harness, hold).await;
     }
     Ok(())
 }
 
-async fn every_verb_is_refused(scene: &Harness<'_>, hold: Hold) {
-    // A handle that has seen it and one that has not.
-    let (seen, store) = (scene.open().await, scene.open().await);
+async fn every_operation_is_refused(harness: &Harness<'_>, hold: Hold) {
+    // One handle that has read the garbage and one that has not.
+    let (first_store, store) = (harness.open().await, harness.open().await);
     let name = &hold.name;
-    let untouched = async |verb: &str| {
-        assert!(scene.fixture.is_untouched(name).await, "{verb} must leave '{name}' as it was");
+    let untouched = async |operation: &str| {
+        assert!(
+            harness.fixture.is_untouched(name).await,
+            "{operation} must leave '{name}' as it was"
+        );
     };
     let ours = claim(name, hold.candidate.as_str());
-    expect_kind("acquire", seen.acquire(&ours).await, Kind::Corrupt);
+    expect_kind("acquire", first_store.acquire(&ours).await, Kind::Corrupt);
     untouched("acquire").await;
-    expect_kind("acquire", store.acquire(&anew(&ours)).await, Kind::Corrupt);
+    expect_kind("acquire", store.acquire(&new_campaign(&ours)).await, Kind::Corrupt);
     expect_kind("renew", store.renew(&hold, LONG).await, Kind::Corrupt);
     untouched("renew").await;
     let release = Release::from(hold.clone());
@@ -66,17 +71,17 @@ async fn every_verb_is_refused(scene: &Harness<'_>, hold: Hold) {
 }
 
 pub(super) async fn prefix_with_garbage_still_shows_the_others(
-    scene: Harness<'_>,
+    harness: Harness<'_>,
 ) -> PropertyResult {
-    let store = scene.open().await;
-    let claims: Vec<_> = ["a", "b", "c"].map(|part| scene.claim(part, "me")).into();
+    let store = harness.open().await;
+    let claims: Vec<_> = ["a", "b", "c"].map(|part| harness.claim(part, "me")).into();
     store.hold_all(&claims).await;
-    let spoilt = &claims[1].name;
-    scene.garbage(spoilt).await?;
-    let found = store.observe(&Scope::Prefix(scene.prefix().to_owned())).await;
-    let mut shown: Vec<&Lease> = found.iter().flatten().collect();
-    shown.sort_unstable_by(|x, y| x.name.cmp(&y.name));
-    let names: Vec<_> = shown.iter().map(|lease| &lease.name).collect();
+    let corrupt = &claims[1].name;
+    harness.garbage(corrupt).await?;
+    let found = store.observe(&Scope::Prefix(harness.prefix().to_owned())).await;
+    let mut valid: Vec<&Lease> = found.iter().flatten().collect();
+    valid.sort_unstable_by(|x, y| x.name.cmp(&y.name));
+    let names: Vec<_> = valid.iter().map(|lease| &lease.name).collect();
     assert_eq!(names, [&claims[0].name, &claims[2].name]);
     for error in found.iter().filter_map(|item| item.as_ref().err()) {
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
@@ -84,14 +89,14 @@ pub(super) async fn prefix_with_garbage_still_shows_the_others(
     Ok(())
 }
 
-pub(super) async fn stranger_is_taken(scene: Harness<'_>) -> PropertyResult {
-    let store = scene.open().await;
-    // Whatever a stranger calls itself.
+pub(super) async fn foreign_holder_is_taken(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    // Another program may use any id.
     for (number, id) in ["other-host", "two words", "naïve", "{\"id\":1}", "1"].iter().enumerate()
     {
-        let claim = scene.claim(&number.to_string(), "a");
-        scene.stranger(&claim.name, id, LONG).await?;
-        for lease in [store.refused(&claim).await, store.look(&claim.name).await] {
+        let claim = harness.claim(&number.to_string(), "a");
+        harness.foreign_holder(&claim.name, id, LONG).await?;
+        for lease in [store.refused(&claim).await, store.observe_one(&claim.name).await] {
             let holder = lease.holder.clone().expect("a stranger holds it");
             assert_eq!((holder.id.as_str(), holder.nonce), (*id, None));
             assert!(!lease.left.is_zero() && lease.left <= LONG, "{lease:?}");
@@ -100,31 +105,35 @@ pub(super) async fn stranger_is_taken(scene: Harness<'_>) -> PropertyResult {
     Ok(())
 }
 
-pub(super) async fn stranger_with_our_own_id_is_not_us(scene: Harness<'_>) -> PropertyResult {
-    let store = scene.open().await;
-    let ours = scene.claim("job", "a");
+pub(super) async fn foreign_holder_with_the_same_id_is_another_holder(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
+    let ours = harness.claim("job", "a");
     let old = store.hold(&ours).await;
     store.release(&old).await;
-    scene.stranger(&ours.name, "a", LONG).await?;
-    // With the very nonce and token of our last term.
+    harness.foreign_holder(&ours.name, "a", LONG).await?;
+    // With exactly the nonce and token of the candidate's last term.
     let lease = store.refused(&ours).await;
     assert_eq!(lease.holder.expect("a stranger holds it").nonce, None);
     store.lost(&old).await;
     store.unsaved(&old, 1).await;
     store.release(&old).await;
-    let lease = store.refused(&anew(&ours)).await;
+    let lease = store.refused(&new_campaign(&ours)).await;
     assert_eq!(lease.holder.expect("the stranger still holds it").nonce, None);
     store.refused(&claim(&ours.name, "b")).await;
     Ok(())
 }
 
-pub(super) async fn stranger_after_our_expiry_is_not_us(scene: Harness<'_>) -> PropertyResult {
-    let store = scene.open().await;
-    let ours = scene.short("job", "a");
+pub(super) async fn foreign_holder_after_expiry_is_another_holder(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
+    let ours = harness.short_claim("job", "a");
     let old = store.hold(&ours).await;
-    scene.wait_out().await;
-    // Between our expiry and our next call: what we find there has our name, and is not ours.
-    scene.stranger(&ours.name, "a", LONG).await?;
+    harness.wait_for_expiry().await;
+    // Between the expiry and the candidate's next call: the key has the candidate's id, but the candidate does not hold it.
+    harness.foreign_holder(&ours.name, "a", LONG).await?;
     store.lost(&old).await;
     store.unsaved(&old, 1).await;
     store.release(&old).await;
@@ -132,19 +141,21 @@ pub(super) async fn stranger_after_our_expiry_is_not_us(scene: Harness<'_>) -> P
     Ok(())
 }
 
-pub(super) async fn stranger_frees_when_its_time_ran_out(scene: Harness<'_>) -> PropertyResult {
-    let store = scene.open().await;
-    let ours = scene.claim("job", "a");
+pub(super) async fn foreign_holder_frees_when_its_time_has_passed(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
+    let ours = harness.claim("job", "a");
     let old = store.hold(&ours).await;
     store.release(&old).await;
-    scene.stranger(&ours.name, "a", scene.fixture.short_ttl()).await?;
-    scene.wait_out().await;
-    let new = store.hold(&anew(&ours)).await;
+    harness.foreign_holder(&ours.name, "a", harness.fixture.short_ttl()).await?;
+    harness.wait_for_expiry().await;
+    let new = store.hold(&new_campaign(&ours)).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
-    let other = scene.name("never-ours");
-    scene.stranger(&other, "somebody", scene.fixture.short_ttl()).await?;
-    scene.wait_out().await;
+    let other = harness.name("never-ours");
+    harness.foreign_holder(&other, "somebody", harness.fixture.short_ttl()).await?;
+    harness.wait_for_expiry().await;
     let id: CandidateId = store.hold(&claim(&other, "b")).await.candidate;
-    assert_eq!(store.look(&other).await.holder.expect("held").id, id.as_str());
+    assert_eq!(store.observe_one(&other).await.holder.expect("held").id, id.as_str());
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! What the properties are written in: one store, names of one's own, and questions with one
-//! expected answer.
+//! The harness of the properties: one store, unique names, and operations with one expected answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +11,13 @@ use crate::lease::{
 use crate::store::memory::Corruption;
 use crate::store::{Revoke, Scope, Store};
 
-/// A TTL that does not run out while a property runs, however busy the machine.
+/// A TTL that does not expire while a property runs, however busy the machine.
 pub(super) const LONG: Duration = Duration::from_secs(600);
 
-/// How long something may take that must come: against hanging, not a bound on anything.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// A timeout for something that must happen: it detects hanging and is not a bound on any duration.
+pub(super) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a property says: `Err` if the fixture cannot do what it needs. A violation panics.
+/// The result of a property: `Err` if the fixture lacks a capability. A violation panics.
 pub(super) type PropertyResult = Result<(), Capability>;
 
 /// One property on one store.
@@ -29,38 +28,38 @@ pub(super) struct Harness<'a> {
 
 impl<'a> Harness<'a> {
     pub(super) fn new(property: &str, fixture: &'a dyn Fixture) -> Self {
-        // Random, so that a store that keeps what it had can be tested twice.
+        // Random, so that a store that keeps its data can be tested twice.
         let run = Nonce::random().to_bits() & 0xffff_ffff;
         Harness { fixture, prefix: format!("{property}:{run:08x}") }
     }
 
-    /// A handle of its own, as another process would have it.
+    /// A new handle, as another process would have it.
     pub(super) async fn open(&self) -> HarnessStore {
         HarnessStore(self.fixture.open().await)
     }
 
-    /// What every [`Scene::name`] begins with.
+    /// The prefix of every [`Harness::name`].
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A name nobody else uses.
+    /// A name that no other property uses.
     pub(super) fn name(&self, part: &str) -> Name {
         name(&format!("{}:{part}", self.prefix))
     }
 
-    /// A first claim of a new campaign, for long.
+    /// The first claim of a new campaign, with a long TTL.
     pub(super) fn claim(&self, part: &str, who: &str) -> Claim {
         claim(&self.name(part), who)
     }
 
-    /// The same, for a time that the property waits out.
-    pub(super) fn short(&self, part: &str, who: &str) -> Claim {
+    /// The same with a short TTL, whose expiry the property waits for.
+    pub(super) fn short_claim(&self, part: &str, who: &str) -> Claim {
         Claim { ttl: self.fixture.short_ttl(), ..self.claim(part, who) }
     }
 
-    /// Waits until a [`Scene::short`] lease has run out.
-    pub(super) async fn wait_out(&self) {
+    /// Waits until a lease of [`Harness::short_claim`] has expired.
+    pub(super) async fn wait_for_expiry(&self) {
         let ttl = self.fixture.short_ttl();
         self.fixture.pass(self.fixture.frees_within(ttl)).await;
     }
@@ -90,10 +89,15 @@ impl<'a> Harness<'a> {
         done.then_some(()).ok_or(Capability::Restart)
     }
 
-    /// Lets a stranger take the name.
-    pub(super) async fn stranger(&self, name: &Name, id: &str, ttl: Duration) -> PropertyResult {
-        let done = self.fixture.take_as_stranger(name, id, ttl).await;
-        done.then_some(()).ok_or(Capability::Stranger)
+    /// Takes the name as another program would.
+    pub(super) async fn foreign_holder(
+        &self,
+        name: &Name,
+        id: &str,
+        ttl: Duration,
+    ) -> PropertyResult {
+        let done = self.fixture.take_as_foreign_holder(name, id, ttl).await;
+        done.then_some(()).ok_or(Capability::ForeignHolder)
     }
 }
 
@@ -105,13 +109,13 @@ pub(super) fn id(text: &str) -> CandidateId {
     CandidateId::new(text).expect("the property's ids are valid")
 }
 
-/// A first claim of a new campaign, for long.
+/// The first claim of a new campaign, with a long TTL.
 pub(super) fn claim(name: &Name, who: &str) -> Claim {
     Claim::new(name.clone(), id(who), Nonce::random(), LONG)
 }
 
 /// The same candidate in a new campaign.
-pub(super) fn anew(claim: &Claim) -> Claim {
+pub(super) fn new_campaign(claim: &Claim) -> Claim {
     Claim { nonce: Nonce::random(), ..claim.clone() }
 }
 
@@ -119,7 +123,7 @@ pub(super) fn checkpoint(bytes: impl AsRef<[u8]>) -> Checkpoint {
     Checkpoint::new(bytes).expect("the property's checkpoints are within the limit")
 }
 
-/// A store, asked one thing at a time; an answer other than the expected one is a violation.
+/// A store with single-item operations; an answer other than the expected one is a violation.
 #[derive(Clone)]
 pub(super) struct HarnessStore(pub(super) Arc<dyn Store>);
 
@@ -128,7 +132,7 @@ impl HarnessStore {
         only(self.0.acquire(std::slice::from_ref(claim)).await?)
     }
 
-    /// Claims what must be granted.
+    /// Claims a lease that must be granted.
     pub(super) async fn granted(&self, claim: &Claim) -> Grant {
         match self.acquire(claim).await {
             Ok(Answer::Held(grant)) => {
@@ -144,12 +148,12 @@ impl HarnessStore {
         }
     }
 
-    /// Claims what must be granted, and gives the proof alone.
+    /// Claims a lease that must be granted, and returns only the hold.
     pub(super) async fn hold(&self, claim: &Claim) -> Hold {
         self.granted(claim).await.hold
     }
 
-    /// Claims what somebody else must have.
+    /// Claims a lease that another holder must have.
     pub(super) async fn refused(&self, claim: &Claim) -> Lease {
         match self.acquire(claim).await {
             Ok(Answer::Taken(lease)) => {
@@ -160,12 +164,12 @@ impl HarnessStore {
         }
     }
 
-    /// Claims many; the answers must be as many.
+    /// Claims many leases; there must be one answer for each.
     pub(super) async fn acquire_all(&self, claims: &[Claim]) -> Vec<Result<Answer<Grant>>> {
-        as_many("acquire", claims.len(), self.0.acquire(claims).await)
+        expect_count("acquire", claims.len(), self.0.acquire(claims).await)
     }
 
-    /// Claims many, all of which must be granted.
+    /// Claims many leases, all of which must be granted.
     pub(super) async fn hold_all(&self, claims: &[Claim]) -> Vec<Hold> {
         let answers = self.acquire_all(claims).await;
         let holds = answers.into_iter().zip(claims).map(|(answer, claim)| match answer {
@@ -175,22 +179,22 @@ impl HarnessStore {
         holds.collect()
     }
 
-    /// Renews many; the answers must be as many.
+    /// Renews many leases; there must be one answer for each.
     pub(super) async fn renew_all(&self, holds: &[Hold], ttl: Duration) -> Vec<Result<Answer>> {
-        as_many("renew", holds.len(), self.0.renew(holds, ttl).await)
+        expect_count("renew", holds.len(), self.0.renew(holds, ttl).await)
     }
 
-    /// Releases many; the answers must be as many.
+    /// Releases many leases; there must be one answer for each.
     pub(super) async fn release_all(&self, holds: &[Hold]) -> Vec<Result<()>> {
         let releases: Vec<Release> = holds.iter().cloned().map(Release::from).collect();
-        as_many("release", holds.len(), self.0.release(&releases).await)
+        expect_count("release", holds.len(), self.0.release(&releases).await)
     }
 
     pub(super) async fn renew(&self, hold: &Hold, ttl: Duration) -> Result<Answer> {
         only(self.0.renew(std::slice::from_ref(hold), ttl).await?)
     }
 
-    /// Renews what must still be ours, for long.
+    /// Renews a hold that must still be valid, with a long TTL.
     pub(super) async fn kept(&self, hold: &Hold) {
         let answer = self.renew(hold, LONG).await;
         assert!(
@@ -199,7 +203,7 @@ impl HarnessStore {
         );
     }
 
-    /// Renews what must not be ours.
+    /// Renews a hold that must not be valid any more.
     pub(super) async fn lost(&self, hold: &Hold) -> Lease {
         match self.renew(hold, LONG).await {
             Ok(Answer::Taken(lease)) => {
@@ -210,7 +214,7 @@ impl HarnessStore {
         }
     }
 
-    /// Releases, which is never an error, whether it frees anything or not.
+    /// Releases a hold. This is never an error, whether it frees a lease or not.
     pub(super) async fn release(&self, hold: &Hold) {
         self.release_to(hold, None).await;
     }
@@ -229,7 +233,7 @@ impl HarnessStore {
         self.0.save(hold, number, &checkpoint(bytes)).await
     }
 
-    /// Saves what must be taken.
+    /// Saves a checkpoint that must be accepted.
     pub(super) async fn saved(&self, hold: &Hold, number: u64, bytes: &[u8]) {
         let answer = self.save(hold, number, bytes).await;
         assert!(
@@ -238,7 +242,7 @@ impl HarnessStore {
         );
     }
 
-    /// Saves under a hold that is over.
+    /// Saves under a hold that is not valid any more.
     pub(super) async fn unsaved(&self, hold: &Hold, number: u64) {
         let answer = self.save(hold, number, b"stale").await;
         assert!(
@@ -252,17 +256,17 @@ impl HarnessStore {
         answer.unwrap_or_else(|error| panic!("revoke '{name}': expected Ok, got {error:?}"))
     }
 
-    /// Looks at a name that must have been used.
-    pub(super) async fn look(&self, name: &Name) -> Lease {
-        let mut found = self.look_at(&Scope::name(name)).await;
+    /// Observes a name that must have been used.
+    pub(super) async fn observe_one(&self, name: &Name) -> Lease {
+        let mut found = self.observe_leases(&Scope::name(name)).await;
         assert_eq!(found.len(), 1, "observe '{name}': expected one, got {found:?}");
         let lease = found.remove(0);
-        assert_eq!(&lease.name, name, "observe must show what was asked for");
+        assert_eq!(&lease.name, name, "observe must return the requested lease");
         lease
     }
 
-    /// Looks where there must be nothing but leases.
-    pub(super) async fn look_at(&self, scope: &Scope) -> Vec<Lease> {
+    /// Observes a scope that must contain only valid leases.
+    pub(super) async fn observe_leases(&self, scope: &Scope) -> Vec<Lease> {
         let found = self.observe(scope).await;
         let leases = found.into_iter().collect::<Result<Vec<_>>>();
         leases.unwrap_or_else(|error| panic!("observe {scope:?}: expected leases, got {error:?}"))
@@ -274,20 +278,20 @@ impl HarnessStore {
     }
 }
 
-/// The one answer to one question.
+/// The single answer to a single request.
 fn only<T>(mut answers: Vec<Result<T>>) -> Result<T> {
-    assert_eq!(answers.len(), 1, "one question must get one answer");
+    assert_eq!(answers.len(), 1, "one request must get one answer");
     answers.remove(0)
 }
 
-/// The answers to so many questions.
-fn as_many<T>(verb: &str, count: usize, answers: Result<Vec<T>>) -> Vec<T> {
-    let answers = answers.unwrap_or_else(|error| panic!("{verb} {count}: got {error:?}"));
-    assert_eq!(answers.len(), count, "{verb}: as many answers as questions");
+/// Checks that there are as many answers as requests.
+fn expect_count<T>(operation: &str, count: usize, answers: Result<Vec<T>>) -> Vec<T> {
+    let answers = answers.unwrap_or_else(|error| panic!("{operation} {count}: got {error:?}"));
+    assert_eq!(answers.len(), count, "{operation}: as many answers as requests");
     answers
 }
 
-/// The answer must be an error of this kind.
+/// Checks that the answer is an error of this kind.
 pub(super) fn expect_kind<T: std::fmt::Debug>(what: &str, answer: Result<T>, kind: Kind) {
     match answer {
         Err(error) if error.kind() == kind => {}
@@ -295,10 +299,10 @@ pub(super) fn expect_kind<T: std::fmt::Debug>(what: &str, answer: Result<T>, kin
     }
 }
 
-/// What must come within [`PATIENCE`].
-pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
+/// Waits for something that must happen within [`HANG_TIMEOUT`].
+pub(super) async fn within_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(HANG_TIMEOUT, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: did not come within {PATIENCE:?}"),
+        Err(_) => panic!("{what}: did not come within {HANG_TIMEOUT:?}"),
     }
 }

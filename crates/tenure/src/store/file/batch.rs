@@ -1,8 +1,9 @@
-//! One pass of a verb over many names.
+//! Runs one operation on a batch of names.
 //!
-//! First every new record is written beside and synced, without any lock. Then, one name at a time under its lock, the
-//! record is read again; if the new one still follows from it, it is put in place, else it is written anew. Names that
-//! are locked are come back to. Last, the directory is synced, and only then is anything said to be held.
+//! First, without any lock, every new record is written to a temporary file and synced. Then, one name at a time and under its
+//! lock, the current record is read again. If the new record still follows from it, the temporary file is renamed into place;
+//! otherwise the record is written again. Names that are locked are retried. Last, the directory is synced. Only after that is
+//! any lease reported as held.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -13,52 +14,53 @@ use super::error::failed;
 use super::liveness::DeadProcesses;
 use super::lock::{LockAttempt, NameLock, busy};
 use super::paths::RecordPath;
-use super::read::{ExpiryJudge, ExpiryProof, ReadRecord, look};
+use super::read::{ExpiryJudge, ReadMode, ReadRecord, read_record};
 use super::record::{LivenessId, Record};
 use super::rules::{FoundRecord, Operation, RuleContext, Step};
-use super::temp_record::{Sync, TempRecord, put_tail, remove_record};
+use super::temp_record::{Sync, TempRecord, remove_record, write_tail};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{Name, Token};
 
-/// From this many new records on, the file system is synced once instead of each of them.
-const SYNC_ALL_FROM: usize = 33;
+/// From this batch size on, one `syncfs` of the file system replaces an fsync of each new record.
+const SYNCFS_BATCH_MIN: usize = 33;
 
 /// How long to wait before a busy lock is tried again.
-const AGAIN: Duration = Duration::from_millis(1);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The greatest token seen of each name. A smaller one later means that an old file was put back.
+/// The greatest token of each name that this process has read or written. A smaller token later means that an old file was put
+/// back.
 #[derive(Debug, Default)]
-pub(super) struct BatchCache(Mutex<HashMap<Name, Token>>);
+pub(super) struct GreatestTokens(Mutex<HashMap<Name, Token>>);
 
-impl BatchCache {
+impl GreatestTokens {
     fn floor(&self, name: &Name) -> Option<Token> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
-    fn keep(&self, name: &Name, token: Token) {
+    fn record_token(&self, name: &Name, token: Token) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), token);
     }
 }
 
-/// What a pass works with.
+/// The state of one batch.
 pub(super) struct BatchRun<'a> {
     pub(super) directory: &'a Directory,
     pub(super) judge: &'a ExpiryJudge,
-    pub(super) memory: &'a BatchCache,
+    pub(super) tokens: &'a GreatestTokens,
     pub(super) clock: &'a Clock,
     pub(super) live: Option<&'a LivenessId>,
     minting_micros: u64,
-    deaths: DeadProcesses,
-    /// Directories in which a record was put in place.
+    dead_processes: DeadProcesses,
+    /// Directories in which a record was put in place or removed.
     touched: BTreeSet<Option<String>>,
 }
 
-/// How far one item is.
+/// The progress of one item.
 pub(super) enum BatchSlot<'a, T> {
-    /// To be done under the lock; with what was written beside.
+    /// Still to be done under the lock; with the temporary record, if one was written.
     Open(Option<TempRecord<'a>>),
-    /// Put in place, and true when the directory is synced.
+    /// In place; the answer is valid once the directory is synced.
     Placed(T),
     Done(Result<T>),
 }
@@ -67,29 +69,34 @@ impl<'a> BatchRun<'a> {
     pub(super) fn new(
         directory: &'a Directory,
         judge: &'a ExpiryJudge,
-        memory: &'a BatchCache,
+        tokens: &'a GreatestTokens,
         clock: &'a Clock,
         live: Option<&'a LivenessId>,
     ) -> Self {
-        let (deaths, touched) = (DeadProcesses::default(), BTreeSet::new());
+        let (dead_processes, touched) = (DeadProcesses::default(), BTreeSet::new());
         let minting_micros = clock.minting_micros();
-        BatchRun { directory, judge, memory, clock, live, minting_micros, deaths, touched }
+        BatchRun { directory, judge, tokens, clock, live, minting_micros, dead_processes, touched }
     }
 
-    /// Does every item, and answers in their order.
-    pub(super) fn run<V: Operation>(mut self, verbs: &[V]) -> Result<Vec<Result<V::Answer>>> {
-        self.directory.still_there()?;
-        let (leases, tmp) = (self.directory.leases.again()?, self.directory.tmp.again()?);
-        let sync = match verbs.len() {
-            many if many >= SYNC_ALL_FROM && self.directory.file_system.syncfs_tells => Sync::Later,
+    /// Runs every operation and returns the answers in order.
+    pub(super) fn run<V: Operation>(mut self, operations: &[V]) -> Result<Vec<Result<V::Answer>>> {
+        self.directory.check_in_place()?;
+        let (leases, tmp) = (self.directory.leases.reopen()?, self.directory.tmp.reopen()?);
+        let sync = match operations.len() {
+            many if many >= SYNCFS_BATCH_MIN
+                && self.directory.file_system.syncfs_reports_errors =>
+            {
+                Sync::Later
+            }
             _ => Sync::Now,
         };
-        let mut slots: Vec<_> = verbs.iter().map(|verb| self.prepare(verb, sync)).collect();
-        sync_drafts(&tmp, &mut slots, sync);
-        self.commit_all(verbs, &mut slots);
+        let mut slots: Vec<_> =
+            operations.iter().map(|operation| self.prepare(operation, sync)).collect();
+        sync_temp_records(&tmp, &mut slots, sync);
+        self.commit_all(operations, &mut slots);
         let synced = self.sync_directories(&leases);
-        // Asked last: a directory that was moved away before this may have another leader now.
-        self.directory.still_there()?;
+        // Checked last: if the directory was moved away before this, another leader may be elected in its replacement.
+        self.directory.check_in_place()?;
         Ok(self.answers(slots, synced))
     }
 
@@ -106,29 +113,31 @@ impl<'a> BatchRun<'a> {
         slots.into_iter().map(answer).collect()
     }
 
-    /// Looks without a lock, and writes beside what would have to be written.
+    /// Reads the record without a lock, and writes the new record to a temporary file if one is needed.
     pub(super) fn prepare<V: Operation>(
         &mut self,
-        verb: &V,
+        operation: &V,
         sync: Sync,
     ) -> BatchSlot<'a, V::Answer> {
         if V::RENEWS {
             return BatchSlot::Open(None);
         }
         let step =
-            look(self.directory, verb.name(), ExpiryProof::Glance).and_then(|sight| match sight {
-                // Its time cannot be read, so nothing is decided on this look.
-                Some(sight) if sight.record.term.is_some() && sight.beat.is_none() => Ok(None),
-                sight => self.step(verb, sight.as_ref()).map(Some),
+            read_record(self.directory, operation.name(), ReadMode::Unlocked).and_then(|found| {
+                match found {
+                    // The holder's time cannot be read, so this read decides nothing.
+                    Some(found) if found.record.term.is_some() && found.beat.is_none() => Ok(None),
+                    found => self.apply(operation, found.as_ref()).map(Some),
+                }
             });
         match step {
-            Ok(Some(Step::Write(record, _))) => match self.draft(&record, sync) {
-                Ok(draft) => BatchSlot::Open(Some(draft)),
+            Ok(Some(Step::Write(record, _))) => match self.temp_record(&record, sync) {
+                Ok(temp_record) => BatchSlot::Open(Some(temp_record)),
                 Err(error) => BatchSlot::Done(Err(error)),
             },
-            // A waiter needs no lock to learn that it has to wait: a hundred of them are in nobody's way.
+            // A waiter needs no lock to learn that it must wait, so a hundred waiters do not block the holder.
             Ok(Some(Step::Answer(answer))) if V::CLAIMS => BatchSlot::Done(Ok(answer)),
-            // What could not be read for others who write is read again under the lock.
+            // A record that could not be read because another process was writing it is read again under the lock.
             Err(error) if V::CLAIMS && error.kind() != Kind::Unavailable => {
                 BatchSlot::Done(Err(error))
             }
@@ -136,21 +145,21 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    /// What the verb makes of what was seen. The clock is read here, after the record was.
-    fn step<V: Operation>(
+    /// Applies the operation to the record that was read. The clock is read here, after the record.
+    fn apply<V: Operation>(
         &mut self,
-        verb: &V,
-        sight: Option<&ReadRecord>,
+        operation: &V,
+        found: Option<&ReadRecord>,
     ) -> Result<Step<V::Answer>> {
         let now = self.clock.now();
-        let judged = sight.map(|sight| FoundRecord {
-            record: &sight.record,
-            standing: self.judge.standing(self.directory, sight, now, &mut self.deaths),
+        let found_record = found.map(|found| FoundRecord {
+            record: &found.record,
+            standing: self.judge.standing(self.directory, found, now, &mut self.dead_processes),
         });
-        verb.step(judged, self.at(now, self.memory.floor(verb.name())))
+        operation.apply(found_record, self.context(now, self.tokens.floor(operation.name())))
     }
 
-    fn at(&self, now: Moment, floor: Option<Token>) -> RuleContext<'a> {
+    fn context(&self, now: Moment, floor: Option<Token>) -> RuleContext<'a> {
         RuleContext {
             now,
             minting_micros: self.minting_micros,
@@ -160,23 +169,23 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    fn draft(&self, record: &Record, sync: Sync) -> Result<TempRecord<'a>> {
+    fn temp_record(&self, record: &Record, sync: Sync) -> Result<TempRecord<'a>> {
         TempRecord::write(self.directory, record, encode_head(record)?, sync)
     }
 
-    /// Every open item under its lock; those that are locked by others again and again, each within its patience.
+    /// Completes every open item under its lock. Items whose lock is busy are retried, each for its lock timeout.
     pub(super) fn commit_all<V: Operation>(
         &mut self,
-        verbs: &[V],
+        operations: &[V],
         slots: &mut [BatchSlot<'a, V::Answer>],
     ) {
         let mut open: Vec<usize> = (0..slots.len()).collect();
         open.retain(|&i| matches!(slots[i], BatchSlot::Open(_)));
-        let mut begun = None;
+        let mut started = None;
         loop {
             open.retain(|&i| {
-                let BatchSlot::Open(draft) = &mut slots[i] else { return false };
-                match self.commit(&verbs[i], draft) {
+                let BatchSlot::Open(temp_record) = &mut slots[i] else { return false };
+                match self.commit(&operations[i], temp_record) {
                     Ok(None) => return true,
                     Ok(Some(slot)) => slots[i] = slot,
                     Err(error) => slots[i] = BatchSlot::Done(Err(error)),
@@ -186,13 +195,13 @@ impl<'a> BatchRun<'a> {
             if open.is_empty() {
                 return;
             }
-            // After the first round: the time the others took is not taken from the patience with these.
-            let waited = self.clock.now().since(*begun.get_or_insert_with(|| self.clock.now()));
+            // Counted from the end of the first round: the time that other items took does not count against these.
+            let waited = self.clock.now().since(*started.get_or_insert_with(|| self.clock.now()));
             open.retain(|&i| {
-                let too_long = waited >= verbs[i].patience();
+                let too_long = waited >= operations[i].lock_timeout();
                 if too_long {
-                    let spot = RecordPath::of_lock(verbs[i].name());
-                    slots[i] = BatchSlot::Done(Err(busy(self.directory, &spot, waited)));
+                    let record_path = RecordPath::of_lock(operations[i].name());
+                    slots[i] = BatchSlot::Done(Err(busy(self.directory, &record_path, waited)));
                 }
                 !too_long
             });
@@ -203,35 +212,35 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    /// One item under its lock; `None` if somebody else has it.
+    /// Completes one item under its lock; `None` if another process holds the lock.
     fn commit<V: Operation>(
         &mut self,
-        verb: &V,
-        draft: &mut Option<TempRecord<'a>>,
+        operation: &V,
+        temp_record: &mut Option<TempRecord<'a>>,
     ) -> Result<Option<BatchSlot<'a, V::Answer>>> {
         let directory = self.directory;
-        let (name, spot) = (verb.name(), RecordPath::of(verb.name()));
-        let lock_spot = RecordPath::of_lock(name);
-        let lock = match NameLock::attempt(directory, &lock_spot, V::CLAIMS)? {
+        let (name, record_path) = (operation.name(), RecordPath::of(operation.name()));
+        let lock_path = RecordPath::of_lock(name);
+        let lock = match NameLock::attempt(directory, &lock_path, V::CLAIMS)? {
             LockAttempt::Locked(lock) => lock,
             LockAttempt::Busy => return Ok(None),
-            LockAttempt::Missing => match look(directory, name, ExpiryProof::Glance)? {
-                None => return self.never_seen(verb).map(Some),
-                // Somebody has removed it.
-                Some(_) => match NameLock::attempt(directory, &lock_spot, true)? {
+            LockAttempt::Missing => match read_record(directory, name, ReadMode::Unlocked)? {
+                None => return self.apply_without_record(operation).map(Some),
+                // The record exists, so its lock file was removed.
+                Some(_) => match NameLock::attempt(directory, &lock_path, true)? {
                     LockAttempt::Locked(lock) => lock,
                     LockAttempt::Busy | LockAttempt::Missing => return Ok(None),
                 },
             },
         };
-        let sight = look(directory, name, ExpiryProof::Locked)?;
-        self.remember(name, sight.as_ref())?;
-        let (record, answer) = match self.step(verb, sight.as_ref())? {
+        let found = read_record(directory, name, ReadMode::Locked)?;
+        self.check_token(name, found.as_ref())?;
+        let (record, answer) = match self.apply(operation, found.as_ref())? {
             Step::Answer(answer) => return Ok(Some(BatchSlot::Done(Ok(answer)))),
             Step::Write(record, answer) => (record, answer),
             Step::Remove(answer) => {
                 lock.check()?;
-                self.touched.insert(spot.sub.clone());
+                self.touched.insert(record_path.sub.clone());
                 remove_record(directory, name)?;
                 self.judge.forget(name);
                 lock.check()?;
@@ -240,35 +249,46 @@ impl<'a> BatchRun<'a> {
         };
         let head = encode_head(&record)?;
         let beat =
-            sight.as_ref().and_then(|sight| sight.beat).map_or(0, |beat| beat.wrapping_add(1));
-        let slot = match &sight {
-            Some(sight) if V::RENEWS && sight.head == head => {
+            found.as_ref().and_then(|found| found.beat).map_or(0, |beat| beat.wrapping_add(1));
+        let slot = match &found {
+            Some(found) if V::RENEWS && found.head == head => {
                 lock.check()?;
-                put_tail(&sight.file, &record, &head, beat, &spot.shown(&spot.record()))?;
+                write_tail(
+                    &found.file,
+                    &record,
+                    &head,
+                    beat,
+                    &record_path.shown(&record_path.record()),
+                )?;
                 BatchSlot::Done(Ok(answer))
             }
             _ => {
-                let draft = match draft.take().filter(|draft| draft.head == head) {
-                    Some(draft) => draft,
-                    // The record has changed since the draft was written.
-                    None => TempRecord::write(directory, &record, head, Sync::Now)?,
-                };
+                let temp_record =
+                    match temp_record.take().filter(|temp_record| temp_record.head == head) {
+                        Some(temp_record) => temp_record,
+                        // The record has changed since the temporary record was written.
+                        None => TempRecord::write(directory, &record, head, Sync::Now)?,
+                    };
                 lock.check()?;
-                // Before, in case it is there although this fails.
-                self.touched.insert(spot.sub.clone());
-                draft.place(&record, beat)?;
+                // Noted before, in case the rename took effect although it returns an error.
+                self.touched.insert(record_path.sub.clone());
+                temp_record.place(&record, beat)?;
                 self.judge.forget(name);
                 BatchSlot::Placed(answer)
             }
         };
-        self.memory.keep(name, record.token);
-        // Again, and this is the one that counts: whoever got past our lock came later, and has seen what we wrote.
+        self.tokens.record_token(name, record.token);
+        // Checked again, and this check is the decisive one: a process that got past this lock did so later, and has read what
+        // was written here.
         lock.check()?;
         Ok(Some(slot))
     }
 
-    fn never_seen<V: Operation>(&mut self, verb: &V) -> Result<BatchSlot<'a, V::Answer>> {
-        match self.step(verb, None)? {
+    fn apply_without_record<V: Operation>(
+        &mut self,
+        operation: &V,
+    ) -> Result<BatchSlot<'a, V::Answer>> {
+        match self.apply(operation, None)? {
             Step::Answer(answer) => Ok(BatchSlot::Done(Ok(answer))),
             Step::Write(..) | Step::Remove(_) => {
                 Err(Error::unavailable("only a claim makes a record"))
@@ -276,11 +296,11 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    /// Refuses a record that is older than what we have seen of it.
-    fn remember(&self, name: &Name, sight: Option<&ReadRecord>) -> Result<()> {
-        let Some(ReadRecord { record, .. }) = sight else { return Ok(()) };
-        match self.memory.floor(name) {
-            // The record of an ephemeral lease may have been removed and made anew, on a clock that was set back.
+    /// Refuses a record that is older than one this process has read or written.
+    fn check_token(&self, name: &Name, found: Option<&ReadRecord>) -> Result<()> {
+        let Some(ReadRecord { record, .. }) = found else { return Ok(()) };
+        match self.tokens.floor(name) {
+            // The record of an ephemeral lease may have been removed and created again, on a clock that was set back.
             Some(floor) if record.token < floor && !record.ephemeral => {
                 Err(Error::corrupt(format!(
                     "the token of '{name}' went back from {floor} to {}: an old file was put back. \
@@ -289,7 +309,7 @@ impl<'a> BatchRun<'a> {
                 )))
             }
             _ => {
-                self.memory.keep(name, record.token);
+                self.tokens.record_token(name, record.token);
                 Ok(())
             }
         }
@@ -308,28 +328,28 @@ impl<'a> BatchRun<'a> {
     }
 }
 
-/// One sync for all drafts. If it fails, none of them may be used.
-fn sync_drafts<T>(tmp: &DirectoryHandle, slots: &mut [BatchSlot<'_, T>], sync: Sync) {
-    let is_draft = |slot: &&mut BatchSlot<'_, T>| matches!(slot, BatchSlot::Open(Some(_)));
-    let mut drafts = slots.iter_mut().filter(is_draft).peekable();
-    if sync == Sync::Now || drafts.peek().is_none() {
+/// One sync for all temporary records. If it fails, none of them may be used.
+fn sync_temp_records<T>(tmp: &DirectoryHandle, slots: &mut [BatchSlot<'_, T>], sync: Sync) {
+    let is_temp_record = |slot: &&mut BatchSlot<'_, T>| matches!(slot, BatchSlot::Open(Some(_)));
+    let mut temp_records = slots.iter_mut().filter(is_temp_record).peekable();
+    if sync == Sync::Now || temp_records.peek().is_none() {
         return;
     }
     if let Err(errno) = rustix::fs::syncfs(tmp) {
         let error = failed("cannot sync", &tmp.path, errno);
-        drafts.for_each(|slot| *slot = BatchSlot::Done(Err(error.clone())));
+        temp_records.for_each(|slot| *slot = BatchSlot::Done(Err(error.clone())));
     }
 }
 
 fn encode_head(record: &Record) -> Result<Vec<u8>> {
     let name = &record.name;
-    record
-        .encode_head()
-        .map_err(|why| Error::invalid(format!("the record of '{name}' cannot be written: {why}")))
+    record.encode_head().map_err(|reason| {
+        Error::invalid(format!("the record of '{name}' cannot be written: {reason}"))
+    })
 }
 
-/// The pass runs on a thread of its own, where waiting holds up nobody else.
+/// The batch runs on its own thread, where waiting delays no other task.
 #[allow(clippy::disallowed_methods, reason = "this thread is only ours")]
 fn pause() {
-    std::thread::sleep(AGAIN);
+    std::thread::sleep(LOCK_RETRY_INTERVAL);
 }

@@ -1,4 +1,5 @@
-//! Removing what processes that have ended left in the directory: a bounded number of files each time it is opened.
+//! Removes files that ended processes left in the directory: a bounded number each time it is opened. A store that was opened
+//! with `existing` set removes nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,22 +8,22 @@ use rustix::fs::AtFlags;
 
 use super::FileStoreInner;
 use super::directory::DirectoryHandle;
-use super::liveness::{DeadProcesses, entries, is_free, remove_unlocked};
+use super::liveness::{DeadProcesses, entries, is_unlocked, remove_unlocked};
 use super::lock::{LockAttempt, NameLock};
-use super::observe::below;
+use super::observe::list_names;
 use super::paths::RecordPath;
-use super::read::{ExpiryProof, look};
+use super::read::{ReadMode, read_record};
 use super::rules::Standing;
 use super::temp_record::remove_record;
 use crate::lease::{Name, Nonce};
 use crate::store::ephemeral::participants;
 
-/// The longest that anything of a process that crashed stays.
+/// The age at which any leftover of a crashed process is removed.
 const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
-/// The most files that are examined, of each kind.
+/// The maximum number of files of each kind to examine.
 const SWEEP_MAX: usize = 1000;
 
-/// Removes what it can. What it cannot remove is in no process's way.
+/// Removes what it can. A file that it cannot remove blocks no process.
 pub(super) fn sweep(shared: &FileStoreInner) {
     let directory = &shared.directory;
     let tmp = &directory.tmp;
@@ -31,15 +32,15 @@ pub(super) fn sweep(shared: &FileStoreInner) {
             let _ = rustix::fs::unlinkat(tmp, name.as_str(), AtFlags::empty());
         }
     }
-    let names = below(&directory.leases, "", &mut Vec::new()).unwrap_or_default();
+    let names = list_names(&directory.leases, "", &mut Vec::new()).unwrap_or_default();
     let participants = names.iter().filter(|name| participants(name).is_some());
     for name in
-        participants.take(SWEEP_MAX).filter(|name| has_ended(shared, name, ExpiryProof::Glance))
+        participants.take(SWEEP_MAX).filter(|name| has_ended(shared, name, ReadMode::Unlocked))
     {
-        // Once more under the lock: the candidate may be back.
+        // Check again under the lock: the candidate may be back.
         let lock = NameLock::attempt(directory, &RecordPath::of_lock(name), true);
         if let Ok(LockAttempt::Locked(lock)) = lock
-            && has_ended(shared, name, ExpiryProof::Locked)
+            && has_ended(shared, name, ReadMode::Locked)
             && lock.check().is_ok()
         {
             let _ = remove_record(directory, name);
@@ -48,34 +49,34 @@ pub(super) fn sweep(shared: &FileStoreInner) {
     sweep_live(shared, &names);
 }
 
-/// Whether the record of `name` is ephemeral and its term over; or it lies there for a day.
-fn has_ended(shared: &FileStoreInner, name: &Name, right: ExpiryProof) -> bool {
+/// Whether the record of `name` is ephemeral and its term is over, or the record is unchanged for a day.
+fn has_ended(shared: &FileStoreInner, name: &Name, mode: ReadMode) -> bool {
     let directory = &shared.directory;
     let old = || {
-        let spot = RecordPath::of(name);
-        // Long names are few: they stay until they are claimed again.
-        spot.sub.is_none() && is_old(shared, &directory.leases, &spot.record())
+        let record_path = RecordPath::of(name);
+        // Long names are few: their records stay until they are claimed again.
+        record_path.sub.is_none() && is_old(shared, &directory.leases, &record_path.record())
     };
-    match look(directory, name, right) {
+    match read_record(directory, name, mode) {
         Ok(None) => false,
-        Ok(Some(sight)) if sight.record.ephemeral => {
+        Ok(Some(found)) if found.record.ephemeral => {
             let now = shared.clock.now();
             let standing =
-                shared.judge.standing(directory, &sight, now, &mut DeadProcesses::default());
+                shared.judge.standing(directory, &found, now, &mut DeadProcesses::default());
             !matches!(standing, Standing::Live(_)) || old()
         }
-        // Of a user, unless the name is Tenure's own.
+        // A user's record stays, unless the name is one of Tenure's own.
         Ok(Some(_)) | Err(_) => name.is_own() && old(),
     }
 }
 
-/// Removes the files of processes that have ended, but not one that a record names: by that file a challenger sees that the
-/// holder is dead. A record whose file is gone costs its challenger the TTL, and nothing else.
+/// Removes the liveness files of ended processes, but not a file that a record names: by that file a challenger learns that the
+/// holder is dead. A record whose liveness file is gone costs its challenger the TTL, and nothing else.
 fn sweep_live(shared: &FileStoreInner, names: &[Name]) {
     let (directory, live) = (&shared.directory, &shared.directory.live);
     let mut unlocked = entries(live).unwrap_or_default();
     unlocked.truncate(SWEEP_MAX);
-    unlocked.retain(|id| is_free(live, id, None));
+    unlocked.retain(|id| is_unlocked(live, id, None));
     if unlocked.is_empty() {
         return;
     }
@@ -83,8 +84,8 @@ fn sweep_live(shared: &FileStoreInner, names: &[Name]) {
     let named = || {
         let mut named = BTreeSet::new();
         for name in names {
-            if let Some(sight) = look(directory, name, ExpiryProof::Glance).ok()? {
-                named.extend(sight.record.term.and_then(|term| term.live).map(|live| live.id));
+            if let Some(found) = read_record(directory, name, ReadMode::Unlocked).ok()? {
+                named.extend(found.record.term.and_then(|term| term.live).map(|live| live.id));
             }
         }
         Some(named)

@@ -1,10 +1,10 @@
-//! What went wrong with a file, in a sentence that says what to do about it.
+//! Errors of file operations, with what the operator can do about them.
 
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind};
 
-/// `doing` was tried on `path` and the kernel said `errno`.
+/// The operation `doing` on `path` failed with `errno`.
 pub(super) fn failed(doing: &str, path: &str, errno: Errno) -> Error {
     let (kind, advice) = match errno {
         Errno::ACCESS | Errno::PERM => {
@@ -29,11 +29,11 @@ pub(super) fn failed(doing: &str, path: &str, errno: Errno) -> Error {
         }
         _ => (Kind::Unavailable, "see 'tenure doctor'"),
     };
-    let why = std::io::Error::from(errno);
-    Error::new(kind, format!("{doing} {path}: {why}; {advice}")).caused_by(why)
+    let reason = std::io::Error::from(errno);
+    Error::new(kind, format!("{doing} {path}: {reason}; {advice}")).caused_by(reason)
 }
 
-/// What lies at `path` is not as it must be.
-pub(super) fn refused(path: &str, why: &str, advice: &str) -> Error {
-    Error::denied(format!("{path} {why}: {advice}"))
+/// The file at `path` does not have the required type, owner or permissions.
+pub(super) fn refused(path: &str, reason: &str, advice: &str) -> Error {
+    Error::denied(format!("{path} {reason}: {advice}"))
 }

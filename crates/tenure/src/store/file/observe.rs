@@ -1,13 +1,13 @@
-//! Looking without touching: what is in a scope, and what the directory is like.
+//! Observes and examines the directory: reads the leases in a scope, and reports what the directory is.
 
 use std::time::Duration;
 
 use super::FileStoreInner;
-use super::directory::{CAREFULLY, DirectoryHandle, PRIVATE_FILE};
+use super::directory::{DirectoryHandle, PRIVATE_FILE, SAFE_OPEN};
 use super::error::failed;
 use super::liveness::{DeadProcesses, entries};
-use super::paths::{FileKind, is_sub, may_hold, read_back};
-use super::read::{ExpiryProof, look};
+use super::paths::{FileKind, is_sub, may_hold, parse_file_name};
+use super::read::{ReadMode, read_record};
 use super::rules::{FoundRecord, RuleContext, lease};
 use crate::entropy;
 use crate::error::{Error, Result};
@@ -15,54 +15,58 @@ use crate::lease::{Lease, Name};
 use crate::store::{Check, Grade, Report, Scope, Verdict};
 use rustix::fs::{AtFlags, OFlags};
 
-/// Below this a disk counts as full.
-const SPACE_BAD: u64 = 1 << 20;
+/// The free space in bytes below which a disk counts as full.
+const MIN_FREE_BYTES: u64 = 1 << 20;
 
-/// Every lease in `scope`, in the order of their names.
+/// Every lease in `scope`, sorted by name.
 pub(super) fn observe(shared: &FileStoreInner, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-    let mut strangers = Vec::new();
+    let mut invalid_names = Vec::new();
     let mut names = match scope {
         Scope::Names(names) => names.clone(),
-        Scope::Prefix(prefix) => below(&shared.directory.leases, prefix, &mut strangers)?,
+        Scope::Prefix(prefix) => list_names(&shared.directory.leases, prefix, &mut invalid_names)?,
     };
     names.sort();
     names.dedup();
-    let mut deaths = DeadProcesses::default();
-    let mut leases: Vec<Result<Lease>> = Vec::with_capacity(names.len() + strangers.len());
+    let mut dead_processes = DeadProcesses::default();
+    let mut leases: Vec<Result<Lease>> = Vec::with_capacity(names.len() + invalid_names.len());
     for name in &names {
-        match look(&shared.directory, name, ExpiryProof::Glance) {
+        match read_record(&shared.directory, name, ReadMode::Unlocked) {
             Ok(None) => {}
             Err(error) => leases.push(Err(error)),
-            Ok(Some(sight)) => {
+            Ok(Some(found)) => {
                 let now = shared.clock.now();
-                let standing = shared.judge.standing(&shared.directory, &sight, now, &mut deaths);
-                let judged = FoundRecord { record: &sight.record, standing };
+                let standing =
+                    shared.judge.standing(&shared.directory, &found, now, &mut dead_processes);
+                let found_record = FoundRecord { record: &found.record, standing };
                 let era = &shared.judge.era;
-                let at = RuleContext { now, minting_micros: 0, era, live: None, floor: None };
-                leases.push(Ok(lease(Some(judged), name, at)));
+                let context = RuleContext { now, minting_micros: 0, era, live: None, floor: None };
+                leases.push(Ok(lease(Some(found_record), name, context)));
             }
         }
     }
-    leases.extend(strangers.into_iter().map(Err));
+    leases.extend(invalid_names.into_iter().map(Err));
     Ok(leases)
 }
 
-/// The names that begin with `prefix`; what only looks like a record goes to `strangers`.
-pub(super) fn below(
+/// The names that begin with `prefix`. A file that is named like a record but has no valid lease name adds an error to
+/// `invalid_names`.
+pub(super) fn list_names(
     leases: &DirectoryHandle,
     prefix: &str,
-    strangers: &mut Vec<Error>,
+    invalid_names: &mut Vec<Error>,
 ) -> Result<Vec<Name>> {
     let mut names = Vec::new();
     let mut sort =
-        |sub: Option<&str>, directory: &DirectoryHandle, entry: &str| match read_back(sub, entry) {
+        |sub: Option<&str>, directory: &DirectoryHandle, entry: &str| match parse_file_name(
+            sub, entry,
+        ) {
             FileKind::Of(name) if name.as_str().starts_with(prefix) => names.push(name),
-            FileKind::Stranger(text) if text.starts_with(prefix) => {
+            FileKind::Invalid(text) if text.starts_with(prefix) => {
                 let path = format!("{}/{}", directory.path, entry.escape_debug());
-                let why = "is called like a lease, but no lease is called like that";
-                strangers.push(Error::corrupt(format!("{path} {why}: move it away")));
+                let reason = "is called like a lease, but no lease is called like that";
+                invalid_names.push(Error::corrupt(format!("{path} {reason}: move it away")));
             }
-            FileKind::Of(_) | FileKind::Stranger(_) | FileKind::Other => {}
+            FileKind::Of(_) | FileKind::Invalid(_) | FileKind::Other => {}
         };
     for entry in entries(leases)? {
         if !is_sub(&entry) {
@@ -78,10 +82,10 @@ pub(super) fn below(
     Ok(names)
 }
 
-/// What the directory is, how fast, and what it promises.
+/// Reports what the directory is, how fast it is, and what it promises.
 pub(super) fn examine(shared: &FileStoreInner) -> Result<Report> {
     let directory = &shared.directory;
-    directory.still_there()?;
+    directory.check_in_place()?;
     let round_trip = round_trip(shared)?;
     let system = &directory.file_system;
     let check = |what, verdict, found: String| Check { what, verdict, found };
@@ -96,7 +100,7 @@ pub(super) fn examine(shared: &FileStoreInner) -> Result<Report> {
         ),
         _ => check("file system", Verdict::Good, system.name()),
     };
-    let path = super::directory::shown(directory.path());
+    let path = super::directory::display_path(directory.path());
     let era = &shared.judge.era;
     Ok(Report {
         what: format!("directory {path} on {}", system.name()),
@@ -127,24 +131,26 @@ fn space(handle: &DirectoryHandle) -> Result<Check> {
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     let whole = found.f_blocks.saturating_mul(found.f_frsize);
     let inodes = found.f_files > 0 && found.f_favail < 100;
-    let said = format!("{} MiB free", free >> 20);
+    let text = format!("{} MiB free", free >> 20);
     let (verdict, advice) = match () {
-        () if free < SPACE_BAD || inodes => (Verdict::Bad, ": make room, or nobody can be elected"),
+        () if free < MIN_FREE_BYTES || inodes => {
+            (Verdict::Bad, ": make room, or nobody can be elected")
+        }
         () if free < whole / 100 => (Verdict::Weak, ", less than one percent: make room"),
         () => (Verdict::Good, ""),
     };
-    let said = if inodes { "hardly any files can be made".to_owned() } else { said };
-    Ok(Check { what, verdict, found: said + advice })
+    let text = if inodes { "hardly any files can be made".to_owned() } else { text };
+    Ok(Check { what, verdict, found: text + advice })
 }
 
-/// What a grant costs: write, sync, rename, sync.
+/// Measures what a grant costs: write, sync, rename, sync.
 fn round_trip(shared: &FileStoreInner) -> Result<Duration> {
     let tmp = &shared.directory.tmp;
     let from = format!("{:032x}", entropy::random_u128());
     let to = &*format!("{from}-examined");
     let path = format!("{}/{from}", tmp.path);
     let before = shared.clock.now();
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | CAREFULLY;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | SAFE_OPEN;
     let file = rustix::fs::openat(tmp, &*from, flags, PRIVATE_FILE)
         .map_err(|errno| failed("cannot make", &path, errno))?;
     let done = rustix::io::write(&file, &[0; 1024])

@@ -1,17 +1,17 @@
-//! PURE: which file belongs to which name.
+//! PURE: maps names to file names and back.
 //!
-//! A name is written byte by byte with `,` for `/`, which is in no name. What is longer than a file name may be goes
-//! into a directory called like its first 200 bytes with a `+` behind, which is in no name either. So no two names
-//! share a file, and the endings keep `.` and `..` away.
+//! A name is written byte by byte, with `,` for `/`; no name contains `,`. A name longer than a file name may be goes into a
+//! directory named after its first 200 bytes followed by `+`, which no name contains either. So no two names share a file, and
+//! the suffixes exclude `.` and `..`.
 
 use crate::lease::Name;
 use crate::store::ephemeral::participants;
 
-const STEM_MAX: usize = 200;
-const RECORD: &str = ".lease";
-const LOCK: &str = ".lock";
+const MAX_STEM_BYTES: usize = 200;
+const RECORD_SUFFIX: &str = ".lease";
+const LOCK_SUFFIX: &str = ".lock";
 
-/// Where the files of one name are, below `leases/` and `locks/`.
+/// The paths of one name's files, below `leases/` and `locks/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RecordPath {
     /// The directory of a long name.
@@ -22,17 +22,17 @@ pub(super) struct RecordPath {
 impl RecordPath {
     pub(super) fn of(name: &Name) -> Self {
         let mut stem = name.as_str().replace('/', ",");
-        if stem.len() <= STEM_MAX {
+        if stem.len() <= MAX_STEM_BYTES {
             return RecordPath { sub: None, stem };
         }
-        // Names are ASCII: every byte is a character.
-        let rest = stem.split_off(STEM_MAX);
+        // Names are ASCII, so every byte is a character.
+        let rest = stem.split_off(MAX_STEM_BYTES);
         RecordPath { sub: Some(stem + "+"), stem: rest }
     }
 
-    /// Where the lock of `name` is. The participants of an election or a fleet share one, because their records are
-    /// removed when they end, and a lock file must not be: a process that opened it before would lock a file that no
-    /// other process can find.
+    /// The lock of `name`. The participants of an election or a fleet share one lock, because their records are removed when
+    /// they end, and a lock file must never be removed: a process that opened it before would lock a file that no other process
+    /// can find.
     pub(super) fn of_lock(name: &Name) -> Self {
         match participants(name).map(Name::stored) {
             Some(Ok(shared)) => Self::of(&shared),
@@ -42,15 +42,15 @@ impl RecordPath {
 
     /// The file name of its record.
     pub(super) fn record(&self) -> String {
-        format!("{}{RECORD}", self.stem)
+        format!("{}{RECORD_SUFFIX}", self.stem)
     }
 
     /// The file name of its lock.
     pub(super) fn lock(&self) -> String {
-        format!("{}{LOCK}", self.stem)
+        format!("{}{LOCK_SUFFIX}", self.stem)
     }
 
-    /// `name` as a path, for messages.
+    /// The relative path of `file`, for messages.
     pub(super) fn shown(&self, file: &str) -> String {
         match &self.sub {
             Some(sub) => format!("{sub}/{file}"),
@@ -59,34 +59,34 @@ impl RecordPath {
     }
 }
 
-/// Whether a directory entry is one of long names.
+/// Whether a directory entry is a directory of long names.
 pub(super) fn is_sub(entry: &str) -> bool {
-    entry.len() == STEM_MAX + 1 && entry.ends_with('+')
+    entry.len() == MAX_STEM_BYTES + 1 && entry.ends_with('+')
 }
 
 /// Whether the directory `sub` can hold a name that begins with `prefix`.
 pub(super) fn may_hold(sub: &str, prefix: &str) -> bool {
-    let begin = sub.trim_end_matches('+').replace(',', "/");
-    begin.starts_with(prefix) || prefix.starts_with(&begin)
+    let start = sub.trim_end_matches('+').replace(',', "/");
+    start.starts_with(prefix) || prefix.starts_with(&start)
 }
 
-/// A record's file, read back.
+/// What a file name in `leases/` stands for.
 pub(super) enum FileKind {
-    /// Of this name.
+    /// The record of this name.
     Of(Name),
-    /// It ends like a record, but no name is written like this.
-    Stranger(String),
+    /// It has the suffix of a record, but no valid name is written like this.
+    Invalid(String),
     /// Not a record.
     Other,
 }
 
-/// Which name the file `entry` in `leases/` or in its directory `sub` is the record of.
-pub(super) fn read_back(sub: Option<&str>, entry: &str) -> FileKind {
-    let Some(stem) = entry.strip_suffix(RECORD) else {
+/// Parses the file name `entry` in `leases/`, or in its directory `sub`.
+pub(super) fn parse_file_name(sub: Option<&str>, entry: &str) -> FileKind {
+    let Some(stem) = entry.strip_suffix(RECORD_SUFFIX) else {
         return FileKind::Other;
     };
-    let begin = sub.map_or("", |sub| sub.trim_end_matches('+'));
-    let text = format!("{begin}{stem}").replace(',', "/");
+    let start = sub.map_or("", |sub| sub.trim_end_matches('+'));
+    let text = format!("{start}{stem}").replace(',', "/");
     match Name::stored(&text) {
         Ok(name)
             if RecordPath::of(&name)
@@ -94,7 +94,7 @@ pub(super) fn read_back(sub: Option<&str>, entry: &str) -> FileKind {
         {
             FileKind::Of(name)
         }
-        _ => FileKind::Stranger(text),
+        _ => FileKind::Invalid(text),
     }
 }
 
@@ -112,10 +112,10 @@ mod tests {
             let (a, b) = (Name::stored(&a).unwrap(), Name::stored(&b).unwrap());
             prop_assert_eq!(RecordPath::of(&a) == RecordPath::of(&b), a == b);
             for name in [a, b] {
-                let spot = RecordPath::of(&name);
-                prop_assert!(spot.record().len() <= 255 && !spot.record().contains('/'));
-                prop_assert!(spot.sub.as_ref().is_none_or(|sub| is_sub(sub) && !sub.contains('/')));
-                let back = read_back(spot.sub.as_deref(), &spot.record());
+                let record_path = RecordPath::of(&name);
+                prop_assert!(record_path.record().len() <= 255 && !record_path.record().contains('/'));
+                prop_assert!(record_path.sub.as_ref().is_none_or(|sub| is_sub(sub) && !sub.contains('/')));
+                let back = parse_file_name(record_path.sub.as_deref(), &record_path.record());
                 prop_assert!(matches!(back, FileKind::Of(found) if found == name));
             }
         }
@@ -124,8 +124,8 @@ mod tests {
         fn a_directory_of_long_names_is_found_by_every_prefix(
             name in "[a-c/]{201,320}", cut in 0..320_usize,
         ) {
-            let spot = RecordPath::of(&Name::stored(&name).unwrap());
-            prop_assert!(may_hold(&spot.sub.unwrap(), &name[..cut.min(name.len())]));
+            let record_path = RecordPath::of(&Name::stored(&name).unwrap());
+            prop_assert!(may_hold(&record_path.sub.unwrap(), &name[..cut.min(name.len())]));
         }
     }
 
@@ -149,19 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn what_no_name_is_written_like_is_a_stranger() {
+    fn file_names_that_no_lease_has_are_invalid() {
         for entry in [".lease", "a b.lease", "a+.lease", "ä.lease"] {
-            assert!(matches!(read_back(None, entry), FileKind::Stranger(_)), "{entry}");
+            assert!(matches!(parse_file_name(None, entry), FileKind::Invalid(_)), "{entry}");
         }
         for entry in ["a.lock", "lease", "a.lease~", ".."] {
-            assert!(matches!(read_back(None, entry), FileKind::Other), "{entry}");
+            assert!(matches!(parse_file_name(None, entry), FileKind::Other), "{entry}");
         }
         let long = format!("{}+", "x".repeat(200));
-        assert!(matches!(read_back(Some(&long), "y.lease"), FileKind::Of(_)));
+        assert!(matches!(parse_file_name(Some(&long), "y.lease"), FileKind::Of(_)));
         assert!(matches!(
-            read_back(None, &format!("{}.lease", "x".repeat(201))),
-            FileKind::Stranger(_)
+            parse_file_name(None, &format!("{}.lease", "x".repeat(201))),
+            FileKind::Invalid(_)
         ));
-        assert!(matches!(read_back(Some("x+"), "y.lease"), FileKind::Stranger(_)));
+        assert!(matches!(parse_file_name(Some("x+"), "y.lease"), FileKind::Invalid(_)));
     }
 }

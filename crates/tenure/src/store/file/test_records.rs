@@ -1,4 +1,4 @@
-//! For tests from outside: where the files of a name are, and records written as if by somebody else.
+//! Test support: the paths of a name's files, and records as another process would write them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::lease::{CandidateId, Name, Nonce, Note, Token};
 
 /// The path of a name's record in `directory`.
 pub fn record_path(directory: &Path, name: &Name) -> PathBuf {
-    let spot = RecordPath::of(name);
-    directory.join("leases").join(spot.shown(&spot.record()))
+    let path = RecordPath::of(name);
+    directory.join("leases").join(path.shown(&path.record()))
 }
 
 /// The path of a name's lock in `directory`.
 pub fn lock_path(directory: &Path, name: &Name) -> PathBuf {
-    let spot = RecordPath::of_lock(name);
-    directory.join("locks").join(spot.shown(&spot.lock()))
+    let path = RecordPath::of_lock(name);
+    directory.join("locks").join(path.shown(&path.lock()))
 }
 
 /// Writes the record of a free name whose last token is `token`.
@@ -43,7 +43,7 @@ pub fn of_another_boot(
         saved: None,
         era: BootId { boot: "another".to_owned(), timens: "another".to_owned() },
         live: None,
-        // Long past on our clock, which says nothing about that one.
+        // Long past on the clock of this boot, which says nothing about the clock of the other.
         until: Some(crate::Moment::from_nanos(1)),
     });
     put(directory, &record, beat)

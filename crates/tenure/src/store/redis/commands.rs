@@ -1,4 +1,5 @@
-//! A server of somebody's, for what is not a lease: the way there, and how its troubles are told, are a store's.
+//! A Redis server that is used for data other than leases: the sources of a fleet read their lists through it. Connections and
+//! errors work as in [`RedisStore`](super::RedisStore).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use crate::error::{Error, Kind, Result};
 use crate::store::open::StoreUrl;
 use crate::store::shown;
 
-/// Many changes at once are one hint.
-const HINT_EVERY: Duration = Duration::from_secs(1);
-/// Whoever may not listen asks this often whether it may.
-const WHERE_DENIED: Duration = Duration::from_secs(60);
+/// The minimum time between two hints: many changes in a short time make one hint.
+const HINT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long to wait before subscribing again if the user lacks the permission.
+const DENIED_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A Redis server. Nothing is connected until it is used.
+/// A Redis server. It connects when it is first used.
 #[derive(Debug)]
 pub(crate) struct RedisServer {
     connector: Connector,
@@ -40,28 +41,28 @@ impl RedisServer {
         Ok(RedisServer { connector, clock: Clock::boot() })
     }
 
-    /// Sends a command about `key`, of which it takes for granted that it is a `kind`.
+    /// Sends a command about `key`, which must have the type `kind`.
     pub(crate) async fn ask(&self, command: &Cmd, key: &str, kind: &str) -> Result<Value> {
         let link = self.connector.link().await?;
-        link.send(command.clone()).await.map_err(|trouble| match trouble.wrong_type {
+        link.send(command.clone()).await.map_err(|call_error| match call_error.wrong_type {
             true => Error::corrupt(format!(
                 "'{}' at {} is not a {kind}: name another key, or delete that one",
                 key.escape_debug(),
                 self.connector.settings
             )),
-            false => trouble.error,
+            false => call_error.error,
         })
     }
 
-    /// Says something when one of `keys` may have changed, if the server tells of that.
+    /// Yields an item when one of `keys` may have changed, if the server publishes keyspace notifications.
     pub(crate) fn hints(&self, keys: &[&str]) -> BoxStream<'static, ()> {
         let settings = Arc::clone(&self.connector.settings);
         let database = settings.database;
         let channel = |key: &&str| format!("__keyspace@{database}__:{key}");
         let channels = Channels::Named(keys.iter().map(channel).collect());
         let clock = self.clock.clone();
-        let ear = Subscription::new(settings, clock.clone(), channels);
-        stream::unfold(Hints { ear, clock, last: None }, async |mut hints| {
+        let subscription = Subscription::new(settings, clock.clone(), channels);
+        stream::unfold(Hints { subscription, clock, last: None }, async |mut hints| {
             hints.next().await;
             Some(((), hints))
         })
@@ -70,7 +71,7 @@ impl RedisServer {
 }
 
 struct Hints {
-    ear: Subscription,
+    subscription: Subscription,
     clock: Clock,
     last: Option<Moment>,
 }
@@ -78,21 +79,21 @@ struct Hints {
 impl Hints {
     async fn next(&mut self) {
         loop {
-            match self.ear.next().await {
-                PubsubEvent::Listening | PubsubEvent::Message(_) => break,
-                PubsubEvent::Nothing(error) => {
+            match self.subscription.next().await {
+                PubsubEvent::Subscribed | PubsubEvent::Message(_) => break,
+                PubsubEvent::Failed(error) => {
                     tracing::debug!(%error, "cannot listen");
                     if error.kind() == Kind::Denied {
-                        self.clock.sleep(WHERE_DENIED).await;
+                        self.clock.sleep(DENIED_RETRY_INTERVAL).await;
                     }
                 }
             }
         }
         if let Some(last) = self.last {
-            self.clock.sleep_until(last + HINT_EVERY).await;
+            self.clock.sleep_until(last + HINT_INTERVAL).await;
         }
-        // Whoever looks now has seen these too.
-        while let Some(PubsubEvent::Message(_)) = self.ear.next().now_or_never() {}
+        // A caller that reads now also gets the changes behind these messages.
+        while let Some(PubsubEvent::Message(_)) = self.subscription.next().now_or_never() {}
         self.last = Some(self.clock.now());
     }
 }

@@ -1,4 +1,4 @@
-//! The way to the server: its addresses, a TCP or unix stream, TLS.
+//! Opens streams to the server: resolves its addresses, connects over TCP or a unix socket, and adds TLS.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -16,11 +16,11 @@ use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-/// The longest a connection may take, handshakes and log-in included.
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long a name service may take before the addresses that it gave earlier are used.
+/// The maximum duration of a connection attempt, including handshakes and log-in.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a lookup may take before the addresses of an earlier lookup are used.
 const KNOWN_ADDRESSES_AFTER: Duration = Duration::from_millis(300);
-/// How long one address may take before the next one is tried beside it.
+/// How long one address may take before the next one is tried in parallel.
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
 /// A stream to the server, of any kind.
@@ -39,21 +39,21 @@ impl Dialer {
         Dialer { settings, addresses: Arc::default() }
     }
 
-    /// Runs `connecting`, but not for longer than [`CONNECT_LIMIT`].
-    pub(super) async fn within_limit<T>(
+    /// Runs `connecting` for at most [`CONNECT_TIMEOUT`].
+    pub(super) async fn with_timeout<T>(
         &self,
         connecting: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(result) => result,
-            Err(_) => Err(self.why_silent().await),
+            Err(_) => Err(self.timeout_error().await),
         }
     }
 
-    /// A plaintext server may wait for ever for the end of what it takes for a line in our TLS
-    /// greeting.
-    async fn why_silent(&self) -> Error {
-        let silent = self.settings.silent("connecting", CONNECT_LIMIT);
+    /// The error for a server that did not answer in time. A plaintext server may wait for ever for the end of what it parses
+    /// as a line in the TLS ClientHello, so this checks whether the server speaks plaintext.
+    async fn timeout_error(&self) -> Error {
+        let silent = self.settings.no_answer("connecting", CONNECT_TIMEOUT);
         if self.settings.tls.is_none() {
             return silent;
         }
@@ -75,7 +75,7 @@ impl Dialer {
 
     pub(super) async fn stream(&self) -> Result<Box<dyn Io>> {
         let settings = &self.settings;
-        match (&settings.place, &settings.tls) {
+        match (&settings.address, &settings.tls) {
             (RedisAddress::Socket(path), _) => {
                 let stream = UnixStream::connect(path).await;
                 Ok(Box::new(stream.map_err(|error| settings.unreachable(&error))?))
@@ -87,7 +87,7 @@ impl Dialer {
             (RedisAddress::Tcp { host, .. }, Some(_)) => {
                 let secure = {
                     let settings = Arc::clone(settings);
-                    off_the_runtime(move || tls::connector(&settings)).await?
+                    run_blocking(move || tls::connector(&settings)).await?
                 };
                 let name = tls::server_name(host)?;
                 let stream = self.tcp().await.map_err(|error| settings.unreachable(&error))?;
@@ -97,28 +97,29 @@ impl Dialer {
         }
     }
 
-    /// The name is resolved again for every connection.
+    /// Connects over TCP. The name is resolved again for every connection.
     async fn tcp(&self) -> io::Result<TcpStream> {
-        let RedisAddress::Tcp { host, port } = &self.settings.place else {
+        let RedisAddress::Tcp { host, port } = &self.settings.address else {
             return Err(io::Error::other("not a host"));
         };
-        let addresses = self.addresses.resolve(look_up(host.clone(), *port)).await?;
+        let addresses = self.addresses.resolve(lookup_addresses(host.clone(), *port)).await?;
         let stream = first_to_accept(&addresses).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 }
 
-/// The addresses of `host`. An address that is written as one is not asked for.
-async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+/// The addresses of `host`. If `host` is an IP address, there is no lookup.
+async fn lookup_addresses(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let ask = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-    blocking::run(ask).await.map_err(io::Error::other)?
+    let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+    blocking::run(resolve).await.map_err(io::Error::other)?
 }
 
-/// The first address that accepts a connection. One that does not answer delays the next by [`NEXT_ADDRESS_AFTER`] only.
+/// The first address that accepts a connection. An address that does not answer delays the next one only by
+/// [`NEXT_ADDRESS_AFTER`].
 async fn first_to_accept(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let clock = Clock::boot();
     let mut untried = addresses.iter();
@@ -140,22 +141,22 @@ async fn first_to_accept(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     }
 }
 
-/// The outcome of a lookup; an [`io::Error`] cannot be shared, its kind and text can.
+/// The result of a lookup. An [`io::Error`] cannot be cloned; its kind and text can.
 type Lookup = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
-/// Where the host's name leads.
+/// The cached addresses of the host name.
 ///
-/// A lookup runs in a task of its own, at most one at a time: a name service whose first server is dead answers after
-/// several seconds, maybe after the connection attempt that asked has ended. The next attempt uses that answer.
+/// A lookup runs in its own task, at most one at a time: a resolver whose first server is dead answers after several seconds,
+/// maybe after the connection attempt that started the lookup has ended. The next attempt uses that answer.
 #[derive(Debug, Default)]
 struct Addresses {
-    /// The answer to the last lookup that succeeded.
+    /// The result of the last successful lookup.
     known: Mutex<Vec<SocketAddr>>,
     in_flight: Mutex<Option<watch::Receiver<Option<Lookup>>>>,
 }
 
 impl Addresses {
-    /// The answer to a lookup, or earlier addresses if there are any and it fails or takes long.
+    /// The result of a lookup, or earlier addresses if there are any and the lookup fails or takes too long.
     async fn resolve(
         self: &Arc<Self>,
         lookup: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
@@ -183,7 +184,7 @@ impl Addresses {
         lookup: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
     ) -> watch::Receiver<Option<Lookup>> {
         let mut in_flight = locked(&self.in_flight);
-        // A lookup whose runtime has ended is closed.
+        // The channel of a lookup whose runtime has ended is closed.
         if let Some(running) = in_flight.as_ref().filter(|running| running.has_changed().is_ok()) {
             return running.clone();
         }
@@ -206,8 +207,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reading a file may block, and the renewals' thread must not.
-pub(super) async fn off_the_runtime<T: Send + 'static>(
+/// Runs `read` on a blocking thread: reading a file may block, and the renewal thread must not.
+pub(super) async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     blocking::run(read).await?
@@ -283,7 +284,7 @@ mod tests {
         };
         let good = listener.local_addr().unwrap();
         let addresses = [refused, silent_address, good];
-        let stream = tokio::time::timeout(CONNECT_LIMIT, first_to_accept(&addresses)).await;
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, first_to_accept(&addresses)).await;
         assert_eq!(stream.expect("in time").unwrap().peer_addr().unwrap(), good);
         let error = first_to_accept(&[refused, refused]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);

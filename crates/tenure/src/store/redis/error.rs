@@ -1,5 +1,4 @@
-//! What the server or the way to it says, as one of our errors: what to do about it decides the
-//! kind.
+//! Maps errors of the server and of the connection to [`Error`]: what the operator can do about one decides its kind.
 
 use std::error::Error as _;
 use std::io;
@@ -12,24 +11,24 @@ use tokio_rustls::rustls;
 use super::settings::RedisSettings;
 use crate::error::Error;
 
-/// Why a call came to nothing, seen by whoever wants to know whether the connection is still good.
+/// Why a call failed, with what a caller must know about the connection.
 #[derive(Debug)]
 pub(super) struct CallError {
     pub(super) error: Error,
-    /// The script is not in the server's cache: send it whole.
+    /// The script is not in the server's cache and must be sent in full.
     pub(super) no_script: bool,
-    /// What lies under the key is of another type.
+    /// The value of the key has another type.
     pub(super) wrong_type: bool,
-    /// The connection is of no more use.
+    /// The connection must not be used any more.
     pub(super) broken: bool,
 }
 
-/// What a server says when it refuses for a reason an operator must remove.
+/// Error codes of a refusal whose cause an operator must remove.
 const REFUSALS: &[&str] = &["NOAUTH", "WRONGPASS", "NOPERM", "DENIED", IN_SCRIPT];
-/// How some versions say NOPERM of a command in a script.
+/// How some versions report NOPERM for a command inside a script.
 const IN_SCRIPT: &str = "The user executing the script can't";
-/// What it says when it may say something else in a moment, and what that means.
-const MOMENTS: &[(&str, &str)] = &[
+/// Error codes of temporary conditions, and what they mean.
+const TEMPORARY_ERRORS: &[(&str, &str)] = &[
     ("LOADING", "it is reading its data from disk"),
     ("BUSY", "a script of somebody's is running; SCRIPT KILL ends it"),
     ("MISCONF", "it cannot write to its disk"),
@@ -43,7 +42,7 @@ const MOMENTS: &[(&str, &str)] = &[
 ];
 
 impl RedisSettings {
-    /// A connection could not be made.
+    /// The error for a connection that could not be made.
     pub(super) fn unreachable(&self, error: &io::Error) -> Error {
         let cause = match error.kind() {
             io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -61,14 +60,14 @@ impl RedisSettings {
         ))
     }
 
-    /// Nothing came within `limit` while `what` was done.
-    pub(super) fn silent(&self, what: &str, limit: Duration) -> Error {
+    /// The error for a server that did not answer within `limit` while `what` was done.
+    pub(super) fn no_answer(&self, what: &str, limit: Duration) -> Error {
         Error::unavailable(format!(
             "cannot reach {self}: {what} got no answer within {limit:?}. Is Redis running?"
         ))
     }
 
-    /// A command was not sent because so many others are in flight.
+    /// The error for a command that was not sent because too many others are in flight.
     pub(super) fn overloaded(&self, in_flight: usize) -> CallError {
         let error = Error::unavailable(format!(
             "{self} does not keep up: {in_flight} calls wait for an answer, and this one was not sent"
@@ -76,7 +75,7 @@ impl RedisSettings {
         CallError { error, no_script: false, wrong_type: false, broken: false }
     }
 
-    /// A TLS handshake failed, or the TLS under a connection.
+    /// The error for a failed TLS handshake, or a TLS failure on an established connection.
     pub(super) fn insecure(&self, error: &io::Error) -> Error {
         let what = match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(reason)) => format!(
@@ -95,14 +94,14 @@ impl RedisSettings {
         Error::denied(format!("will not talk to {self}: {what}"))
     }
 
-    /// The server, or the connection to it, answered a command with an error.
-    pub(super) fn trouble(&self, error: &RedisError, password: Option<&str>) -> CallError {
+    /// The error for a command that the server, or the connection to it, answered with an error.
+    pub(super) fn call_error(&self, error: &RedisError, password: Option<&str>) -> CallError {
         let code = error.code().unwrap_or_default();
-        let said = said(error, password);
+        let server_text = server_text(error, password);
         let (error, broken) = match error.kind() {
             ErrorKind::Io => (self.lost(error), true),
-            // An answer that was cut off is a lost connection like any other.
-            ErrorKind::Parse if said.contains("end of input") => {
+            // A truncated answer means a lost connection.
+            ErrorKind::Parse if server_text.contains("end of input") => {
                 let message = format!("the connection to {self} was lost within an answer");
                 (Error::unavailable(message), true)
             }
@@ -110,7 +109,7 @@ impl RedisSettings {
                 let what = "is not the Redis protocol. If it wants TLS, write rediss://";
                 (Error::denied(format!("what {self} says {what}")), true)
             }
-            _ => self.refusal(code, &said),
+            _ => self.refusal(code, &server_text),
         };
         let (no_script, wrong_type) = (code == "NOSCRIPT", code == "WRONGTYPE");
         CallError { error, no_script, wrong_type, broken }
@@ -126,35 +125,37 @@ impl RedisSettings {
         }
     }
 
-    fn refusal(&self, code: &str, said: &str) -> (Error, bool) {
-        // A script passes on what a command in it said, in some versions behind a code of its own.
-        let has = |word: &str| code == word || said.contains(word);
+    fn refusal(&self, code: &str, server_text: &str) -> (Error, bool) {
+        // A script passes on the error of a command in it, in some versions behind a code of its own.
+        let has = |word: &str| code == word || server_text.contains(word);
         if REFUSALS.iter().any(|word| has(word)) {
             let do_this = if has("NOPERM") || has(IN_SCRIPT) {
                 "allow the commands, keys and channels that docs/STORES.md lists for Redis"
             } else {
                 "check user and password (or password_file)"
             };
-            return (Error::denied(format!("{self} refuses us: {said}: {do_this}")), false);
+            return (Error::denied(format!("{self} refuses us: {server_text}: {do_this}")), false);
         }
         if has("MOVED") || has("CROSSSLOT") {
-            let message =
-                format!("{self} is a node of a Redis Cluster ({said}): name a single server");
+            let message = format!(
+                "{self} is a node of a Redis Cluster ({server_text}): name a single server"
+            );
             return (Error::invalid(message), false);
         }
-        let meaning = MOMENTS.iter().find(|(word, _)| has(word)).map(|(_, meaning)| *meaning);
+        let meaning =
+            TEMPORARY_ERRORS.iter().find(|(word, _)| has(word)).map(|(_, meaning)| *meaning);
         let message = match meaning {
-            Some(meaning) => format!("{self} refuses for now: {said}: {meaning}"),
-            None => format!("{self} refuses: {said}"),
+            Some(meaning) => format!("{self} refuses for now: {server_text}: {meaning}"),
+            None => format!("{self} refuses: {server_text}"),
         };
-        // After a failover the name may lead to another server.
+        // After a failover the host name may resolve to another server, so the connection counts as broken.
         (Error::unavailable(message), has("READONLY") || has("MASTERDOWN"))
     }
 }
 
-/// The server's words, short, printable, and without the password a server may quote to us
-/// ("unknown command 'AUTH', with args beginning with ...").
-fn said(error: &RedisError, password: Option<&str>) -> String {
+/// The server's error text: shortened, printable, and without the password, which a server may quote ("unknown command 'AUTH',
+/// with args beginning with ...").
+fn server_text(error: &RedisError, password: Option<&str>) -> String {
     let words = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
@@ -166,14 +167,14 @@ fn said(error: &RedisError, password: Option<&str>) -> String {
     };
     let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut short: String = words.chars().take(200).map(printable).collect();
-    // Where in the script it happened says nothing to anybody.
+    // The position in the script does not help the reader.
     if let Some(at) = short.find(" script: ") {
         short.truncate(at);
     }
     short.trim_end_matches('.').to_owned()
 }
 
-/// The driver shares its causes, so what lies under an error is an `Arc` of it.
+/// The `redis` crate shares error sources, so the source of an error is an `Arc`.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let shared = error.source()?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
     shared.downcast_ref()

@@ -1,4 +1,4 @@
-//! One connection that listens, made again by itself when it breaks.
+//! A pub/sub subscription on its own connection, which reconnects by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,66 +7,66 @@ use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Msg, RedisResult};
 
-use super::connect::CONNECT_LIMIT;
+use super::connect::CONNECT_TIMEOUT;
 use super::connection::Connector;
 use super::settings::RedisSettings;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-/// Channels named in one SUBSCRIBE.
-const CHANNELS: usize = 1_000;
-/// A listener hears nothing from a connection that is half open: it asks this often.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The maximum number of channels in one SUBSCRIBE.
+const SUBSCRIBE_BATCH: usize = 1_000;
+/// How often to send a PING: a subscriber receives nothing on a half-open connection, and would not notice.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
-/// What is listened to.
+/// The channels of a subscription.
 pub(super) enum Channels {
-    /// These.
+    /// These channels.
     Named(Vec<String>),
-    /// All that match `narrow`, or `wide` where only that is allowed.
+    /// All channels that match `narrow`, or `wide` if the user may subscribe only to that pattern.
     Like { narrow: String, wide: String },
 }
 
-/// What was heard.
+/// An event of a subscription.
 pub(super) enum PubsubEvent {
-    /// The server listens from now on. What was said before may be missed.
-    Listening,
+    /// The subscription is active from now on. Earlier messages may be missed.
+    Subscribed,
     Message(Msg),
-    /// It could not be listened to just now; it is tried again.
-    Nothing(Error),
+    /// The subscription failed; it will be retried.
+    Failed(Error),
 }
 
 pub(super) struct Subscription {
     connector: Connector,
     clock: Clock,
     channels: Channels,
-    line: Option<(PubSubSink, PubSubStream)>,
-    pause: Duration,
+    connection: Option<(PubSubSink, PubSubStream)>,
+    backoff: Duration,
 }
 
 impl Subscription {
     pub(super) fn new(settings: Arc<RedisSettings>, clock: Clock, channels: Channels) -> Self {
         let connector = Connector::new(settings);
-        Subscription { connector, clock, channels, line: None, pause: Duration::ZERO }
+        Subscription { connector, clock, channels, connection: None, backoff: Duration::ZERO }
     }
 
-    /// The next thing that is heard. May be dropped and called again.
+    /// The next event. Cancel-safe: the future may be dropped and the method called again.
     pub(super) async fn next(&mut self) -> PubsubEvent {
         loop {
-            if self.line.is_none() {
-                self.clock.sleep(self.pause).await;
-                self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-                return match self.listen().await {
-                    Ok(line) => {
-                        self.line = Some(line);
-                        PubsubEvent::Listening
+            if self.connection.is_none() {
+                self.clock.sleep(self.backoff).await;
+                self.backoff = (self.backoff * 2).clamp(MIN_BACKOFF, MAX_BACKOFF);
+                return match self.connect().await {
+                    Ok(connection) => {
+                        self.connection = Some(connection);
+                        PubsubEvent::Subscribed
                     }
-                    Err(error) => PubsubEvent::Nothing(error),
+                    Err(error) => PubsubEvent::Failed(error),
                 };
             }
             if let Some(message) = self.message().await {
-                self.pause = Duration::ZERO;
+                self.backoff = Duration::ZERO;
                 return PubsubEvent::Message(message);
             }
         }
@@ -74,32 +74,32 @@ impl Subscription {
 
     /// The next message; `None` if there was none for a while, or the connection is gone.
     async fn message(&mut self) -> Option<Msg> {
-        let (sink, messages) = self.line.as_mut()?;
+        let (sink, messages) = self.connection.as_mut()?;
         tokio::select! {
             message = messages.next() => {
                 if message.is_none() {
-                    self.line = None;
+                    self.connection = None;
                 }
                 return message;
             }
-            () = self.clock.sleep(PING_EVERY) => {}
+            () = self.clock.sleep(PING_INTERVAL) => {}
         }
-        let answer = tokio::time::timeout(CONNECT_LIMIT, sink.ping::<redis::Value>()).await;
+        let answer = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>()).await;
         if matches!(answer, Ok(Ok(_))) {
-            self.pause = Duration::ZERO;
+            self.backoff = Duration::ZERO;
         } else {
-            self.line = None;
+            self.connection = None;
         }
         None
     }
 
-    async fn listen(&self) -> Result<(PubSubSink, PubSubStream)> {
+    async fn connect(&self) -> Result<(PubSubSink, PubSubStream)> {
         let (mut sink, messages) = self.connector.pubsub().await?.split();
         let settings = &self.connector.settings;
-        match tokio::time::timeout(CONNECT_LIMIT, self.subscribe(&mut sink)).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.subscribe(&mut sink)).await {
             Ok(Ok(())) => Ok((sink, messages)),
-            Ok(Err(error)) => Err(settings.trouble(&error, None).error),
-            Err(_) => Err(settings.silent("subscribing", CONNECT_LIMIT)),
+            Ok(Err(error)) => Err(settings.call_error(&error, None).error),
+            Err(_) => Err(settings.no_answer("subscribing", CONNECT_TIMEOUT)),
         }
     }
 
@@ -110,7 +110,7 @@ impl Subscription {
                 other => other,
             },
             Channels::Named(channels) => {
-                for channels in channels.chunks(CHANNELS) {
+                for channels in channels.chunks(SUBSCRIBE_BATCH) {
                     sink.subscribe(channels.to_vec()).await?;
                 }
                 Ok(())

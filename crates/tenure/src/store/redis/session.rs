@@ -1,10 +1,10 @@
-//! A connection that has logged in, for many calls at once.
+//! A logged-in connection for many concurrent calls.
 //!
-//! A call may be dropped before its answer came (the driver has a time limit of its own). It stays in flight until the
-//! answer comes, so that a slow server gets no more than [`IN_FLIGHT`] calls on a connection, however often they are
-//! repeated. A connection on which a dropped call stays unanswered for longer than a round trip takes is *suspect*, and a
-//! new one is made: a half-open connection costs one time limit, not all of them. It is used again if an answer comes
-//! before the new one is there. A call that was dropped soon after it was sent costs no new connection.
+//! A call may be dropped before its answer arrives (the election driver has its own timeout). It stays in flight until the
+//! answer arrives, so that a slow server gets at most [`MAX_IN_FLIGHT`] calls on a connection, however often they are repeated.
+//! A connection on which a dropped call stays unanswered for longer than a round trip is *suspect*, and a new one is made: a
+//! half-open connection costs one timeout, not all of them. The suspect connection is used again if an answer arrives before
+//! the new one is ready. A call that was dropped soon after it was sent costs no new connection.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -29,13 +29,13 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::store::Grade;
 
-/// The longest an answer may take. A candidate that renews has a shorter limit of its own.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Calls that are sent and not answered, on one connection. A call of a thousand renewals takes the server about 7 ms: so
+/// The timeout of an answer. A candidate that renews has its own, shorter timeout.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of unanswered calls on one connection. A call of a thousand renewals takes the server about 7 ms: this
 /// many keep it busy for a tenth of a second, which is more than most round trips take.
-const IN_FLIGHT: usize = 16;
+const MAX_IN_FLIGHT: usize = 16;
 
-/// A connection that has logged in.
+/// A logged-in connection.
 pub(super) struct Session {
     settings: Arc<RedisSettings>,
     connection: MultiplexedConnection,
@@ -45,9 +45,9 @@ pub(super) struct Session {
     health: Arc<SessionHealth>,
     /// The hashes of the scripts that were sent in full on this connection.
     scripts: Mutex<HashSet<&'static str>>,
-    /// The configuration says that every write is on disk before it is acknowledged, as far as this user may read it.
+    /// By its configuration, the server has every write on disk before it acknowledges it, as far as this user may read that.
     fsyncs_every_write: AtomicBool,
-    /// When the server was last asked about itself.
+    /// When the server's state was last read.
     examined_at: Mutex<Moment>,
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Else it would wait for answers to calls that have no caller.
+        // Without this, the task would wait for answers to calls that have no caller.
         self.driver.abort();
     }
 }
@@ -73,15 +73,15 @@ impl Session {
         round_trip: Duration,
     ) -> Result<Session> {
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_LIMIT));
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_TIMEOUT));
         let made = MultiplexedConnection::new_with_config(&bare, stream, config).await;
-        let (connection, driver) = made.map_err(|error| settings.trouble(&error, None).error)?;
+        let (connection, driver) = made.map_err(|error| settings.call_error(&error, None).error)?;
         Ok(Session {
             settings,
             connection,
             driver: tokio::spawn(driver).abort_handle(),
             password: password.map(Arc::from),
-            in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
+            in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
             health: Arc::new(SessionHealth::new(round_trip)),
             scripts: Mutex::default(),
             fsyncs_every_write: AtomicBool::new(false),
@@ -107,11 +107,11 @@ impl Session {
     /// Sends one command and waits for its answer.
     ///
     /// # Errors
-    /// Also if too many calls are in flight for too long; the command was not sent then.
+    /// Also if too many calls are in flight for too long; then the command was not sent.
     pub(super) async fn send(&self, command: Cmd) -> Result<Value, CallError> {
         let permit = Arc::clone(&self.in_flight).acquire_owned();
-        let Ok(Ok(permit)) = tokio::time::timeout(ANSWER_LIMIT, permit).await else {
-            return Err(self.settings.overloaded(IN_FLIGHT));
+        let Ok(Ok(permit)) = tokio::time::timeout(ANSWER_TIMEOUT, permit).await else {
+            return Err(self.settings.overloaded(MAX_IN_FLIGHT));
         };
         let sent = Clock::boot().now();
         let (settings, password) = (Arc::clone(&self.settings), self.password.clone());
@@ -120,9 +120,11 @@ impl Session {
             let _permit = permit;
             let answer = connection.send_packed_command(&command).await;
             let answer = answer.and_then(Value::extract_error);
-            let answer = answer.map_err(|error| settings.trouble(&error, password.as_deref()));
+            let answer = answer.map_err(|error| settings.call_error(&error, password.as_deref()));
             match &answer {
-                Err(trouble) if trouble.broken => health.broken.store(true, Ordering::Relaxed),
+                Err(call_error) if call_error.broken => {
+                    health.broken.store(true, Ordering::Relaxed)
+                }
                 _ => health.answered(sent),
             }
             answer
@@ -140,11 +142,11 @@ impl Session {
         locked(&self.scripts).clear();
     }
 
-    /// Takes note of what the server says about itself.
+    /// Records the server's state.
     ///
     /// # Errors
-    /// It is a replica. Denied if no primary was ever found there; Unavailable during what may be a failover.
-    pub(super) fn learn(&self, info: &ServerInfo) -> Result<()> {
+    /// The server is a replica. Denied if no primary was ever found there; Unavailable if this may be a failover.
+    pub(super) fn record_state(&self, info: &ServerInfo) -> Result<()> {
         let settings = &self.settings;
         if let Some(primary) = info.primary() {
             let message = format!(
@@ -163,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the server was last asked about itself `age` ago, or earlier. If so, it counts as asked now.
+    /// Whether the server's state was last read `age` ago, or earlier. If so, it counts as read now.
     pub(super) fn is_due_for_examination(&self, now: Moment, age: Duration) -> bool {
         let mut examined_at = locked(&self.examined_at);
         let is_due = now.since(*examined_at) >= age;
@@ -173,9 +175,9 @@ impl Session {
         is_due
     }
 
-    /// Asks the server about itself again: an operator can switch durability off, or make it a replica, at run time.
-    pub(super) async fn examine_again(&self) {
-        if let Err(error) = self.learn(&ServerInfo::read(self).await) {
+    /// Reads the server's state again: an operator can switch durability off, or make the server a replica, at run time.
+    pub(super) async fn refresh_state(&self) {
+        if let Err(error) = self.record_state(&ServerInfo::read(self).await) {
             tracing::debug!(%error, "the connection is given up");
             self.health.broken.store(true, Ordering::Relaxed);
         }
@@ -221,7 +223,7 @@ impl SessionHealth {
         let round_trip = Duration::from_nanos(self.round_trip_nanos.load(Ordering::Relaxed));
         let dropped = *locked(&self.dropped);
         match dropped {
-            // Half as much again: round trips vary.
+            // Half a round trip more is allowed, because round trips vary.
             Some(sent) if Clock::boot().now().since(sent) > round_trip * 3 / 2 => {
                 LinkState::Suspect
             }
@@ -229,7 +231,7 @@ impl SessionHealth {
         }
     }
 
-    /// A call that was sent then has been answered.
+    /// A call that was sent at `sent` has been answered.
     fn answered(&self, sent: Moment) {
         let took = nanos(Clock::boot().now().since(sent));
         self.round_trip_nanos.fetch_min(took, Ordering::Relaxed);
@@ -251,7 +253,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call that was sent. If its caller drops it, its answer is still waited for.
+/// A call that was sent. If its caller drops it, the answer is still awaited.
 struct PendingCall {
     sent: Moment,
     answer: Option<BoxFuture<'static, Result<Value, CallError>>>,

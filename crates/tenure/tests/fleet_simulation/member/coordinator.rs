@@ -1,4 +1,4 @@
-//! The office: `src/fleet/office.rs`, without futures. One turn is one round of its loop; what the two do must be the same.
+//! The coordinator: `src/fleet/coordinator.rs` without futures. One call is one round of its loop; both must behave the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,142 +9,142 @@ use tenure::fleet::{ListDigest, Shard, ShardNumber};
 use tenure::machine::{Input, Machine};
 use tenure::{CandidateId, Moment};
 
-use super::{Command, MEMBERSHIP, MemberEffect, Note, Process, Slot, index};
+use super::{Command, MEMBERSHIP, MemberEffect, MemberInput, Process, Slot, index};
 use crate::mutant::Mutant;
-use crate::store::{Call, Sight};
+use crate::store::{Call, SimSnapshot};
 
-const NOTICE: Duration = Duration::from_millis(100);
-const AFTER_EXPIRY: Duration = Duration::from_millis(5);
-const AGAIN: Duration = Duration::from_secs(1);
-pub(super) const ANNOUNCED_AFTER: Duration = Duration::from_millis(200);
+const LEAVE_NOTICE: Duration = Duration::from_millis(100);
+const EXPIRY_SLACK: Duration = Duration::from_millis(5);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+pub(super) const ANNOUNCEMENT_DELAY: Duration = Duration::from_millis(200);
 
-/// What wakes the office up.
+/// An input of the coordinator's loop.
 pub(crate) enum CoordinatorInput {
     Woke,
-    Notes,
-    /// A look around has come back, or not.
-    Saw(Option<Sight>),
+    Inputs,
+    /// An observation of the fleet has completed; `None`: it has failed.
+    Observed(Option<SimSnapshot>),
     Read(Arc<Vec<Shard>>),
     Announced(ListDigest),
-    /// A hint that members or words have changed.
+    /// A hint that members or overrides have changed.
     Nudge,
 }
 
 impl Process {
-    pub(crate) fn office_wakes_at(&self) -> Moment {
-        let look_at = Some(self.look_at).filter(|_| !self.looking);
-        let acts_at = self.leave_at.or_else(|| self.steward.wake_at()).filter(|_| !self.leaves);
+    pub(crate) fn coordinator_wakes_at(&self) -> Moment {
+        let observe_at = Some(self.observe_at).filter(|_| !self.observing);
+        let acts_at = self.leave_at.or_else(|| self.planner.wake_at()).filter(|_| !self.closing);
         let announce_at = self.is_unannounced().then_some(self.announce_at);
-        let wake_at = [acts_at, look_at, announce_at].into_iter().flatten().min();
+        let wake_at = [acts_at, observe_at, announce_at].into_iter().flatten().min();
         wake_at.unwrap_or(Moment::from_nanos(u64::MAX >> 1))
     }
 
     pub(crate) fn decide(
         &mut self,
         now: Moment,
-        news: CoordinatorInput,
+        input: CoordinatorInput,
         out: &mut Vec<MemberEffect>,
     ) {
-        match news {
-            CoordinatorInput::Woke => self.look_again |= now >= self.look_at,
-            CoordinatorInput::Nudge => self.look_again = true,
-            CoordinatorInput::Notes => {
-                while let Some(note) = self.notes.pop_front() {
-                    self.take(now, note);
+        match input {
+            CoordinatorInput::Woke => self.observe_again |= now >= self.observe_at,
+            CoordinatorInput::Nudge => self.observe_again = true,
+            CoordinatorInput::Inputs => {
+                while let Some(input) = self.inputs.pop_front() {
+                    self.handle_input(now, input);
                 }
             }
-            CoordinatorInput::Saw(sight) => self.saw(now, sight),
+            CoordinatorInput::Observed(snapshot) => self.observed(now, snapshot),
             CoordinatorInput::Announced(list) => self.announced = Some(list),
             CoordinatorInput::Read(shards) => {
                 if self.shards.as_ref() != Some(&shards) {
-                    self.look_after = ANNOUNCED_AFTER;
-                    self.look_at = self.look_at.min(now + ANNOUNCED_AFTER);
+                    self.observe_delay = ANNOUNCEMENT_DELAY;
+                    self.observe_at = self.observe_at.min(now + ANNOUNCEMENT_DELAY);
                     self.shards = Some(shards);
                     self.shards_changed(now);
                 }
             }
         }
-        self.carry_on(now, out);
+        self.act_on_plan(now, out);
         if let Some(hold) = self.membership.clone().filter(|_| self.is_unannounced())
             && now >= self.announce_at
         {
-            self.announce_at = now + AGAIN;
+            self.announce_at = now + RETRY_DELAY;
             self.announcements += 1;
-            let list = self.steward.list().clone();
+            let list = self.planner.list().clone();
             out.push(MemberEffect::Call(Call::Announce(hold, self.announcements, list)));
         }
-        if !self.looking && std::mem::take(&mut self.look_again) {
-            self.looking = true;
-            self.look_at = now + self.timing.retry;
-            out.push(MemberEffect::Call(Call::Look(now)));
+        if !self.observing && std::mem::take(&mut self.observe_again) {
+            self.observing = true;
+            self.observe_at = now + self.timing.retry;
+            out.push(MemberEffect::Call(Call::ObserveFleet(now)));
         }
     }
 
-    /// As `look_again_in` of the library's office.
-    fn look_again_in(&mut self, sight: &Sight, changed: bool) -> Duration {
-        let own = self.steward.list();
-        if sight.members.iter().all(|(_, _, list)| list == own) {
-            self.look_after = ANNOUNCED_AFTER;
+    /// As `next_observe_delay` of the library's coordinator.
+    fn next_observe_delay(&mut self, snapshot: &SimSnapshot, changed: bool) -> Duration {
+        let own = self.planner.list();
+        if snapshot.members.iter().all(|(_, _, list)| list == own) {
+            self.observe_delay = ANNOUNCEMENT_DELAY;
             return self.timing.retry;
         }
         if changed {
-            self.look_after = ANNOUNCED_AFTER;
+            self.observe_delay = ANNOUNCEMENT_DELAY;
         }
-        let look_after = self.look_after.min(self.timing.retry);
-        self.look_after = 2 * look_after;
-        look_after
+        let observe_delay = self.observe_delay.min(self.timing.retry);
+        self.observe_delay = 2 * observe_delay;
+        observe_delay
     }
 
     fn is_unannounced(&self) -> bool {
-        self.announced.as_ref() != Some(self.steward.list()) && self.membership.is_some()
+        self.announced.as_ref() != Some(self.planner.list()) && self.membership.is_some()
     }
 
-    fn take(&mut self, now: Moment, note: Note) {
-        match note {
-            Note::Seated => {
+    fn handle_input(&mut self, now: Moment, input: MemberInput) {
+        match input {
+            MemberInput::MembershipAcquired => {
                 (self.announced, self.announce_at) = (None, now);
-                self.steward.seated(now);
+                self.planner.membership_acquired(now);
             }
-            Note::Unseated if self.mutant == Mutant::IgnoresUnseated => {}
-            Note::Unseated => self.steward.unseated(now, Reason::Expired),
-            Note::Owner(number, owner, works) => {
-                self.steward.owner(now, number, owner.as_deref(), works);
+            MemberInput::MembershipLost if self.mutant == Mutant::IgnoresLostMembership => {}
+            MemberInput::MembershipLost => self.planner.membership_lost(now, Reason::Expired),
+            MemberInput::Owner(number, owner, works) => {
+                self.planner.owner(now, number, owner.as_deref(), works);
             }
-            Note::Moved(number, phase) => {
-                self.steward.moved(now, number, phase, &mut self.orders);
+            MemberInput::PhaseChanged(number, phase) => {
+                self.planner.phase_changed(now, number, phase, &mut self.plan_steps);
             }
-            Note::Answered(number) => self.steward.answered(now, number),
-            Note::Broken(number) => self.steward.broken(now, number),
-            Note::Leave => {
-                self.tell(MEMBERSHIP, Input::Stop);
-                self.leave_at.get_or_insert(now + NOTICE);
+            MemberInput::Answered(number) => self.planner.answered(now, number),
+            MemberInput::Broken(number) => self.planner.broken(now, number),
+            MemberInput::Leave => {
+                self.send(MEMBERSHIP, Input::Stop);
+                self.leave_at.get_or_insert(now + LEAVE_NOTICE);
             }
         }
     }
 
-    fn carry_on(&mut self, now: Moment, out: &mut Vec<MemberEffect>) {
-        if self.leaves || self.leave_at.is_some_and(|at| now < at) {
+    fn act_on_plan(&mut self, now: Moment, out: &mut Vec<MemberEffect>) {
+        if self.closing || self.leave_at.is_some_and(|at| now < at) {
             return;
         }
-        self.departs |= self.leave_at.take().is_some();
-        self.steward.act(now, &mut self.orders);
-        for order in std::mem::take(&mut self.orders) {
-            self.carry_out(now, order, out);
+        self.notice_over |= self.leave_at.take().is_some();
+        self.planner.act(now, &mut self.plan_steps);
+        for step in std::mem::take(&mut self.plan_steps) {
+            self.apply_step(now, step, out);
         }
-        if self.departs && self.steward.holds_nothing() {
-            self.leaves = true;
-            let all: Vec<ShardNumber> = self.steward.numbers().collect();
+        if self.notice_over && self.planner.holds_nothing() {
+            self.closing = true;
+            let all: Vec<ShardNumber> = self.planner.numbers().collect();
             for number in all {
-                self.tell(number, Input::Stop);
+                self.send(number, Input::Stop);
             }
             self.commands.push_back(Command::Close);
         }
     }
 
-    fn carry_out(&mut self, now: Moment, order: PlanStep, out: &mut Vec<MemberEffect>) {
-        match order {
+    fn apply_step(&mut self, now: Moment, step: PlanStep, out: &mut Vec<MemberEffect>) {
+        match step {
             PlanStep::Add(number, shard) => {
-                let machine = self.looks_on(now, &shard);
+                let machine = self.new_machine(now, &shard);
                 let shard = Some(index(&shard));
                 self.slots.insert(number, Slot { shard, expected: true, work: None });
                 self.commands.push_back(Command::Add(number, Box::new(machine)));
@@ -156,75 +156,74 @@ impl Process {
                 if let Some(slot) = self.slots.get_mut(&number) {
                     slot.expected = true;
                 }
-                self.tell(number, Input::Wanted(true));
+                self.send(number, Input::Wanted(true));
             }
-            PlanStep::Rest(number) => self.tell(number, Input::Wanted(false)),
-            PlanStep::Leave(number, next, _) => {
-                self.tell(number, Input::Resign(next));
+            PlanStep::Withdraw(number) => self.send(number, Input::Wanted(false)),
+            PlanStep::Release(number, next, _) => {
+                self.send(number, Input::Resign(next));
                 if self.mutant == Mutant::LeaveWithoutWaiting {
-                    self.tell(number, Input::WorkEnded);
+                    self.send(number, Input::WorkEnded);
                 }
-                self.tell(number, Input::Wanted(false));
+                self.send(number, Input::Wanted(false));
             }
-            PlanStep::Drop(number, _) => self.tell(number, Input::Stop),
+            PlanStep::Remove(number, _) => self.send(number, Input::Stop),
         }
     }
 
-    fn looks_on(&mut self, now: Moment, shard: &Shard) -> Machine {
+    fn new_machine(&mut self, now: Moment, shard: &Shard) -> Machine {
         let name = shard.lease(&self.fleet);
-        let mut machine = self.machine(name, now);
-        machine.begin_unwanted();
-        machine
+        self.machine(name, now, false)
     }
 
-    fn tell(&mut self, place: ShardNumber, event: Input) {
-        self.commands.push_back(Command::Tell(place, event));
+    fn send(&mut self, number: ShardNumber, event: Input) {
+        self.commands.push_back(Command::Tell(number, event));
     }
 
-    fn saw(&mut self, now: Moment, sight: Option<Sight>) {
-        self.looking = false;
-        let Some(sight) = sight else {
-            self.look_at = now + AGAIN;
+    fn observed(&mut self, now: Moment, snapshot: Option<SimSnapshot>) {
+        self.observing = false;
+        let Some(snapshot) = snapshot else {
+            self.observe_at = now + RETRY_DELAY;
             return;
         };
-        let drained = |id: &CandidateId| sight.control.drained.contains(id);
-        let own = self.steward.list();
+        let drained = |id: &CandidateId| snapshot.overrides.drained.contains(id);
+        let own = self.planner.list();
         let state = |id: &CandidateId, list: &ListDigest| MemberState {
             drained: drained(id),
             list: if self.mutant == Mutant::IgnoresLists { own } else { list }.clone(),
         };
         let mut members: BTreeMap<CandidateId, MemberState> =
-            sight.members.iter().map(|(id, _, list)| (id.clone(), state(id, list))).collect();
+            snapshot.members.iter().map(|(id, _, list)| (id.clone(), state(id, list))).collect();
         if drained(&self.me) {
             members.entry(self.me.clone()).or_default().drained = true;
         }
-        let changed = self.sight_members.as_ref().is_none_or(|before| *before != lists(&sight));
-        self.steward.members(now, members);
+        let changed = self.observed_lists.as_ref().is_none_or(|before| *before != lists(&snapshot));
+        self.planner.members(now, members);
         let until =
-            sight.members.iter().map(|(_, left, _)| sight.sent + *left + AFTER_EXPIRY).min();
-        let look_at = now + self.look_again_in(&sight, changed);
-        self.sight_members = Some(lists(&sight));
-        self.look_at = until.map_or(look_at, |until| look_at.min(until.max(now + AFTER_EXPIRY)));
-        let paused = self.control.as_ref().map(|before| &before.paused);
-        let changed = paused != Some(&sight.control.paused);
-        self.control = Some(sight.control);
+            snapshot.members.iter().map(|(_, left, _)| snapshot.sent + *left + EXPIRY_SLACK).min();
+        let observe_at = now + self.next_observe_delay(&snapshot, changed);
+        self.observed_lists = Some(lists(&snapshot));
+        self.observe_at =
+            until.map_or(observe_at, |until| observe_at.min(until.max(now + EXPIRY_SLACK)));
+        let paused = self.overrides.as_ref().map(|before| &before.paused);
+        let changed = paused != Some(&snapshot.overrides.paused);
+        self.overrides = Some(snapshot.overrides);
         if changed {
             self.shards_changed(now);
         }
     }
 
-    /// Nobody takes a shard before it is known whether somebody has paused it.
+    /// Passes the shards to the planner, but not before the overrides are known.
     fn shards_changed(&mut self, now: Moment) {
-        let (Some(shards), Some(control)) = (&self.shards, &self.control) else { return };
-        let paused = |shard: &Shard| control.paused.contains(shard);
-        self.steward.shards(now, shards, paused, &mut self.orders);
+        let (Some(shards), Some(overrides)) = (&self.shards, &self.overrides) else { return };
+        let paused = |shard: &Shard| overrides.paused.contains(shard);
+        self.planner.shards(now, shards, paused, &mut self.plan_steps);
         if !std::mem::replace(&mut self.joins, true) {
-            self.tell(MEMBERSHIP, Input::Wanted(true));
+            self.send(MEMBERSHIP, Input::Wanted(true));
         }
     }
 }
 
 /// The list of each member.
-fn lists(sight: &Sight) -> BTreeMap<CandidateId, ListDigest> {
-    sight.members.iter().map(|(id, _, list)| (id.clone(), list.clone())).collect()
+fn lists(snapshot: &SimSnapshot) -> BTreeMap<CandidateId, ListDigest> {
+    snapshot.members.iter().map(|(id, _, list)| (id.clone(), list.clone())).collect()
 }

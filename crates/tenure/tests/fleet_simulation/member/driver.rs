@@ -1,17 +1,17 @@
-//! The driver and the seat: `src/elector.rs` and `src/fleet/seat.rs`, without futures.
+//! The driver and `MemberContext`: `src/driver.rs` and `src/fleet/member.rs` without futures.
 
 use tenure::fleet::ShardNumber;
 use tenure::machine::{Effect, EndReason, Input, Phase, TermEnd, TermStart};
 use tenure::store::Change;
 use tenure::{Claim, Kind, Moment};
 
-use super::{Command, MEMBERSHIP, MemberEffect, Note, Place, Process, Work};
+use super::{Command, MEMBERSHIP, MemberEffect, MemberInput, Process, TimedMachine, Work};
 use crate::mutant::Mutant;
 use crate::store::Call;
 
-const BATCH: usize = 1_000;
+const MAX_BATCH: usize = 1_000;
 
-/// What wakes the driver up.
+/// An input of the driver's loop.
 pub(crate) enum DriverInput {
     Woke,
     Answers(Vec<(ShardNumber, Input)>),
@@ -21,15 +21,15 @@ pub(crate) enum DriverInput {
 
 impl Process {
     pub(crate) fn driver_wakes_at(&self) -> Option<Moment> {
-        self.wheel.first_key_value().map(|(at, _)| *at)
+        self.timers.first_key_value().map(|(at, _)| *at)
     }
 
     pub(crate) fn drive(&mut self, now: Moment, input: DriverInput, out: &mut Vec<MemberEffect>) {
         match input {
             DriverInput::Woke => self.woke(now, out),
             DriverInput::Answers(answers) => {
-                for (place, event) in answers {
-                    self.step(now, place, event, out);
+                for (number, event) in answers {
+                    self.step(now, number, event, out);
                 }
             }
             DriverInput::Changed(changes) => {
@@ -43,31 +43,32 @@ impl Process {
         self.flush(out);
         while let Some(command) = self.commands.pop_front() {
             match command {
-                Command::Tell(place, event) => self.step(now, place, event, out),
+                Command::Tell(number, event) => self.step(now, number, event, out),
                 Command::Add(number, machine) => {
                     self.names.insert(machine.name().clone(), number);
                     let phase = machine.phase();
-                    self.places.insert(number, Place { machine: *machine, due: None, phase });
+                    self.machines
+                        .insert(number, TimedMachine { machine: *machine, due: None, phase });
                     self.step(now, number, Input::Woke, out);
                 }
                 Command::Close => self.open = false,
             }
         }
         self.flush(out);
-        if !self.open && self.places.is_empty() {
+        if !self.open && self.machines.is_empty() {
             out.push(MemberEffect::Over);
         }
     }
 
     fn woke(&mut self, now: Moment, out: &mut Vec<MemberEffect>) {
         let mut due = Vec::new();
-        while let Some(lot) = self.wheel.first_entry().filter(|lot| *lot.key() <= now) {
+        while let Some(lot) = self.timers.first_entry().filter(|lot| *lot.key() <= now) {
             due.append(&mut lot.remove());
         }
         for number in due {
-            let Some(place) = self.places.get_mut(&number) else { continue };
-            if place.due.is_some_and(|due| due <= now) {
-                place.due = None;
+            let Some(timed) = self.machines.get_mut(&number) else { continue };
+            if timed.due.is_some_and(|due| due <= now) {
+                timed.due = None;
                 self.step(now, number, Input::Woke, out);
             }
         }
@@ -77,7 +78,7 @@ impl Process {
         let number = match &change {
             Change::Granted { name, .. } | Change::Freed { name, .. } => self.names.get(name),
             _ => {
-                let all: Vec<ShardNumber> = self.places.keys().copied().collect();
+                let all: Vec<ShardNumber> = self.machines.keys().copied().collect();
                 for number in all {
                     self.step(now, number, Input::Changed(Change::Look), out);
                 }
@@ -97,14 +98,14 @@ impl Process {
         out: &mut Vec<MemberEffect>,
     ) {
         let mut event = Some(event);
-        let mut actions = Vec::new();
+        let mut effects = Vec::new();
         while let Some(next) = event.take() {
-            let Some(place) = self.places.get_mut(&number) else { return };
+            let Some(timed) = self.machines.get_mut(&number) else { return };
             let definite = is_definite(&next);
             self.steps += 1;
-            place.machine.step(now, next, &mut actions);
-            for action in actions.drain(..) {
-                if self.act(now, number, action, out) {
+            timed.machine.step(now, next, &mut effects);
+            for effect in effects.drain(..) {
+                if self.act(now, number, effect, out) {
                     event = Some(Input::WorkEnded);
                 }
             }
@@ -113,19 +114,19 @@ impl Process {
                 && std::mem::take(&mut slot.expected)
                 && number != MEMBERSHIP
             {
-                self.notes.push_back(Note::Answered(number));
+                self.inputs.push_back(MemberInput::Answered(number));
             }
-            let Some(place) = self.places.get_mut(&number) else { return };
-            let phase = place.machine.phase();
-            let moved = std::mem::replace(&mut place.phase, phase) != phase;
+            let Some(timed) = self.machines.get_mut(&number) else { return };
+            let phase = timed.machine.phase();
+            let moved = std::mem::replace(&mut timed.phase, phase) != phase;
             if phase == Phase::Stopped {
-                self.names.remove(place.machine.name());
-                self.places.remove(&number);
-            } else if let Some(at) = place.machine.wake_at()
-                && place.due != Some(at)
+                self.names.remove(timed.machine.name());
+                self.machines.remove(&number);
+            } else if let Some(at) = timed.machine.wake_at()
+                && timed.due != Some(at)
             {
-                place.due = Some(at);
-                self.wheel.entry(at).or_default().push(number);
+                timed.due = Some(at);
+                self.timers.entry(at).or_default().push(number);
             }
             if moved {
                 self.moved(number, phase);
@@ -138,22 +139,22 @@ impl Process {
             self.slots.remove(&number);
         }
         if number != MEMBERSHIP {
-            self.notes.push_back(Note::Moved(number, phase));
+            self.inputs.push_back(MemberInput::PhaseChanged(number, phase));
         }
     }
 
-    /// Returns whether a term ended that has no work.
+    /// Returns whether a term without work has ended.
     fn act(
         &mut self,
         now: Moment,
         id: ShardNumber,
-        action: Effect,
+        effect: Effect,
         out: &mut Vec<MemberEffect>,
     ) -> bool {
-        let Some(place) = self.places.get(&id) else { return false };
-        match action {
+        let Some(timed) = self.machines.get(&id) else { return false };
+        match effect {
             Effect::Acquire(request, nonce, wait) => {
-                let (name, me) = (place.machine.name().clone(), self.me.clone());
+                let (name, me) = (timed.machine.name().clone(), self.me.clone());
                 let mut claim = Claim::new(name, me, nonce, self.timing.ttl);
                 claim.wait = wait;
                 self.batch.acquire.push((id, request, claim));
@@ -166,7 +167,7 @@ impl Process {
                 self.batch.release.push((id, request, release));
             }
             Effect::Observe(request) => {
-                let name = place.machine.name().clone();
+                let name = timed.machine.name().clone();
                 self.batch.observe.push((id, request, name));
             }
             Effect::Lead(lead) => self.lead(now, id, &lead, out),
@@ -178,10 +179,10 @@ impl Process {
             }
             Effect::End(ending) => return self.end(id, &ending, out),
             Effect::HolderChanged(holder, leads) if id != MEMBERSHIP => {
-                self.notes.push_back(Note::Owner(id, holder, leads));
+                self.inputs.push_back(MemberInput::Owner(id, holder, leads));
             }
             Effect::Unreachable(error) if id != MEMBERSHIP && error.kind() != Kind::Unavailable => {
-                self.notes.push_back(Note::Broken(id));
+                self.inputs.push_back(MemberInput::Broken(id));
             }
             _ => {}
         }
@@ -203,12 +204,12 @@ impl Process {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let Some(shard) = slot.shard else {
             self.membership = Some(lead.hold.clone());
-            out.push(MemberEffect::Seated(true));
-            return self.notes.push_back(Note::Seated);
+            out.push(MemberEffect::MembershipChanged(true));
+            return self.inputs.push_back(MemberInput::MembershipAcquired);
         };
-        // Otherwise it was over before it began, and the driver is about to say so.
+        // Otherwise the term is over already, and the driver is about to report its end.
         if now < deadline {
-            slot.work = Some(Work { token, told: false });
+            slot.work = Some(Work { token, revoked: false });
             out.push(MemberEffect::Led { shard, token, deadline });
         }
     }
@@ -221,34 +222,34 @@ impl Process {
                 | EndReason::Paused(_)
                 | EndReason::Refused(_)
         );
-        let seated = self.is_seated();
+        let is_member = self.is_member();
         let Some(slot) = self.slots.get_mut(&id) else { return true };
         let Some(shard) = slot.shard else {
             self.membership = None;
-            out.push(MemberEffect::Seated(false));
-            self.notes.push_back(Note::Unseated);
+            out.push(MemberEffect::MembershipChanged(false));
+            self.inputs.push_back(MemberInput::MembershipLost);
             return true;
         };
         let Some(work) = &mut slot.work else { return true };
-        if self.mutant == Mutant::MembershipIsRight && lost && seated {
+        if self.mutant == Mutant::MembershipIsRight && lost && is_member {
             let deadline = Moment::from_nanos(u64::MAX >> 1);
             out.push(MemberEffect::Extended { shard, token: work.token, deadline });
             return false;
         }
-        work.told = true;
+        work.revoked = true;
         let (token, deadline) = (work.token, ending.deadline);
-        out.push(MemberEffect::Told { place: id, shard, token, deadline, lost });
+        out.push(MemberEffect::Revoked { number: id, shard, token, deadline, lost });
         self.mutant == Mutant::ReleaseBeforeEnd
     }
 
-    /// Sends what has gathered: renewals first, and each verb in as few calls as may be.
+    /// Sends the batch: renewals first, each operation in as few calls as possible.
     fn flush(&mut self, out: &mut Vec<MemberEffect>) {
         let batch = std::mem::take(&mut self.batch);
         let mut send = |call| out.push(MemberEffect::Call(call));
-        batch.renew.chunks(BATCH).for_each(|lot| send(Call::Renew(lot.to_vec())));
-        batch.release.chunks(BATCH).for_each(|lot| send(Call::Release(lot.to_vec())));
-        batch.acquire.chunks(BATCH).for_each(|lot| send(Call::Acquire(lot.to_vec())));
-        batch.observe.chunks(BATCH).for_each(|lot| send(Call::Observe(lot.to_vec())));
+        batch.renew.chunks(MAX_BATCH).for_each(|lot| send(Call::Renew(lot.to_vec())));
+        batch.release.chunks(MAX_BATCH).for_each(|lot| send(Call::Release(lot.to_vec())));
+        batch.acquire.chunks(MAX_BATCH).for_each(|lot| send(Call::Acquire(lot.to_vec())));
+        batch.observe.chunks(MAX_BATCH).for_each(|lot| send(Call::Observe(lot.to_vec())));
     }
 
     pub(super) fn presumes(&self, now: Moment, id: ShardNumber, out: &mut Vec<MemberEffect>) {
@@ -258,7 +259,7 @@ impl Process {
     }
 }
 
-/// As `Input::is_definite`, which is the library's own.
+/// A copy of `Input::is_definite`, which is private to the library.
 fn is_definite(event: &Input) -> bool {
     match event {
         Input::Acquired(_, answer) => answer.is_ok(),

@@ -1,4 +1,4 @@
-//! I8: after a release was sent, nothing more is sent to renew under that nonce.
+//! I8: after a release was sent, no renewal is sent under the same nonce.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ impl Invariant for NoPhantomRenewal {
         "I8 NO_PHANTOM_RENEWAL"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::SentRelease { hold, .. } => {
                 self.0.insert(hold.nonce);

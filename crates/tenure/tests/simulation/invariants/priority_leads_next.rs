@@ -1,4 +1,4 @@
-//! In the calm, the next leader has the lowest rank of those that campaign. It is a preference, not a safety property.
+//! In the calm, the next leader has the lowest rank of the campaigning candidates. This is a preference, not a safety property.
 
 use super::Invariant;
 use crate::clock::Time;
@@ -15,7 +15,7 @@ impl Invariant for PriorityLeadsNext {
         "PRIORITY_LEADS_NEXT"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Preferred { nodes } => self.preferred = Some(nodes.clone()),
             Fact::Led { node, .. } => match self.preferred.take() {

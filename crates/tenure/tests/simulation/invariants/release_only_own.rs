@@ -12,7 +12,7 @@ impl Invariant for ReleaseOnlyOwn {
         "I7 RELEASE_ONLY_OWN"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::ChangedBy { hold, was } if *was != Some((Some(hold.nonce), hold.token)) => {
                 Err(format!("{hold:?} changed a record of {was:?}"))

@@ -1,4 +1,4 @@
-//! What is told of an event, and in which words: those of `tenure watch --json`, and for a fleet its own.
+//! The names and JSON bodies of the events of `/events`: those of `tenure watch --json`, and for a fleet its own.
 
 use serde::Serialize;
 use tenure::machine::EndReason;
@@ -7,19 +7,19 @@ use tenure::{CandidateId, Event, fleet};
 use super::events::EventLog;
 use crate::startup_wait;
 
-/// What happened to the leading, or to the store.
+/// A change of leadership or of the store's reachability.
 #[derive(Debug, Default, Serialize)]
 struct ChangeBody {
     from: Option<String>,
     to: Option<String>,
     token: Option<u64>,
     reason: Option<String>,
-    /// How long until this candidate leads.
+    /// The milliseconds until this candidate leads.
     #[serde(skip_serializing_if = "Option::is_none", rename = "startsInMs")]
     starts_in_ms: Option<u64>,
 }
 
-/// What happened to a member's shards.
+/// A change of a member's shards or membership.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum ShardChangeBody<'a> {
@@ -30,22 +30,27 @@ enum ShardChangeBody<'a> {
     Unowned { count: usize },
 }
 
-fn reach(is: bool) -> Option<String> {
-    Some(if is { "reachable" } else { "unreachable" }.to_owned())
+fn reachability(reachable: bool) -> Option<String> {
+    Some(if reachable { "reachable" } else { "unreachable" }.to_owned())
 }
 
-/// The store is gone, or back.
+/// The store became unreachable, with its error, or reachable again.
 fn store(error: Option<&tenure::Error>) -> ChangeBody {
     ChangeBody {
-        from: reach(error.is_some()),
-        to: reach(error.is_none()),
+        from: reachability(error.is_some()),
+        to: reachability(error.is_none()),
         reason: error.map(ToString::to_string),
         ..ChangeBody::default()
     }
 }
 
-/// Tells of an event of the election, if it is one that people outside are told.
-pub(super) fn of_candidate(news: &EventLog, name: &str, me: &CandidateId, event: &Event) {
+/// Publishes an event of the election, if it is one of the public events.
+pub(super) fn publish_candidate_event(
+    event_log: &EventLog,
+    name: &str,
+    me: &CandidateId,
+    event: &Event,
+) {
     let me = || Some(me.to_string());
     let (event, change) = match event {
         Event::BecameLeader { token, .. } => {
@@ -57,7 +62,7 @@ pub(super) fn of_candidate(news: &EventLog, name: &str, me: &CandidateId, event:
             ("starting", ChangeBody { token, reason, starts_in_ms, ..ChangeBody::default() })
         }
         Event::LostLeadership { token, why } => {
-            let (token, reason) = (Some(token.get()), Some(reason(why)));
+            let (token, reason) = (Some(token.get()), Some(describe_end(why)));
             ("lost", ChangeBody { from: me(), token, reason, ..ChangeBody::default() })
         }
         Event::LeaderChanged { from, to } => {
@@ -67,12 +72,12 @@ pub(super) fn of_candidate(news: &EventLog, name: &str, me: &CandidateId, event:
         Event::StoreBack => ("store", store(None)),
         _ => return,
     };
-    news.tell(name, event, &change);
+    event_log.publish(name, event, &change);
 }
 
-/// The same for an event of the fleet. Each is told: what comes in a flood goes as one.
-pub(super) fn of_member(news: &EventLog, name: &str, event: &fleet::FleetEvent) {
-    let (event, dealt) = match event {
+/// Publishes an event of the fleet. Every event is published; the fleet combines floods of events into one.
+pub(super) fn publish_member_event(event_log: &EventLog, name: &str, event: &fleet::FleetEvent) {
+    let (event, change) = match event {
         fleet::FleetEvent::Assigned { shard, token, .. } => {
             ("assigned", ShardChangeBody::Assigned { shard: shard.as_str(), token: token.get() })
         }
@@ -90,16 +95,16 @@ pub(super) fn of_member(news: &EventLog, name: &str, event: &fleet::FleetEvent) 
             ("unowned", ShardChangeBody::Unowned { count: *count })
         }
         fleet::FleetEvent::StoreUnreachable(error) => {
-            return news.tell(name, "store", &store(Some(error)));
+            return event_log.publish(name, "store", &store(Some(error)));
         }
-        fleet::FleetEvent::StoreBack => return news.tell(name, "store", &store(None)),
+        fleet::FleetEvent::StoreBack => return event_log.publish(name, "store", &store(None)),
         _ => return,
     };
-    news.tell(name, event, &dealt);
+    event_log.publish(name, event, &change);
 }
 
-/// Why a term ended, in a few words.
-fn reason(why: &EndReason) -> String {
+/// Describes why a term ended.
+fn describe_end(why: &EndReason) -> String {
     match why {
         EndReason::Unreachable(_) => "store unreachable".to_owned(),
         EndReason::StoreError(error) => error.to_string(),
@@ -120,6 +125,6 @@ mod tests {
     #[test]
     fn a_lost_term_names_what_the_store_answered() {
         let why = EndReason::StoreError(tenure::Error::corrupt("'job' is not a lease"));
-        assert_eq!(reason(&why), "'job' is not a lease");
+        assert_eq!(describe_end(&why), "'job' is not a lease");
     }
 }

@@ -1,4 +1,4 @@
-//! What the work last did, put up where the status is read.
+//! Reports the runs of this candidate to the statistics that `/status` and `/metrics` read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use crate::http::{LastRun, RunStats};
 use crate::schedule::{RunOutcome, RunRecord, ScheduleCheckpoint};
 
-/// Written by whoever works.
+/// A handle on the run statistics; the term supervisor and the presence reader write to it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CandidateCount(pub(super) Arc<RunStats>);
+pub(super) struct RunReporter(pub(super) Arc<RunStats>);
 
-impl CandidateCount {
-    /// This instance begins a poll, at so many Unix milliseconds.
+impl RunReporter {
+    /// A run of this instance begins at `unix_ms`.
     pub(super) fn began(&self, unix_ms: u64) {
         self.0.began(unix_ms);
     }
 
-    /// What is known of the name, whoever has noted it down.
-    pub(super) fn show(&self, ledger: Option<&ScheduleCheckpoint>) {
-        let count = ledger.map(|ledger| ledger.count);
-        let last_run = ledger.and_then(|ledger| ledger.last_run.as_ref()).map(last_run);
+    /// Shows the checkpoint of this name, whichever candidate saved it.
+    pub(super) fn show(&self, checkpoint: Option<&ScheduleCheckpoint>) {
+        let count = checkpoint.map(|checkpoint| checkpoint.count);
+        let last_run = checkpoint.and_then(|checkpoint| checkpoint.last_run.as_ref()).map(last_run);
         self.0.known(count, last_run);
     }
 
@@ -28,7 +28,7 @@ impl CandidateCount {
         self.0.ended(outcome.word(), took);
     }
 
-    /// A slot went by without a run of ours.
+    /// A slot passed without a run of this instance.
     pub(super) fn passed(&self, outcome: &'static str) {
         self.0.passed(outcome);
     }
