@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{ColorChoice, Parser, Subcommand};
-use tenure::store::shown;
+use tenure::store::redact_url;
 
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
 use crate::exit::Exit;
 use crate::fleet::FleetArgs;
 use crate::generate::{ManArgs, Shell};
-use crate::logs::{Format, LogLevel};
+use crate::logs::{LogFormat, LogLevel};
 use crate::output;
 use crate::resign::{DrainArgs, ResignArgs};
 use crate::revoke::RevokeArgs;
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// How to log
     #[arg(long, global = true, value_name = "FORMAT", env = "TENURE_LOG_FORMAT")]
     #[arg(default_value = "text")]
-    pub(crate) log_format: Format,
+    pub(crate) log_format: LogFormat,
 
     /// Only results and errors
     #[arg(short, global = true)]
@@ -139,7 +139,7 @@ impl Args {
         let mut json = false;
         settings::read(&typed, &mut json).map_err(|refused| match refused {
             SettingsError::Clap(error) => print_clap_error(&error, &typed, json),
-            SettingsError::Wrong(error) => output::failed(&error, json),
+            SettingsError::Wrong(error) => output::report_error(&error, json),
             SettingsError::Done(exit) => exit,
         })
     }
@@ -153,7 +153,7 @@ fn print_clap_error(error: &clap::Error, typed: &[OsString], json: bool) -> Exit
         return Exit::Done;
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let secret = typed.iter().any(|arg| shown(arg) != *arg);
+    let secret = typed.iter().any(|arg| redact_url(arg) != *arg);
     // An unexpected argument is most often the command to run.
     let misplaced_command =
         error.kind() == ErrorKind::UnknownArgument && typed.iter().any(|arg| arg == "run");
@@ -161,7 +161,7 @@ fn print_clap_error(error: &clap::Error, typed: &[OsString], json: bool) -> Exit
     if !secret && !json {
         let _ = error.print();
         if misplaced_command {
-            output::tell("invalid", &format!("\n  {hint}"), json);
+            output::print_error("invalid", &format!("\n  {hint}"), json);
         }
         return Exit::Usage;
     }
@@ -171,6 +171,6 @@ fn print_clap_error(error: &clap::Error, typed: &[OsString], json: bool) -> Exit
     let text = output::without_passwords(error.to_string(), &quoted);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
-    output::tell("invalid", text, json);
+    output::print_error("invalid", text, json);
     Exit::Usage
 }

@@ -8,7 +8,7 @@ use tenure::{CandidateId, Name, Token};
 const PREFIX: &str = "TENURE_";
 
 /// Removes every variable of Tenure from the command's environment.
-pub(crate) fn cleared(command: &mut Command) {
+pub(crate) fn clear(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
             command.env_remove(name);
@@ -18,13 +18,13 @@ pub(crate) fn cleared(command: &mut Command) {
 
 /// Removes Tenure's own variables and sets `TENURE_NAME`, `TENURE_CANDIDATE` and, with a token, `TENURE_TOKEN`. All other
 /// variables are passed on.
-pub(crate) fn of(
+pub(crate) fn set(
     command: &mut Command,
     name: &Name,
     candidate: &CandidateId,
     token: Option<Token>,
 ) {
-    cleared(command);
+    clear(command);
     command.env("TENURE_NAME", name.as_str()).env("TENURE_CANDIDATE", candidate.as_str());
     if let Some(token) = token {
         command.env("TENURE_TOKEN", token.to_string());
@@ -39,6 +39,6 @@ pub(crate) fn set_for_shard(
     token: Token,
     shard: &str,
 ) {
-    of(command, name, candidate, Some(token));
+    set(command, name, candidate, Some(token));
     command.env("TENURE_SHARD", shard);
 }

@@ -194,7 +194,7 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     faults.retain(|fault| *fault != Fault::None);
     crate::runtime()?.block_on(async {
         // Catch signals before anything exists that has to be cleaned up.
-        let interrupted = shutdown::caught()?;
+        let interrupted = shutdown::stop_signal()?;
         let temp_dir = TempDir::new(demo.keep)?;
         let exit = run_scenario(args, demo, &faults, &temp_dir, interrupted).await;
         if let Some(path) = temp_dir.kept().filter(|_| !args.json) {

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
 
 /// Examines the store, with a timeout.
 pub(crate) async fn examine(store: &dyn Store) -> Result<Report> {
-    store_access::patiently(&store.url(), store_access::PATIENCE, store.examine()).await
+    store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, store.examine()).await
 }
 
 fn all_checks_pass(report: &Report) -> bool {

@@ -51,7 +51,9 @@ use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
 use tokio::sync::oneshot;
 
 pub(crate) use command_check::{changes_user, check as check_program, refused};
-pub(crate) use command_loop::{CommandExit, OrderSource, deaths, oversee, spawn as spawn_overseer};
+pub(crate) use command_loop::{
+    CommandExit, OrderSource, deaths, spawn_with_cleanup, watch_command,
+};
 pub(crate) use exec::run as run_child;
 pub(crate) use hook::Hook;
 pub(crate) use kill_schedule::{KillSchedule, reserve};
@@ -62,8 +64,8 @@ pub(crate) use process_tree::{
     Orphans, ProcessExit, ProcessTree, SparedProcess, adopt_orphans, ended_orphans, reap,
     reap_orphans,
 };
-pub(crate) use protocol::{GuardOrder, GuardReport, GuardSetup, GuardSocket, line};
-pub(crate) use watchdog::{GUARD_REACTS, Watchdog};
+pub(crate) use protocol::{GuardOrder, GuardReport, GuardSetup, GuardSocket, socket_pair};
+pub(crate) use watchdog::{GUARD_REACTION_TIME, Watchdog};
 
 use leader::LeaderProcess;
 use release::Releaser;
@@ -79,7 +81,7 @@ pub(crate) const CHILD: &str = "guard-child";
 pub(crate) const MANY: &str = "guard-many";
 
 /// This program, also when the file it was started from has been replaced since.
-pub(crate) const OURSELVES: &str = "/proc/self/exe";
+pub(crate) const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// How long after the socket was closed the guard waits for the leader's death: the close is observed a moment before the death
 /// that caused it.
@@ -181,7 +183,7 @@ async fn guard_command(command: &[OsString]) -> Result<()> {
         (Ok(()), None) => match live.as_ref().map(OwnedFd::try_clone).transpose() {
             Ok(inherited) => {
                 let prepared = prepare(command, stdin, |command| {
-                    child_env::of(command, &hold.name, &hold.candidate, Some(hold.token));
+                    child_env::set(command, &hold.name, &hold.candidate, Some(hold.token));
                 });
                 start_in_time(prepared, inherited, &leader, &schedule).await
             }
@@ -220,11 +222,16 @@ impl GuardLoop {
     async fn run(mut self, main: Pid, mut schedule: KillSchedule) -> Result<()> {
         let mut tree = ProcessTree::alone(main);
         let death = self.leader.death();
-        let CommandExit { ended, told } =
-            oversee(&mut tree, &mut schedule, &mut self.deaths, &mut self.leader_socket, death)
-                .await;
+        let CommandExit { ended, asked_to_stop: told } = watch_command(
+            &mut tree,
+            &mut schedule,
+            &mut self.deaths,
+            &mut self.leader_socket,
+            death,
+        )
+        .await;
         // No process of the command is left from here on.
-        self.leader_socket.queue(&GuardReport::Gone { ended, told });
+        self.leader_socket.queue(&GuardReport::Gone { ended, asked_to_stop: told });
         self.release_after_death(Some(schedule.deadline())).await
     }
 
@@ -320,7 +327,7 @@ fn prepare(
     stdin: Option<OwnedFd>,
     environment: impl FnOnce(&mut Command),
 ) -> Command {
-    let mut prepared = Command::new(OURSELVES);
+    let mut prepared = Command::new(OWN_EXECUTABLE);
     let former = realtime::former_class().map(|class| class.to_string()).unwrap_or_default();
     let guard = format!("{}:{former}", std::process::id());
     prepared.arg0("tenure").arg(CHILD).arg(guard).args(command);

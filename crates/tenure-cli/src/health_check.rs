@@ -22,7 +22,7 @@ const MAX_SHOWN_CHARS: usize = 100;
 /// Dropping this kills the command and its process group.
 pub(crate) async fn run(line: &str, name: &Name, candidate: &CandidateId) -> Result<(), String> {
     let mut command = Command::new("/bin/sh");
-    child_env::of(&mut command, name, candidate, None);
+    child_env::set(&mut command, name, candidate, None);
     command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let cannot = |error: std::io::Error| format!("cannot be run: {error}");
     let mut group = ProcessGroup::spawn(&mut command).map_err(cannot)?;

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-pub(crate) use queue::Queue;
+pub(crate) use queue::LogQueue;
 use text::TextFormat;
 
 /// `--log-level`.
@@ -38,17 +38,17 @@ impl LogLevel {
 
 /// `--log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-impl Format {
+impl LogFormat {
     /// The spelling on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Format::Text => "text",
-            Format::Json => "json",
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
         }
     }
 }
@@ -64,7 +64,7 @@ pub(crate) fn level(args: &Args) -> LogLevel {
 }
 
 /// The target of the lines that are spelled in `docs/CLI.md`: their text is complete without fields.
-pub(crate) const LINE: &str = "line";
+pub(crate) const LINE_TARGET: &str = "line";
 
 /// The target of the events that the library logs. Commands that log these events themselves show them only for debugging.
 const EVENT: &str = "tenure::event";
@@ -80,7 +80,7 @@ pub(crate) fn prefix(args: &Args) -> &'static str {
 
 /// Starts logging, the same on a terminal and in a pipe. Dropping the queue writes what is left.
 #[must_use]
-pub(crate) fn start(args: &Args) -> Queue {
+pub(crate) fn start(args: &Args) -> LogQueue {
     let level = match level(args) {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -95,11 +95,11 @@ pub(crate) fn start(args: &Args) -> Queue {
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let registry = tracing_subscriber::registry().with(level);
     match args.log_format {
-        Format::Text => {
+        LogFormat::Text => {
             let text = TextFormat { prefix: prefix(args) };
             registry.with(layer.event_format(text).with_filter(filter)).init();
         }
-        Format::Json => {
+        LogFormat::Json => {
             let json = layer.with_target(false).json().flatten_event(true);
             registry.with(json.with_filter(filter)).init();
         }

@@ -46,10 +46,12 @@ fn main() -> ExitCode {
         Some((word, rest)) if word == guard::GUARD => return guard::run(rest).into(),
         Some((word, _)) if word == guard::MANY => return guard::run_many().into(),
         Some((word, rest)) if word == guard::CHILD => return guard::run_child(rest).into(),
-        Some((word, rest)) if word == member_process::TIED => {
+        Some((word, rest)) if word == member_process::DEMO_MEMBER_COMMAND => {
             return member_process::run(rest).into();
         }
-        Some((word, rest)) if word == worker::WORKER => return worker::run(rest).into(),
+        Some((word, rest)) if word == worker::DEMO_WORKER_COMMAND => {
+            return worker::run(rest).into();
+        }
         _ => {}
     }
     match Args::read(std::env::args_os()) {
@@ -76,7 +78,9 @@ fn run(args: &Args) -> Exit {
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man(man) => generate::man(man),
     };
-    done.unwrap_or_else(|error| output::failed_beside(logs::prefix(args), &error, args.json))
+    done.unwrap_or_else(|error| {
+        output::report_error_with_prefix(logs::prefix(args), &error, args.json)
+    })
 }
 
 /// One thread is enough for what we do ourselves; renewals have their own.

@@ -9,12 +9,12 @@ use crate::signals::KILL_WINDOW;
 
 /// How long a process that was told to stop waits for a store that does not answer, when its work has ended and only the
 /// release is left. Containers get ten seconds to stop, and a user who pressed Ctrl-C expects less.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Logs one message at its level, with the structured fields that log processors use.
 macro_rules! say {
     ($level:ident, $id:expr, $event:literal, $($text:tt)+) => {
-        tracing::$level!(target: $crate::logs::LINE, candidate = %$id, event = $event, $($text)+)
+        tracing::$level!(target: $crate::logs::LINE_TARGET, candidate = %$id, event = $event, $($text)+)
     };
 }
 pub(crate) use say;
@@ -33,8 +33,8 @@ pub(crate) trait CommonMessages {
     }
 
     /// This process exits after the release timeout, although some leases are not released.
-    fn left_behind(&self) {
-        self.trouble("the store does not answer: what could not be given back runs out by itself");
+    fn not_released(&self) {
+        self.warning("the store does not answer: what could not be given back runs out by itself");
     }
 
     /// The first Ctrl-C was forwarded; the next one kills `what`.
@@ -50,7 +50,7 @@ pub(crate) trait CommonMessages {
     }
 
     /// A problem that does not end this process.
-    fn trouble(&self, text: &str) {
+    fn warning(&self, text: &str) {
         let id = self.id();
         say!(warn, id, "trouble", "[{id}] {text}");
     }

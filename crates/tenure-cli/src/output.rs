@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use tenure::Error;
-use tenure::store::shown;
+use tenure::store::redact_url;
 
 use crate::exit::Exit;
 
@@ -35,8 +35,8 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Removes passwords from `text`, which may quote some of `values`, verbatim or escaped.
 pub(crate) fn without_passwords(mut text: String, values: &[String]) -> String {
-    for value in values.iter().filter(|value| shown(value) != **value) {
-        let safe = shown(value);
+    for value in values.iter().filter(|value| redact_url(value) != **value) {
+        let safe = redact_url(value);
         text = text.replace(value, &safe).replace(&value.escape_debug().to_string(), &safe);
     }
     text
@@ -61,19 +61,19 @@ struct ErrorBody<'a> {
 }
 
 /// Prints an error to stderr, and returns its exit code.
-pub(crate) fn failed(error: &Error, json: bool) -> Exit {
-    failed_beside("", error, json)
+pub(crate) fn report_error(error: &Error, json: bool) -> Exit {
+    report_error_with_prefix("", error, json)
 }
 
 /// Prints an error to stderr with a prefix that names the source of the line, and returns its exit code; JSON has no prefix.
-pub(crate) fn failed_beside(prefix: &str, error: &Error, json: bool) -> Exit {
+pub(crate) fn report_error_with_prefix(prefix: &str, error: &Error, json: bool) -> Exit {
     let prefix = if json { "" } else { prefix };
-    tell(error.kind().as_str(), &format!("{prefix}{error}"), json);
+    print_error(error.kind().as_str(), &format!("{prefix}{error}"), json);
     error.kind().into()
 }
 
 /// Prints an error message of the given kind to stderr.
-pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
+pub(crate) fn print_error(kind: &'static str, message: &str, json: bool) {
     let failed = ErrorJson { error: ErrorBody { kind, message } };
     let text = match serde_json::to_string(&failed) {
         Ok(text) if json => text,

@@ -157,7 +157,8 @@ fn print_refusal(args: &Args, name: &Name, leader: &str, reason: &str) -> Result
 /// The candidates of `name` that have a presence.
 async fn candidates(store: &dyn Store, name: &Name) -> Result<Vec<Candidate>> {
     let nodes =
-        store_access::patiently(&store.url(), store_access::PATIENCE, present(store, name)).await?;
+        store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, present(store, name))
+            .await?;
     let holder = leader(store, name).await?;
     let holder = holder.as_deref().map(|holder| (holder, "leading"));
     Ok(nodes.iter().map(|node| Candidate::new(node, holder)).collect())
@@ -187,8 +188,8 @@ fn run(
     crate::runtime()?.block_on(async {
         let store = store_access::open(args).await?;
         let me = CandidateId::generate();
-        let change = overrides::change(&*store, name, &me, store_access::PATIENCE, edit);
-        store_access::patiently(&store.url(), store_access::PATIENCE * 2, change).await?;
+        let change = overrides::change(&*store, name, &me, store_access::STORE_TIMEOUT, edit);
+        store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT * 2, change).await?;
         let before = leader(&*store, name).await?;
         let reply =
             request(&*store, name, remote_request, wait, before.as_deref(), SUCCESSION_TIMEOUT)
@@ -213,9 +214,9 @@ async fn request(
     succession: Duration,
 ) -> Result<RequestOutcome> {
     // The request ends by itself after `wait`; only an unresponsive store takes longer.
-    let timeout = wait.saturating_add(store_access::PATIENCE);
+    let timeout = wait.saturating_add(store_access::STORE_TIMEOUT);
     let reply =
-        store_access::patiently(&store.url(), timeout, send(store, name, remote_request, wait))
+        store_access::with_timeout(&store.url(), timeout, send(store, name, remote_request, wait))
             .await?;
     Ok(match reply {
         RequestOutcome::Done(None) if before.is_some() => {

@@ -10,7 +10,7 @@ use tenure::{Error, Lease, Name, Result};
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::selector::Selector;
-use crate::status::Row;
+use crate::status::LeaseJson;
 use crate::{duration, output, selector, store_access};
 
 #[derive(Debug, ClapArgs)]
@@ -51,11 +51,14 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
             confirm(name, &question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
         }
         let when = if revoke.now { Revoke::Now } else { Revoke::InTime };
-        let lease =
-            store_access::patiently(&store.url(), store_access::PATIENCE, store.revoke(name, when))
-                .await?;
+        let lease = store_access::with_timeout(
+            &store.url(),
+            store_access::STORE_TIMEOUT,
+            store.revoke(name, when),
+        )
+        .await?;
         if args.json {
-            output::json(&Row::from(&lease))?;
+            output::json(&LeaseJson::from(&lease))?;
         } else {
             output::line(sentence(&lease))?;
         }

@@ -31,15 +31,15 @@ use crate::exit::Exit;
 use crate::guard::{Log, adopt_orphans, changes_user, deaths, reap_orphans};
 use crate::http::Listener;
 use crate::logs::throttle::Throttle;
-use crate::logs::{self, LINE, LogLevel};
-use crate::messages::{CommonMessages as _, FAREWELL};
+use crate::logs::{self, LINE_TARGET, LogLevel};
+use crate::messages::{CommonMessages as _, RELEASE_TIMEOUT};
 use crate::signals::Signals;
 use crate::store_url::ChosenStore;
 use crate::{duration, health_check, startup_wait};
 
 use command::CommandConfig;
 use config::{RunConfig, RunKind};
-pub(crate) use config::{cannot_run, check_periods, check_shared};
+pub(crate) use config::{check_periods, check_store_is_shared, report_unrunnable};
 pub(crate) use http_poll::HttpPoll;
 pub(crate) use instance_env::instance_store;
 use lead_term::{Backoff, TermOutcome, TermSupervisor, TermWork};
@@ -65,7 +65,8 @@ pub(crate) fn serve(args: &Args, serve: &ServeArgs) -> Result<Exit> {
 }
 
 fn execute(config: &RunConfig<'_>) -> Result<Exit> {
-    let listener = sidecar::door(config.args, &config.service.http, config.listen.clone())?;
+    let listener =
+        sidecar::open_listener(config.args, &config.service.http, config.listen.clone())?;
     let runtime = crate::runtime()?;
     let exit = runtime.block_on(campaign(config, listener));
     // A blocking call that hangs in a file system or a name server must not delay the exit.
@@ -83,7 +84,7 @@ async fn campaign(config: &RunConfig<'_>, listener: Option<Listener>) -> Result<
     let messages = RunMessages::new(&config.id, &config.name);
     let run_reporter = RunReporter::default();
     let work = term_work(config, &*store, &timing)?;
-    first_line(
+    log_first_line(
         (&config.name, &config.id),
         &config.chosen_store,
         &*store,
@@ -92,12 +93,12 @@ async fn campaign(config: &RunConfig<'_>, listener: Option<Listener>) -> Result<
     )
     .await;
     if config.unguarded() {
-        messages.trouble(
+        messages.warning(
             "--no-guard: if this process is killed or frozen, the command runs on beside the next leader",
         );
     }
     if let Some(warning) = config.program().and_then(changes_user) {
-        messages.trouble(&warning);
+        messages.warning(&warning);
     }
     if let TermWork::Scheduled(scheduled) = &work
         && scheduled.is_done(&config.name, &*store, &messages).await
@@ -135,7 +136,7 @@ async fn campaign(config: &RunConfig<'_>, listener: Option<Listener>) -> Result<
     let clock = Clock::boot();
     tokio::select! {
         _ = released => {}
-        () = clock.sleep(FAREWELL) => messages.left_behind(),
+        () = clock.sleep(RELEASE_TIMEOUT) => messages.not_released(),
     }
     // The task ends with the election, after it has logged the last event.
     drop(election);
@@ -162,7 +163,7 @@ fn builder(config: &RunConfig<'_>) -> tenure::Builder {
 
 /// The store URL for the guard. For a directory it names the very directory that this process uses, so that the guard never
 /// creates a new one where the directory was moved away.
-pub(crate) fn guards_url(chosen_store: &ChosenStore, store: &dyn Store) -> String {
+pub(crate) fn guard_store_url(chosen_store: &ChosenStore, store: &dyn Store) -> String {
     if !chosen_store.url.starts_with("file:") {
         return chosen_store.url.clone();
     }
@@ -172,9 +173,9 @@ pub(crate) fn guards_url(chosen_store: &ChosenStore, store: &dyn Store) -> Strin
 }
 
 /// The log format and level of a guard, which logs only a few lines.
-pub(crate) fn guards_log(args: &Args) -> Log {
+pub(crate) fn guard_log(args: &Args) -> Log {
     Log {
-        json: args.log_format == logs::Format::Json,
+        json: args.log_format == logs::LogFormat::Json,
         only_errors: logs::level(args) == LogLevel::Error,
     }
 }
@@ -184,10 +185,10 @@ fn term_work(config: &RunConfig<'_>, store: &dyn Store, timing: &Timing) -> Resu
     let WorkArgs { task: TaskArgs { command, no_guard, .. }, schedule, once, .. } = work;
     let command_config = CommandConfig {
         command: command.clone(),
-        store_url: guards_url(&config.chosen_store, store),
+        store_url: guard_store_url(&config.chosen_store, store),
         stop_within: timing.stop_within,
         on_lose: config.service.on_lose.clone(),
-        log: guards_log(config.args),
+        log: guard_log(config.args),
         guarded: !no_guard,
     };
     let Some(times) = schedule.schedule(*every)? else {
@@ -284,12 +285,12 @@ async fn give_up(
         (_, None) => "nobody leads yet".to_owned(),
     };
     let wait = duration::shown(wait);
-    supervisor.messages.trouble(&format!("Gave up after --wait {wait}: {led}"));
+    supervisor.messages.warning(&format!("Gave up after --wait {wait}: {led}"));
     Ok(Exit::WaitedInVain)
 }
 
 /// Logs the first line: `tenure 0.1.0: poll:leader as node-1 on redis://127.0.0.1:6379/0 (from TENURE_STORE), TTL 4s, grade B`
-pub(crate) async fn first_line(
+pub(crate) async fn log_first_line(
     (name, id): (&Name, &CandidateId),
     chosen_store: &ChosenStore,
     store: &dyn Store,
@@ -308,7 +309,7 @@ pub(crate) async fn first_line(
     let (url, origin, ttl) = (store.url(), chosen_store.origin(), duration::shown(timing.ttl));
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(
-        target: LINE,
+        target: LINE_TARGET,
         candidate = %id,
         event = "first",
         "tenure {version}: {name} as {id} on {url} {origin}, TTL {ttl}, grade {grade}{only}{http}"

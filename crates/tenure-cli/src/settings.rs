@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStr as Variable, Resettable};
 use clap::{ColorChoice, Command, CommandFactory, FromArgMatches};
-use tenure::store::shown;
+use tenure::store::redact_url;
 use tenure::{Error, Result};
 
 use crate::args::Args;
@@ -190,7 +190,7 @@ fn conflict_error(error: &clap::Error, chosen: &ChosenCommand<'_>, origins: &Ori
         Some(format!("{} is from {origin}", setting.key))
     });
     let origins: Vec<String> = origins.collect();
-    Error::invalid(format!("{} ({})", output::printable(&shown(&first)), origins.join(", ")))
+    Error::invalid(format!("{} ({})", output::printable(&redact_url(&first)), origins.join(", ")))
 }
 
 /// The largest settings file in bytes.

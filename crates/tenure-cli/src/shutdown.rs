@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Completes at SIGINT, SIGTERM or SIGHUP.
-pub(crate) fn caught() -> Result<impl Future<Output = ()>> {
+pub(crate) fn stop_signal() -> Result<impl Future<Output = ()>> {
     let on = |kind| {
         signal(kind).map_err(|error| Error::denied(format!("cannot catch signals: {error}")))
     };
@@ -29,7 +29,7 @@ pub(crate) fn caught() -> Result<impl Future<Output = ()>> {
 
 /// Completes when the reader of stdout has closed it. A pipe reports that only to a writer, and a watch may have nothing to
 /// write for days.
-pub(crate) async fn nobody_reads() {
+pub(crate) async fn stdout_closed() {
     let clock = Clock::boot();
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {

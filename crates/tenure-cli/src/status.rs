@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::presence::{Node, everybody, nodes};
+use tenure::presence::{Node, all_present, nodes};
 use tenure::store::Store;
 use tenure::{Lease, Name, Result};
 
@@ -40,18 +40,19 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
         match &target {
             Selector::One(name) => {
                 let lease = found.into_iter().next().transpose()?;
-                let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
+                let row =
+                    lease.as_ref().map_or_else(|| LeaseJson::never_used(name), LeaseJson::from);
                 let store_shown = format!("{} {}", store.url(), choice.origin());
                 print_one(args, name, &row.with_candidates(&candidates), &store_shown)
             }
             Selector::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
-                let mut rows: BTreeMap<&Name, Row> =
-                    shown.map(|lease| (&lease.name, Row::from(lease))).collect();
+                let mut rows: BTreeMap<&Name, LeaseJson> =
+                    shown.map(|lease| (&lease.name, LeaseJson::from(lease))).collect();
                 // A name that has candidates but never had a leader has no lease.
                 for (name, _) in candidates.iter().filter(|(name, _)| target.shows(name)) {
-                    rows.entry(name).or_insert_with(|| Row::never_used(name));
+                    rows.entry(name).or_insert_with(|| LeaseJson::never_used(name));
                 }
                 let rows = rows.into_values().map(|row| row.with_candidates(&candidates));
                 print_many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
@@ -69,18 +70,18 @@ async fn candidates_of(
     if *target == Selector::all() {
         return Ok(nodes(found.iter().flatten()));
     }
-    store_access::patiently(&store.url(), store_access::PATIENCE, everybody(store)).await
+    store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, all_present(store)).await
 }
 
 /// The leases that can be read; the others are reported on stderr.
 fn readable(found: Vec<Result<Lease>>, json: bool) -> Vec<Lease> {
     let report = |error: &tenure::Error| {
-        output::tell(error.kind().as_str(), &output::printable(&error.to_string()), json);
+        output::print_error(error.kind().as_str(), &output::printable(&error.to_string()), json);
     };
     found.into_iter().filter_map(|lease| lease.inspect_err(report).ok()).collect()
 }
 
-fn print_one(args: &Args, name: &Name, row: &Row, store_shown: &str) -> Result<Exit> {
+fn print_one(args: &Args, name: &Name, row: &LeaseJson, store_shown: &str) -> Result<Exit> {
     if args.json {
         output::json(&row)?;
     } else if row.current_leader.is_some() {
@@ -99,7 +100,7 @@ fn print_one(args: &Args, name: &Name, row: &Row, store_shown: &str) -> Result<E
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
 
-fn print_many(args: &Args, rows: &[Row], target: &Selector, url: &str) -> Result<Exit> {
+fn print_many(args: &Args, rows: &[LeaseJson], target: &Selector, url: &str) -> Result<Exit> {
     if args.json {
         output::json(&rows)?;
     } else if rows.is_empty() && *target == Selector::all() {
@@ -115,7 +116,7 @@ fn print_many(args: &Args, rows: &[Row], target: &Selector, url: &str) -> Result
 /// A lease in JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Row {
+pub(crate) struct LeaseJson {
     name: String,
     pub(crate) current_leader: Option<String>,
     /// `leading`; `starting`: the holder does not lead yet; `free`.
@@ -138,9 +139,9 @@ pub(crate) struct Row {
     candidates: Vec<Candidate>,
 }
 
-impl Row {
-    fn never_used(name: &Name) -> Row {
-        Row {
+impl LeaseJson {
+    fn never_used(name: &Name) -> LeaseJson {
+        LeaseJson {
             name: name.to_string(),
             current_leader: None,
             state: "free",
@@ -158,7 +159,7 @@ impl Row {
     }
 
     /// Adds the candidates among `nodes` that campaign for this lease.
-    pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> Row {
+    pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> LeaseJson {
         let ours = nodes.iter().filter(|(of, _)| of.as_str() == self.name);
         let holder = self.holder.as_deref().map(|holder| (holder, self.state));
         self.candidates = ours.map(|(_, node)| Candidate::new(node, holder)).collect();
@@ -166,14 +167,14 @@ impl Row {
     }
 }
 
-impl From<&Lease> for Row {
-    fn from(lease: &Lease) -> Row {
+impl From<&Lease> for LeaseJson {
+    fn from(lease: &Lease) -> LeaseJson {
         let held = lease.holder.is_some();
         let left = u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
         // A checkpoint in another format belongs to the user's program and is ignored.
         let checkpoint_bytes = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
         let schedule = ScheduleCheckpoint::read(checkpoint_bytes).ok().flatten();
-        Row {
+        LeaseJson {
             current_leader: lease.leader().map(str::to_owned),
             state: match (held, &lease.wait) {
                 (false, _) => "free",
@@ -189,13 +190,13 @@ impl From<&Lease> for Row {
             since: lease.since.filter(|_| held).map(time::rfc3339),
             count: schedule.as_ref().map(|schedule| schedule.count),
             last_run: schedule.and_then(|schedule| schedule.last_run),
-            ..Row::never_used(&lease.name)
+            ..LeaseJson::never_used(&lease.name)
         }
     }
 }
 
 /// The candidates of one lease, as a text table.
-fn candidates(row: &Row) -> String {
+fn candidates(row: &LeaseJson) -> String {
     let head = ["", "CANDIDATE", "STATE", "PRIORITY", "URL"].map(str::to_owned);
     let cells = |candidate: &Candidate| {
         let mark = if candidate.state == "leading" { "👑" } else { "👥" };
@@ -213,7 +214,7 @@ fn candidates(row: &Row) -> String {
 }
 
 /// The number of candidates of a lease, and how many of them cannot lead: `3 (1 drained)`.
-fn candidate_count(row: &Row) -> String {
+fn candidate_count(row: &LeaseJson) -> String {
     let all = row.candidates.len();
     let count = |state: &str| row.candidates.iter().filter(|it| it.state == state).count();
     let states = ["drained", "unhealthy"].into_iter().map(|state| (state, count(state)));
@@ -228,7 +229,7 @@ fn candidate_count(row: &Row) -> String {
 }
 
 /// The leader of a lease; during a start-up wait, the time until it has one.
-fn leader(row: &Row) -> String {
+fn leader(row: &LeaseJson) -> String {
     match (&row.current_leader, row.starts_in_ms) {
         (Some(leader), _) => output::printable(leader),
         (None, Some(ms)) => format!("(starts in {})", duration::shown(Duration::from_millis(ms))),
@@ -237,10 +238,10 @@ fn leader(row: &Row) -> String {
 }
 
 /// The leases as a text table.
-fn table(rows: &[&Row]) -> String {
+fn table(rows: &[&LeaseJson]) -> String {
     let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "CANDIDATES", "SINCE"].map(str::to_owned);
     let none = || "-".to_owned();
-    let cells = |row: &&Row| {
+    let cells = |row: &&LeaseJson| {
         let left = row.expires_in_ms.map(|ms| duration::shown(Duration::from_millis(ms)));
         [
             row.name.clone(),

@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::store_url::ChosenStore;
 
 /// The timeout of a store call. A user is waiting; a store that does not answer within this time counts as down.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens the chosen store, if other processes can share it.
 pub(crate) async fn open(args: &Args) -> Result<Arc<dyn Store>> {
@@ -26,18 +26,19 @@ pub(crate) async fn open_chosen(args: &Args) -> Result<(ChosenStore, Arc<dyn Sto
         ));
     }
     choice.hint_other_store(args);
-    let url = tenure::store::shown(&choice.url);
-    let store = patiently(&url, PATIENCE, tenure::store::open_existing(&choice.url)).await?;
+    let url = tenure::store::redact_url(&choice.url);
+    let store =
+        with_timeout(&url, STORE_TIMEOUT, tenure::store::open_existing(&choice.url)).await?;
     Ok((choice, store))
 }
 
 /// Observes leases, with a timeout.
 pub(crate) async fn observe(store: &dyn Store, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-    patiently(&store.url(), PATIENCE, store.observe(scope)).await
+    with_timeout(&store.url(), STORE_TIMEOUT, store.observe(scope)).await
 }
 
 /// Awaits `request` for at most `timeout`; after that, returns the error that the store at `url` has not answered.
-pub(crate) async fn patiently<T>(
+pub(crate) async fn with_timeout<T>(
     url: &str,
     timeout: Duration,
     request: impl Future<Output = Result<T>>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use tenure::store::shown;
+use tenure::store::redact_url;
 use tenure::{Error, Result};
 
 use crate::args::Args;
@@ -31,7 +31,7 @@ impl ChosenStore {
             // The library defines the default directory, which an empty path selects.
             (None, None) => ChosenStore { url: "file:".to_owned(), from: None },
         };
-        if shown(&choice.url) != choice.url {
+        if redact_url(&choice.url) != choice.url {
             choice.warn();
         }
         Ok(choice)
@@ -40,7 +40,7 @@ impl ChosenStore {
     /// A store whose URL came from a setting with a foreign name, such as `REDIS_URL`.
     pub(crate) fn from_origin(url: &str, from: Origin) -> ChosenStore {
         let choice = ChosenStore { url: url.to_owned(), from: Some(from) };
-        if shown(&choice.url) != choice.url {
+        if redact_url(&choice.url) != choice.url {
             choice.warn();
         }
         choice
@@ -70,7 +70,7 @@ impl ChosenStore {
             return;
         }
         let Some((url, from)) = instance_store(args) else { return };
-        let visible = shown(&url);
+        let visible = redact_url(&url);
         let password = if visible == url { "" } else { ", with its password," };
         tracing::warn!(
             "this asks the default store; {from} names {visible}, which 'tenure run' without a name uses: give \
@@ -112,6 +112,6 @@ fn in_directory(directory: &Path, from: Option<Origin>) -> Result<ChosenStore> {
 
 impl fmt::Debug for ChosenStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", shown(&self.url), self.origin())
+        write!(f, "{} {}", redact_url(&self.url), self.origin())
     }
 }

@@ -39,7 +39,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 }
 
 /// The local time of a moment on the boot clock: `14:30:27`.
-pub(crate) fn of_day(moment: Moment) -> String {
+pub(crate) fn local_time_of(moment: Moment) -> String {
     let clock = Clock::boot();
     let ago = clock.now().since(moment);
     let micros = u128::from(clock.minting_micros()).saturating_sub(ago.as_micros());
@@ -51,7 +51,7 @@ pub(crate) fn of_day(moment: Moment) -> String {
 
 /// The local time of `unix_ms` in its shortest form: `02:00`, `02:00:03`, `02:00:03.250`; with the date, unless that is the
 /// date of `now_ms`.
-pub(crate) fn of_slot(unix_ms: u64, now_ms: u64) -> String {
+pub(crate) fn local_time_of_slot(unix_ms: u64, now_ms: u64) -> String {
     in_zone(unix_ms, now_ms, TimeZone::system())
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct WatchArgs {
 pub(crate) fn run(args: &Args, watch: &WatchArgs) -> Result<Exit> {
     let target = watch.target.clone().unwrap_or_else(Selector::all);
     crate::runtime()?.block_on(async {
-        let interrupted = shutdown::caught()?;
+        let interrupted = shutdown::stop_signal()?;
         let follow = async {
             let store = store_access::open(args).await?;
             Watcher::new(store, target, args.json).follow().await
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, watch: &WatchArgs) -> Result<Exit> {
         tokio::select! {
             ended = follow => ended,
             () = interrupted => Ok(Exit::Done),
-            () = shutdown::nobody_reads() => Ok(Exit::Done),
+            () = shutdown::stdout_closed() => Ok(Exit::Done),
         }
     })
 }
@@ -152,7 +152,7 @@ impl Watcher {
                 Err(error) => {
                     let text = output::printable(&error.to_string());
                     if !self.unreadable.contains(&text) {
-                        output::tell(error.kind().as_str(), &text, self.json);
+                        output::print_error(error.kind().as_str(), &text, self.json);
                     }
                     unreadable.insert(text);
                 }

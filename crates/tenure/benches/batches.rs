@@ -29,7 +29,7 @@ fn main() {
     runtime.block_on(async {
         let kind = std::env::var("KIND").unwrap_or_else(|_| "redis-7".to_owned());
         match Bench::start(&kind).await {
-            None => println!("{}", servers::how_to_get(&kind)),
+            None => println!("{}", servers::install_hint(&kind)),
             Some(mut bench) => bench.run().await,
         }
     });

@@ -26,7 +26,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let Some(program) = servers::find("redis-7", "redis-server") else {
-            println!("{}", servers::how_to_get("redis-7"));
+            println!("{}", servers::install_hint("redis-7"));
             return;
         };
         let port = servers::free_port();

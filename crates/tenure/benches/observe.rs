@@ -29,7 +29,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         if servers::find(KIND, "redis-server").is_none() {
-            println!("{}", servers::how_to_get(KIND));
+            println!("{}", servers::install_hint(KIND));
             return;
         }
         run().await;

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use tenure::Clock;
-use tenure::placement::{HeldShards, PlacementMember, PlacementShard, hash, plan, plan_hashed};
+use tenure::placement::{HeldShard, PlacementMember, PlacementShard, hash, plan, plan_hashed};
 
 const REPEATS: usize = 9;
 
@@ -49,8 +49,8 @@ fn row(
     members: &[PlacementMember<'_>],
     owners: &[Option<usize>],
 ) -> Vec<Option<usize>> {
-    let held: Vec<HeldShards<'_>> =
-        names.iter().zip(owners).map(|(name, owner)| HeldShards::new(name, *owner)).collect();
+    let held: Vec<HeldShard<'_>> =
+        names.iter().zip(owners).map(|(name, owner)| HeldShard::new(name, *owner)).collect();
     let items: Vec<PlacementShard> = held
         .iter()
         .map(|held| PlacementShard {

@@ -75,29 +75,29 @@ pub(crate) trait DriverEvents: Send + Sync {
     fn holder_changed(&self, id: MachineId, holder: Option<String>, leads: bool);
     fn unreachable(&self, id: MachineId, error: Error);
     /// The store answers again.
-    fn back(&self, id: MachineId);
+    fn store_back(&self, id: MachineId);
     /// The store has released the lease of this term.
     fn released(&self, id: MachineId, token: Token);
     /// A second living candidate with the same id holds the lease.
     fn same_id(&self, id: MachineId);
     fn warn(&self, id: MachineId, warning: &str);
     /// The driver has ended. Nothing is renewed any more.
-    fn over(&self);
+    fn driver_ended(&self);
 
     // The following callbacks are for status and metrics only: the election does not depend on them.
 
     /// The store has answered without an error.
     fn answered(&self, _id: MachineId) {}
     /// The phase of the machine after every step, and whether the candidate is drained.
-    fn stands(&self, _id: MachineId, _phase: Phase, _drained: bool) {}
+    fn stepped(&self, _id: MachineId, _phase: Phase, _drained: bool) {}
     /// The phase of the machine has changed.
-    fn moved(&self, _id: MachineId, _phase: Phase) {}
+    fn phase_changed(&self, _id: MachineId, _phase: Phase) {}
     /// The store has answered with this lease.
-    fn saw(&self, _id: MachineId, _lease: &Lease) {}
+    fn observed(&self, _id: MachineId, _lease: &Lease) {}
     /// A renewal has ended with this answer, after this time.
     fn renewal(&self, _id: MachineId, _took: Duration, _answer: &Result<Answer>) {}
     /// The candidate became healthy or unhealthy.
-    fn fit(&self, _id: MachineId, _healthy: bool) {}
+    fn health_changed(&self, _id: MachineId, _healthy: bool) {}
     /// The health check gave this result.
     fn checked(&self, _id: MachineId, _result: &HealthResult) {}
     /// The driver has nothing to do before this moment.
@@ -125,8 +125,8 @@ impl From<HandleInput> for MachineInput {
         match input {
             HandleInput::Wanted(wanted) => MachineInput::Wanted(wanted),
             HandleInput::Resign(next) => MachineInput::Resign(next),
-            HandleInput::Drain => MachineInput::Asked(Request::Drain),
-            HandleInput::Undrain => MachineInput::Asked(Request::Undrain),
+            HandleInput::Drain => MachineInput::Requested(Request::Drain),
+            HandleInput::Undrain => MachineInput::Requested(Request::Undrain),
             HandleInput::Health(result) => MachineInput::Health(result.is_ok()),
             HandleInput::Note(_) => MachineInput::NoteChanged,
             HandleInput::Rivals(rivals) => MachineInput::Rivals(rivals),
@@ -139,7 +139,7 @@ impl From<HandleInput> for MachineInput {
 /// A command from the application to the driver.
 #[derive(Debug)]
 pub(crate) enum DriverCommand {
-    Tell(MachineId, HandleInput),
+    Input(MachineId, HandleInput),
     /// Adds a machine.
     Add(MachineId, Box<MachineSlot>),
     /// No more machines will be added: end when all machines have stopped.
@@ -294,7 +294,7 @@ impl Driver {
                 Some(change) = watch.next() => self.changed(&change),
             }
         }
-        self.events.over();
+        self.events.driver_ended();
     }
 
     /// Processes queued commands: a bounded number, so that renewals are not delayed. Returns `false` when the driver must end.
@@ -316,7 +316,7 @@ impl Driver {
 
     fn process_command(&mut self, now: Moment, command: DriverCommand) -> bool {
         match command {
-            DriverCommand::Tell(id, input) => self.process_input(now, id, input),
+            DriverCommand::Input(id, input) => self.process_input(now, id, input),
             DriverCommand::Add(id, slot) => {
                 if slot.accepts_requests {
                     let (name, candidate) = (slot.machine.name(), slot.machine.candidate());
@@ -410,12 +410,12 @@ impl Driver {
     fn report_answer(&self, now: Moment, id: MachineId, sent: Moment, event: &MachineInput) {
         let events = &self.events;
         match event {
-            MachineInput::Acquired(_, Ok(Answer::Taken(lease))) => events.saw(id, lease),
-            MachineInput::Observed(_, Ok(Some(lease))) => events.saw(id, lease),
+            MachineInput::Acquired(_, Ok(Answer::Taken(lease))) => events.observed(id, lease),
+            MachineInput::Observed(_, Ok(Some(lease))) => events.observed(id, lease),
             MachineInput::Renewed(_, answer) => {
                 events.renewal(id, now.since(sent), answer);
                 if let Ok(Answer::Taken(lease)) = answer {
-                    events.saw(id, lease);
+                    events.observed(id, lease);
                 }
             }
             _ => {}
@@ -433,7 +433,7 @@ impl Driver {
             if slot.last_request < Some(token) {
                 slot.last_request = Some(token);
                 tracing::debug!(%name, ask = ?request, "asked");
-                self.step(now, id, MachineInput::Asked(request));
+                self.step(now, id, MachineInput::Requested(request));
                 self.batch.answers.extend(answer);
             }
         }
@@ -448,7 +448,7 @@ impl Driver {
             let Some(slot) = self.slots.get_mut(&id) else { break };
             let definite = next.is_definite();
             if let MachineInput::Health(healthy) = &next {
-                self.events.fit(id, *healthy);
+                self.events.health_changed(id, *healthy);
             }
             slot.machine.step(now, next, &mut effects);
             for effect in effects.drain(..) {
@@ -460,9 +460,9 @@ impl Driver {
                 self.events.answered(id);
             }
             let phase = slot.machine.phase();
-            self.events.stands(id, phase, slot.machine.is_drained());
+            self.events.stepped(id, phase, slot.machine.is_drained());
             if std::mem::replace(&mut slot.phase, phase) != phase {
-                self.events.moved(id, phase);
+                self.events.phase_changed(id, phase);
             }
             if phase == Phase::Stopped {
                 self.names.remove(slot.machine.name());
@@ -500,7 +500,7 @@ impl Driver {
             Effect::End(ending) => return events.end(id, ending),
             Effect::HolderChanged(holder, leads) => events.holder_changed(id, holder, leads),
             Effect::Unreachable(error) => events.unreachable(id, error),
-            Effect::Back => events.back(id),
+            Effect::Back => events.store_back(id),
             Effect::Released(token) => events.released(id, token),
             Effect::SameId => events.same_id(id),
             Effect::Warn(warning) => events.warn(id, &warning),
@@ -606,7 +606,7 @@ impl Driver {
 
     fn observe_requests(&mut self) {
         let accepting = self.slots.values().filter(|slot| slot.accepts_requests);
-        let names: Vec<Name> = accepting.map(|slot| slot.machine.name().ask()).collect();
+        let names: Vec<Name> = accepting.map(|slot| slot.machine.name().request_name()).collect();
         if names.is_empty() {
             return;
         }

@@ -71,7 +71,7 @@ pub use event::{FleetEvent, ShardWork};
 pub use list_digest::ListDigest;
 pub use planner::{Coverage, Reason, ShardNumber};
 pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};
-pub use snapshot::{OwnedShard, Snapshot, survey};
+pub use snapshot::{OwnedShard, Snapshot, observe_fleet};
 
 use crate::clock::Moment;
 use crate::driver::{DriverCommand, Pulse, RenewalStats};

@@ -29,7 +29,10 @@ impl Inotify {
     }
 
     /// Waits for events, and passes all that are queued to `each`.
-    pub(crate) async fn hear(&self, mut each: impl FnMut(&Event<'_>) + Send) -> io::Result<()> {
+    pub(crate) async fn next_events(
+        &self,
+        mut each: impl FnMut(&Event<'_>) + Send,
+    ) -> io::Result<()> {
         let mut ready = self.0.readable().await?;
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(self.0.get_ref(), &mut buffer);

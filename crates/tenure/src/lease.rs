@@ -59,7 +59,7 @@ impl Name {
 
     /// The name of the lease that carries a request to the leader of `self`.
     #[must_use]
-    pub fn ask(&self) -> Name {
+    pub fn request_name(&self) -> Name {
         Name(format!("{OWN_PREFIX}ask:{self}").into())
     }
 

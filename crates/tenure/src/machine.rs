@@ -283,15 +283,17 @@ impl Machine {
             Input::Released(request, answer) => self.released(now, request, answer, out),
             Input::Observed(request, answer) => self.observed(now, request, answer, out),
             Input::Changed(change) => self.changed(now, &change, out),
-            Input::Asked(Request::Resign(next)) => self.resign(now, EndReason::Asked, next, out),
+            Input::Requested(Request::Resign(next)) => {
+                self.resign(now, EndReason::Asked, next, out)
+            }
             Input::Resign(next) => self.resign(now, EndReason::Resigned, next, out),
             Input::Wanted(wanted) => self.wanted(now, wanted, out),
-            Input::Asked(Request::Drain) => {
+            Input::Requested(Request::Drain) => {
                 self.drain_record = DrainRecord::Read;
                 self.drained = true;
                 self.resign(now, EndReason::Drained, None, out);
             }
-            Input::Asked(Request::Undrain) => {
+            Input::Requested(Request::Undrain) => {
                 self.drain_record = DrainRecord::Read;
                 self.drained = false;
                 self.poll_soon(now);

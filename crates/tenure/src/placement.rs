@@ -54,7 +54,7 @@ pub struct PlacementMember<'a> {
 
 /// A shard by its name, and its current owner. Names are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldShards<'a> {
+pub struct HeldShard<'a> {
     /// The name of the shard.
     pub shard: &'a str,
     /// The index of its owner in the list of members. An index outside the list means no owner.
@@ -88,11 +88,11 @@ impl<'a> PlacementMember<'a> {
     }
 }
 
-impl<'a> HeldShards<'a> {
+impl<'a> HeldShard<'a> {
     /// A shard that is not adopted.
     #[must_use]
     pub fn new(shard: &'a str, owner: Option<usize>) -> Self {
-        HeldShards { shard, owner, adopted: false }
+        HeldShard { shard, owner, adopted: false }
     }
 }
 
@@ -100,7 +100,7 @@ impl<'a> HeldShards<'a> {
 ///
 /// The list must not contain paused shards: their owners release them, and no member claims them.
 #[must_use]
-pub fn plan(members: &[PlacementMember<'_>], shards: &[HeldShards<'_>]) -> Vec<Option<usize>> {
+pub fn plan(members: &[PlacementMember<'_>], shards: &[HeldShard<'_>]) -> Vec<Option<usize>> {
     let mut order: Vec<(u64, usize)> =
         shards.iter().map(|held| hash(held.shard)).zip(0..).collect();
     // Names are compared only if hashes are equal, which almost never happens.
@@ -110,7 +110,7 @@ pub fn plan(members: &[PlacementMember<'_>], shards: &[HeldShards<'_>]) -> Vec<O
     let items: Vec<PlacementShard> = order
         .iter()
         .map(|&(hash, index)| {
-            let HeldShards { owner, adopted, .. } = shards[index];
+            let HeldShard { owner, adopted, .. } = shards[index];
             PlacementShard {
                 hash,
                 owner: owner.and_then(|owner| u32::try_from(owner).ok()),

@@ -133,7 +133,7 @@ impl PresentCandidate {
     }
 
     /// Whether this presence is visible, and not another one with the same id.
-    pub fn is_seen(&self) -> bool {
+    pub fn is_visible(&self) -> bool {
         self.election.is_leader()
     }
 
@@ -157,7 +157,7 @@ pub async fn present(store: &dyn Store, name: &Name) -> Result<Vec<Node>> {
 ///
 /// # Errors
 /// Those of [`Store::observe`].
-pub async fn everybody(store: &dyn Store) -> Result<Vec<(Name, Node)>> {
+pub async fn all_present(store: &dyn Store) -> Result<Vec<(Name, Node)>> {
     below(store, &format!("{OWN_PREFIX}node:")).await
 }
 

@@ -111,7 +111,7 @@ pub async fn send(
     if !request.is_needed(leader.as_ref()) {
         return Ok(RequestOutcome::Done(leader.map(|(id, _)| id)));
     }
-    let mut changes = store.watch(&Scope::Names(vec![name.clone(), name.ask()]));
+    let mut changes = store.watch(&Scope::Names(vec![name.clone(), name.request_name()]));
     let hold = loop {
         if let Some(hold) = claim_request(store, name, request, wait).await? {
             break hold;
@@ -193,7 +193,7 @@ async fn claim_request(
 ) -> Result<Option<Hold>> {
     let limits = store.limits();
     let ttl = (wait + Duration::from_secs(1)).clamp(limits.min_ttl, limits.max_ttl);
-    let mut claim = Claim::new(name.ask(), CandidateId::generate(), Nonce::random(), ttl);
+    let mut claim = Claim::new(name.request_name(), CandidateId::generate(), Nonce::random(), ttl);
     let note = serde_json::to_string(request)
         .map_err(|error| Error::invalid("the ask cannot be written").caused_by(error))?;
     claim.note = Note::new(&note)?;

@@ -28,7 +28,7 @@ mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
 
-pub use open::{open, open_existing, shown};
+pub use open::{open, open_existing, redact_url};
 
 /// A service that keeps leases.
 ///

@@ -49,7 +49,7 @@ pub(crate) trait Subject: Send + Sync {
     /// Whether its fixtures have this capability. Trials that need another one are shown as ignored.
     fn has_capability(&self, capability: Capability) -> bool;
 
-    /// What is missing on this machine, and how to get it: see [`servers::how_to_get`].
+    /// What is missing on this machine, and how to get it: see [`servers::install_hint`].
     fn missing(&self) -> Option<String> {
         None
     }

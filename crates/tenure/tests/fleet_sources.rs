@@ -17,7 +17,7 @@ mod redis_rig;
 #[allow(dead_code, reason = "shared with the conformance trials")]
 mod servers;
 
-use redis_rig::{DURABLE, FORGETFUL, Rig, acquire, granted, taken, tests};
+use redis_rig::{DURABLE, NOT_DURABLE, Rig, acquire, granted, taken, tests};
 
 fn main() -> ExitCode {
     redis_rig::main(tests![
@@ -57,7 +57,7 @@ async fn add(rig: &Rig, key: &str, members: &[&[u8]]) {
 }
 
 async fn a_set_of_shards_is_read_and_invalid_names_are_counted() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let source = source::redis_set(&rig.url(), "my set").unwrap();
     assert_eq!(source.shown(), "the Redis set 'my set'");
     assert_eq!(source.read().await.unwrap(), Shards::default(), "none is no error");
@@ -74,7 +74,7 @@ async fn a_set_of_shards_is_read_and_invalid_names_are_counted() {
 }
 
 async fn a_fleet_on_redis_has_default_sets() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let source = source::redis(&rig.url(), &fleet()).unwrap();
     rig.run::<()>("SADD poll:shards a b c").await;
     let some = [shard("b"), shard("gone")];
@@ -99,7 +99,7 @@ async fn a_fleet_on_redis_has_default_sets() {
 }
 
 async fn a_set_that_is_replaced_during_a_read_loses_no_shard() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     // Sometimes much larger than the set before, so that its hash table has another size.
     let fill = |key: &str, round: u32| {
         let mut words = vec![b"SADD".to_vec(), key.as_bytes().to_vec()];
@@ -209,7 +209,7 @@ async fn a_server_without_notifications_sends_no_hints_and_a_restarted_server_is
 }
 
 async fn keys_are_found_by_the_star_of_the_pattern() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     for command in [
         "SET session:a:open 1",
         "SADD session:b:open 1",
@@ -240,7 +240,7 @@ async fn keys_are_found_by_the_star_of_the_pattern() {
 
 /// A lease that is taken for a shard would get a lease, which would be taken for a shard, and so on.
 async fn keys_of_tenure_are_no_shards() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     rig.run::<()>("SET poll:tenant-1 x").await;
     let own_names = [
@@ -288,7 +288,7 @@ async fn ambiguous_patterns_are_refused() {
 }
 
 async fn another_type_is_corrupt_and_a_missing_server_is_not_empty() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     for command in ["SET shards a", "RPUSH shards a", "HSET shards a 1", "ZADD shards 1 a"] {
         rig.run::<()>("DEL shards").await;
         rig.run::<()>(command).await;
@@ -332,7 +332,7 @@ async fn a_user_with_minimal_permissions_reads_and_pauses() {
 }
 
 async fn commands_that_block_the_server_are_never_used() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     rig.run::<()>("SADD poll:shards a").await;
     source::redis(&rig.url(), &fleet()).unwrap().read().await.unwrap();
     source::redis_keys(&rig.url(), "p*", &fleet()).unwrap().read().await.unwrap();
@@ -415,7 +415,7 @@ async fn a_million_shards_in_a_set_in_keys_and_in_a_file() {
         assert!(!change.changed);
         println!("  found to be the same: {:?}", clock.now().since(start));
     };
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let mut admin = rig.admin().await;
     let numbers: Vec<usize> = (0..MILLION).collect();
     for chunk in numbers.chunks(50_000) {

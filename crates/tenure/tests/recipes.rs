@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Ok(output) if output.status.success() => None,
         _ => Some("python3 with sqlite3 is missing".to_owned()),
     };
-    let no_redis = server.is_none().then(|| servers::how_to_get("redis-7"));
+    let no_redis = server.is_none().then(|| servers::install_hint("redis-7"));
     let trials = vec![
         trial("sql_statement_refuses_a_stale_token", no_sqlite, sql),
         trial("redis_script_refuses_a_stale_token", no_redis, redis),

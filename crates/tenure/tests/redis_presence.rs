@@ -13,7 +13,7 @@ mod redis_rig;
 #[allow(dead_code, reason = "shared with the conformance trials")]
 mod servers;
 
-use redis_rig::{FORGETFUL, Rig, TTL, claim, granted, release, renew, tests};
+use redis_rig::{NOT_DURABLE, Rig, TTL, claim, granted, release, renew, tests};
 
 const DEAD_NAMES: usize = 100_000;
 const HOUR: i64 = 3_600;
@@ -75,7 +75,7 @@ async fn add_dead_names(rig: &Rig, prefix: &str) {
 
 /// B3. The test counts commands, because time depends on the other load of the machine.
 async fn dead_names_do_not_make_observe_more_expensive() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     for id in ["a", "b", "c"] {
         granted(&*store, &presence("job", id, TTL)).await;
@@ -103,7 +103,7 @@ async fn dead_names_do_not_make_observe_more_expensive() {
 
 /// B3. The list of all names includes presences; those that an earlier build left in the index are never read.
 async fn dead_names_do_not_make_a_list_of_all_names_more_expensive() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     granted(&*store, &claim("job", "me")).await;
     granted(&*store, &claim("zoo", "me")).await;
@@ -129,7 +129,7 @@ async fn dead_names_do_not_make_a_list_of_all_names_more_expensive() {
 }
 
 async fn forgotten_names_leave_the_index() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     for i in 0..10 {
         let hold = granted(&*store, &claim(&format!("old:{i}"), "me")).await.hold;
@@ -143,7 +143,7 @@ async fn forgotten_names_leave_the_index() {
 }
 
 async fn records_of_participants_expire_within_hours() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let left = async |name: &Name| rig.run::<i64>(&format!("TTL tenure:{{{name}}}")).await;
     let within_hours = |left: i64| assert!((HOUR..=2 * HOUR + 60).contains(&left), "{left}");
@@ -170,7 +170,7 @@ async fn records_of_participants_expire_within_hours() {
 }
 
 async fn sets_of_another_type_are_reported_and_never_block_a_claim() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     for key in ["tenure:presence", "tenure:index"] {
         rig.run::<()>(&format!("SET {key} x")).await;

@@ -15,7 +15,7 @@ mod redis_rig;
 mod servers;
 
 use redis_rig::{
-    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
+    DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
 };
 
 fn main() -> ExitCode {
@@ -70,7 +70,7 @@ async fn a_lease_never_lasts_less_than_its_ttl() {
 }
 
 async fn no_grade_is_better_than_the_server() {
-    for (arguments, grade) in [(DURABLE, Grade::B), (FORGETFUL, Grade::C)] {
+    for (arguments, grade) in [(DURABLE, Grade::B), (NOT_DURABLE, Grade::C)] {
         let rig = Rig::new(arguments);
         let store = rig.open().await;
         assert_eq!(store.limits().grade, Grade::C, "the server was not examined yet");
@@ -206,7 +206,7 @@ async fn acquire_and_renew_take_one_call_each() {
 }
 
 async fn a_hundred_thousand_leases() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let clock = Clock::boot();
     let claims: Vec<Claim> = (0..100_000).map(|i| claim(&format!("fleet:{i}"), "me")).collect();

@@ -8,13 +8,13 @@ use tenure::Clock;
 use crate::figures::Figures;
 use crate::rig::place::{Kind, asked};
 use crate::rig::processes::memory;
-use crate::rig::stage::Stage;
+use crate::rig::stage::ElectionTrial;
 use crate::rig::time::{millis, now, pause};
 use crate::rig::worker::Mode;
 use crate::rows::TTL;
 
 pub(crate) fn measure(place: Kind, repeats: usize) -> String {
-    let mut stage = Stage::empty(place, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::empty(place, TTL, Mode::Plain);
     let (attempts, effects) = starts(&mut stage, repeats);
     stage.restart(0);
     let term = stage.settled();
@@ -58,7 +58,7 @@ fn shown(what: &str, figures: &Figures) -> String {
 /// Starts of one candidate on a free lease, without other candidates. The store mints a token from the wall clock in
 /// microseconds when it grants the lease: on one machine the token is the time of the grant.
 #[allow(clippy::cast_precision_loss)] // Differences of a few milliseconds.
-fn starts(stage: &mut Stage, repeats: usize) -> (Figures, Figures) {
+fn starts(stage: &mut ElectionTrial, repeats: usize) -> (Figures, Figures) {
     let (mut attempts, mut effects) = (Figures::default(), Figures::default());
     let mut last = 0;
     for round in 0..repeats {
@@ -77,13 +77,13 @@ fn starts(stage: &mut Stage, repeats: usize) -> (Figures, Figures) {
     (attempts, effects)
 }
 
-fn round_trips(stage: &Stage) -> Figures {
+fn round_trips(stage: &ElectionTrial) -> Figures {
     let mut figures = Figures::default();
     (0..200).for_each(|_| figures.add(stage.round_trip().as_secs_f64() * 1_000.0));
     figures
 }
 
-fn pings(stage: &Stage) -> Option<Figures> {
+fn pings(stage: &ElectionTrial) -> Option<Figures> {
     let mut server = stage.place.ping()?;
     let mut figures = Figures::default();
     for _ in 0..200 {

@@ -21,7 +21,7 @@ use rig::fault::Fault;
 use rig::place::Kind;
 
 fn main() -> ExitCode {
-    let options = match rig::told(Options::read) {
+    let options = match rig::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };

@@ -7,7 +7,7 @@ use crate::figures::Figures;
 use crate::rig::cycle::cycle;
 use crate::rig::fault::Fault;
 use crate::rig::place::Kind;
-use crate::rig::stage::Stage;
+use crate::rig::stage::ElectionTrial;
 use crate::rig::time::millis;
 use crate::rig::worker::Mode;
 
@@ -152,7 +152,7 @@ pub(crate) fn measure(place: Kind, fault: Fault, repeats: usize) -> Row {
 fn one_name(place: Kind, fault: Fault, repeats: usize) -> Row {
     let mut row = Row::new(place, fault);
     let cabled = if fault == Fault::Cut { Kind::Cabled } else { place };
-    let mut stage = Stage::new(cabled, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(cabled, TTL, Mode::Plain);
     for _ in 0..repeats {
         let outcome = cycle(&mut stage, fault);
         row.gaps.add(outcome.gap().as_secs_f64() * 1_000.0);

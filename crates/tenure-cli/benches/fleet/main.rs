@@ -23,7 +23,7 @@ use options::Options;
 use rig::place::Kind;
 
 fn main() -> ExitCode {
-    let options = match rig::told(Options::read) {
+    let options = match rig::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };

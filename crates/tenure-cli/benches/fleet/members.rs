@@ -6,27 +6,27 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{Moment, Name};
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::room::{Actor, Room};
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, now};
+use crate::rig::place::{Kind, TrialStore};
+use crate::rig::room::{TenureProcess, TrialDirectory};
+use crate::rig::stage::TIMEOUT;
+use crate::rig::time::{now, poll_until};
 
 pub(crate) const MEMBERS: usize = 3;
 
 // Fields are dropped in this order.
 pub(crate) struct Members {
-    running: Vec<Actor>,
-    pub(crate) place: Place,
+    running: Vec<TenureProcess>,
+    pub(crate) place: TrialStore,
     fleet: Name,
     ttl: Duration,
     list: PathBuf,
-    room: Room,
+    room: TrialDirectory,
 }
 
 impl Members {
     pub(crate) fn start(fleet: &Name, ttl: Duration, shards: usize) -> Members {
-        let room = Room::new();
-        let place = Place::open(Kind::Redis, room.path(), 0);
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(Kind::Redis, room.path(), 0);
         let list = room.path().join("shards");
         let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number}")).collect();
         std::fs::write(&list, names.join("\n")).unwrap();
@@ -40,7 +40,7 @@ impl Members {
         format!("m{who}")
     }
 
-    fn begin(&self, who: usize) -> Actor {
+    fn begin(&self, who: usize) -> TenureProcess {
         let id = Members::id(who);
         let mut command = self.room.command();
         command.args(["--store", &self.place.url(), "--log-level", "warn"]);
@@ -64,7 +64,7 @@ impl Members {
 
     /// Restarts a member that has ended or is about to end.
     pub(crate) fn restart(&mut self, who: usize) {
-        look(PATIENCE, || self.running[who].ended()).expect("it ends");
+        poll_until(TIMEOUT, || self.running[who].ended()).expect("it ends");
         self.running[who] = self.begin(who);
     }
 }

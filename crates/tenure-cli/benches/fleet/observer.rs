@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::fleet::{leases_prefix, survey};
+use tenure::fleet::{leases_prefix, observe_fleet};
 use tenure::store::{Change, Scope, Store};
 use tenure::{Moment, Name};
 use tokio::runtime::Runtime;
 
-use crate::rig::time::{look, now, runtime};
+use crate::rig::time::{now, poll_until, runtime};
 
 /// One change of a shard.
 #[derive(Clone, Debug)]
@@ -73,13 +73,13 @@ impl Observer {
 
     /// The number of shards of each member in the store now.
     pub(crate) fn shares(&self) -> BTreeMap<String, usize> {
-        let snapshot = self.runtime.block_on(survey(&*self.store, &self.fleet, [])).unwrap();
+        let snapshot = self.runtime.block_on(observe_fleet(&*self.store, &self.fleet, [])).unwrap();
         snapshot.shares().into_iter().map(|(member, share)| (member.to_owned(), share)).collect()
     }
 
     /// Waits until this many members own all shards, evenly.
     pub(crate) fn settled(&self, members: usize, shards: usize) -> BTreeMap<String, usize> {
-        let settled = look(Duration::from_secs(60), || {
+        let settled = poll_until(Duration::from_secs(60), || {
             let shares = self.shares();
             let (least, most) = (shares.values().min()?, shares.values().max()?);
             let even = shares.len() == members && most - least <= 1;
@@ -94,7 +94,7 @@ impl Observer {
 
     /// The owner of each shard.
     pub(crate) fn owners(&self) -> BTreeMap<String, String> {
-        let snapshot = self.runtime.block_on(survey(&*self.store, &self.fleet, [])).unwrap();
+        let snapshot = self.runtime.block_on(observe_fleet(&*self.store, &self.fleet, [])).unwrap();
         let owned = snapshot.shards.into_iter();
         owned.filter_map(|(shard, owned)| Some((shard.to_string(), owned.owner?))).collect()
     }

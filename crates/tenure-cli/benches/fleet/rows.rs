@@ -11,7 +11,7 @@ use tenure::{Moment, Name};
 use crate::figures::Figures;
 use crate::members::{MEMBERS, Members};
 use crate::observer::{ObservedChange, Observer};
-use crate::rig::time::{look, millis, pause};
+use crate::rig::time::{millis, pause, poll_until};
 
 /// How a member ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(crate) fn measure(fault: Fault, shards: usize, repeats: usize) -> Row {
         let struck = Members::id(who);
         let lost = owners.values().filter(|owner| **owner == struck).count();
         let mut changes = Vec::new();
-        let all = look(fault.ttl() + Duration::from_secs(30), || {
+        let all = poll_until(fault.ttl() + Duration::from_secs(30), || {
             changes.extend(observer.take());
             let again = |change: &&ObservedChange| {
                 change.granted.is_some() && owners[&change.shard] == struck

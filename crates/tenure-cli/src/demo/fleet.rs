@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     };
     crate::runtime()?.block_on(async {
         // Catch signals before anything exists that has to be cleaned up.
-        let interrupted = shutdown::caught()?;
+        let interrupted = shutdown::stop_signal()?;
         let temp_dir = TempDir::new(false)?;
         run_scenario(args, demo, with_faults, &temp_dir, interrupted).await
     })
@@ -131,7 +131,7 @@ async fn run_scenario(
     let run_result = tokio::select! {
         run_result = run_result => run_result,
         () = interrupted => Err(ScenarioStop::Interrupted),
-        () = shutdown::nobody_reads() => Err(ScenarioStop::OutputGone),
+        () = shutdown::stdout_closed() => Err(ScenarioStop::OutputGone),
     };
     let run_result = match run_result {
         // With --keep an interrupt is the normal end.
@@ -177,7 +177,7 @@ async fn run_scenario(
 
 /// A second interrupt: the user does not want to wait until the members have stopped cleanly.
 async fn interrupted_again() {
-    match shutdown::caught() {
+    match shutdown::stop_signal() {
         Ok(again) => again.await,
         Err(_) => std::future::pending().await,
     }

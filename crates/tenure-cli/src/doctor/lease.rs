@@ -63,14 +63,15 @@ pub(super) async fn observe(store: &dyn Store, origin: &str, name: &Name) -> Res
     }
     let lease = lease.filter(|lease| !matches!(lease, Ok(lease) if is_unused(lease)));
     let nodes =
-        store_access::patiently(&store.url(), store_access::PATIENCE, present(store, name)).await?;
+        store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, present(store, name))
+            .await?;
     let held = lease.as_ref().and_then(|lease| lease.as_ref().ok());
     let holder = held.and_then(|lease| {
         let state = if lease.wait.is_some() { "starting" } else { "leading" };
         Some((lease.holder.as_ref()?.id.as_str(), state))
     });
     let candidates = nodes.iter().map(|node| Candidate::new(node, holder)).collect();
-    let request = observe_one(store, &name.ask()).await?.and_then(Result::ok);
+    let request = observe_one(store, &name.request_name()).await?.and_then(Result::ok);
     let others = match lease {
         Some(_) => Vec::new(),
         None => observe_other_names(store).await?,

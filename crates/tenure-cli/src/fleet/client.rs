@@ -44,9 +44,9 @@ impl<'a> FleetClient<'a> {
             tracing::debug!(%error, "without what is in the sets");
             Shards::default()
         });
-        let observe = fleet::survey(&*self.store, self.fleet, sets.shards);
+        let observe = fleet::observe_fleet(&*self.store, self.fleet, sets.shards);
         let mut snapshot =
-            store_access::patiently(&self.store.url(), OBSERVE_ALL_TIMEOUT, observe).await?;
+            store_access::with_timeout(&self.store.url(), OBSERVE_ALL_TIMEOUT, observe).await?;
         for shard in sets.paused {
             snapshot.shards.entry(shard).or_default().paused = true;
         }
@@ -56,7 +56,7 @@ impl<'a> FleetClient<'a> {
     /// Reads the control record.
     pub(super) async fn control(&self) -> Result<Overrides> {
         let read = overrides::read(&*self.store, self.fleet);
-        store_access::patiently(&self.store.url(), store_access::PATIENCE, read).await
+        store_access::with_timeout(&self.store.url(), store_access::STORE_TIMEOUT, read).await
     }
 
     /// Changes the control record.
@@ -66,8 +66,12 @@ impl<'a> FleetClient<'a> {
     ) -> Result<Overrides> {
         let me = CandidateId::generate();
         let changed = overrides::change(&*self.store, self.fleet, &me, CHANGE_TIMEOUT, change);
-        store_access::patiently(&self.store.url(), CHANGE_TIMEOUT + store_access::PATIENCE, changed)
-            .await
+        store_access::with_timeout(
+            &self.store.url(),
+            CHANGE_TIMEOUT + store_access::STORE_TIMEOUT,
+            changed,
+        )
+        .await
     }
 
     /// The ids of the current members.
@@ -90,7 +94,7 @@ impl<'a> FleetClient<'a> {
         let scope = Scope::Prefix(leases_prefix(self.fleet));
         let observe = self.store.observe(&scope);
         let leases =
-            store_access::patiently(&self.store.url(), OBSERVE_ALL_TIMEOUT, observe).await?;
+            store_access::with_timeout(&self.store.url(), OBSERVE_ALL_TIMEOUT, observe).await?;
         let holders = leases.iter().flatten().filter_map(|lease| lease.holder.as_ref());
         Ok(holders.filter(|holder| holder.id == member.as_str()).count())
     }
@@ -113,6 +117,6 @@ impl<'a> FleetClient<'a> {
     /// Removes shards from the Redis set of paused shards.
     pub(super) async fn unpause_in_set(&self, shards: &[Shard]) -> Result<()> {
         let unpaused = redis_sets::unpause(&self.url, self.fleet, shards);
-        store_access::patiently(&self.store.url(), store_access::PATIENCE, unpaused).await
+        store_access::with_timeout(&self.store.url(), store_access::STORE_TIMEOUT, unpaused).await
     }
 }

@@ -285,7 +285,11 @@ pub(crate) fn resume(args: &Args, resume: &ResumeArgs) -> Result<Exit> {
 async fn in_set(client: &FleetClient<'_>, shards: &[Shard], json: bool) -> Result<Vec<Shard>> {
     let mut paused = match client.paused_in_set().await {
         Err(error) if error.kind() != Kind::Unavailable => {
-            output::tell(error.kind().as_str(), &output::printable(&error.to_string()), json);
+            output::print_error(
+                error.kind().as_str(),
+                &output::printable(&error.to_string()),
+                json,
+            );
             Vec::new()
         }
         read => read?,
@@ -333,7 +337,7 @@ async fn poll_until<T>(
 ) -> Result<T> {
     let clock = Clock::boot();
     let timeout_at = clock.now() + wait;
-    let mut interrupted = pin!(shutdown::caught()?);
+    let mut interrupted = pin!(shutdown::stop_signal()?);
     let mut observed = before;
     loop {
         let started = clock.now();

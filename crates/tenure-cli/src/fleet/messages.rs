@@ -3,7 +3,7 @@
 use tenure::fleet::{Reason, Shard};
 use tenure::{CandidateId, Clock};
 
-use crate::logs::LINE;
+use crate::logs::LINE_TARGET;
 use crate::messages::{CommonMessages, say};
 
 /// Logs the events of one member.
@@ -15,7 +15,7 @@ pub(super) struct FleetMessages {
 /// Logs one message about a shard, with the structured fields that log processors use.
 macro_rules! log_shard {
     ($level:ident, $id:expr, $shard:expr, $event:literal, $($text:tt)+) => {
-        tracing::$level!(target: LINE, candidate = %$id, shard = %$shard, event = $event, $($text)+)
+        tracing::$level!(target: LINE_TARGET, candidate = %$id, shard = %$shard, event = $event, $($text)+)
     };
 }
 
@@ -122,7 +122,7 @@ impl FleetMessages {
 
     pub(super) fn heartbeat(&self, shards: usize, member: bool) {
         let id = &self.id;
-        let time = crate::time::of_day(Clock::boot().now());
+        let time = crate::time::local_time_of(Clock::boot().now());
         match member {
             true => say!(
                 info,

@@ -5,7 +5,7 @@
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use tenure::fleet::Shard;
-use tenure::placement::{HeldShards, PlacementMember, plan};
+use tenure::placement::{HeldShard, PlacementMember, plan};
 use tenure::{CandidateId, Error, Name, Result};
 
 use super::options::fleet;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
     let input = PlanInput::of(plan)?;
     let source = plan.source.source(&plan.name, &ChosenStore::of(args)?.url)?;
     let read = crate::runtime()?.block_on(async {
-        let interrupted = shutdown::caught()?;
+        let interrupted = shutdown::stop_signal()?;
         // An interrupt drops the read, which also ends a source that is a command.
         tokio::select! {
             read = source.read() => read.map(Some),
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
     })?;
     let Some(mut read) = read else { return Ok(Exit::Done) };
     if let Some(sentence) = refused(&read.refused) {
-        output::tell("invalid", &sentence, args.json);
+        output::print_error("invalid", &sentence, args.json);
     }
     // A paused shard has no owner and counts for no member's share.
     let paused = std::mem::take(&mut read.paused);
@@ -158,12 +158,12 @@ struct CalculatedPlan {
 
 impl CalculatedPlan {
     fn of(input: &PlanInput<'_>, shards: &[Shard]) -> CalculatedPlan {
-        let held = |owners: &[Option<usize>]| -> Vec<HeldShards<'_>> {
+        let held = |owners: &[Option<usize>]| -> Vec<HeldShard<'_>> {
             let owner = |at: usize| owners.get(at).copied().flatten();
             shards
                 .iter()
                 .enumerate()
-                .map(|(at, it)| HeldShards::new(it.as_str(), owner(at)))
+                .map(|(at, it)| HeldShard::new(it.as_str(), owner(at)))
                 .collect()
         };
         let before = plan(&input.without(input.joins), &held(&[]));

@@ -19,7 +19,8 @@ use crate::health_check;
 use crate::http::Listener;
 use crate::messages::CommonMessages as _;
 use crate::run::{
-    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, sidecar,
+    check_periods, check_store_is_shared, guard_log, guard_store_url, log_first_line,
+    report_unrunnable, sidecar,
 };
 use crate::signals::Signals;
 use crate::store_url::ChosenStore;
@@ -40,12 +41,12 @@ struct FleetConfig<'a> {
 
 pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
     if let [command, ..] = &run.work.task.command[..]
-        && let Some(exit) = cannot_run(args, command)
+        && let Some(exit) = report_unrunnable(args, command)
     {
         return Ok(exit);
     }
     let config = FleetConfig::read(args, run)?;
-    let listener = sidecar::door(args, &run.service.http, None)?;
+    let listener = sidecar::open_listener(args, &run.service.http, None)?;
     let runtime = crate::runtime()?;
     let exit = runtime.block_on(config.execute(listener));
     // A thread that is still blocked in a file system or name server call must not delay the exit.
@@ -72,7 +73,7 @@ impl FleetConfig<'_> {
             return Err(Error::invalid("--reread must not be zero: give a period like 10s"));
         }
         let choice = ChosenStore::of(args)?;
-        check_shared(&choice)?;
+        check_store_is_shared(&choice)?;
         let mut options = run.timing.options();
         options.ttl.get_or_insert(DEFAULT_TTL);
         let task = FleetWork::new(&run.work)?;
@@ -96,15 +97,15 @@ impl FleetConfig<'_> {
         let timing = Timing::new(&self.options, &store.limits())?;
         let messages = FleetMessages::new(&self.id);
         let of = (&self.name, &self.id);
-        first_line(of, &self.choice, &*store, &timing, listener.as_ref()).await;
+        log_first_line(of, &self.choice, &*store, &timing, listener.as_ref()).await;
         self.warn(&messages);
         let commands = matches!(self.task.kind, WorkKind::Command(_));
         let guard_config = (self.guarded() || commands).then(|| GuardClientConfig {
-            store_url: guards_url(&self.choice, &*store),
+            store_url: guard_store_url(&self.choice, &*store),
             fleet: self.name.clone(),
             member: self.id.clone(),
             stop_within: timing.stop_within,
-            log: guards_log(self.args),
+            log: guard_log(self.args),
             guarded: self.guarded(),
         });
         let url = listener.as_ref().map(sidecar::url).unwrap_or_default();
@@ -140,13 +141,13 @@ impl FleetConfig<'_> {
 
     fn warn(&self, messages: &FleetMessages) {
         if self.task.ignores_the_shard() {
-            messages.trouble(
+            messages.warning(
                 "{} stands nowhere in what is run, so it is the same for every shard: put it where the shard belongs \
                  (a command also finds it in TENURE_SHARD)",
             );
         }
         if let Some(shell) = self.task.shell_with_shard() {
-            messages.trouble(&format!(
+            messages.warning(&format!(
                 "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
                  \"$TENURE_SHARD\" there instead"
             ));
@@ -154,7 +155,7 @@ impl FleetConfig<'_> {
         if let (Some(wanted), Some(most)) = (self.run.work.concurrency, self.task.concurrency)
             && wanted > most
         {
-            messages.trouble(&format!(
+            messages.warning(&format!(
                 "--concurrency {wanted} needs more open files than this process may have (ulimit -n): {most} polls run at \
                  a time"
             ));
@@ -162,10 +163,10 @@ impl FleetConfig<'_> {
         if let WorkKind::Command(command) = &self.task.kind
             && let Some(warning) = command.first().and_then(changes_user)
         {
-            messages.trouble(&warning);
+            messages.warning(&warning);
         }
         if !self.guarded() && matches!(self.task.kind, WorkKind::Command(_)) {
-            messages.trouble(
+            messages.warning(
                 "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \
                  killed, whatever they have started does",
             );

@@ -35,7 +35,11 @@ pub(crate) fn run(args: &Args, status: &FleetStatusArgs) -> Result<Exit> {
     crate::runtime()?.block_on(async {
         let snapshot = FleetClient::open(args, &status.name).await?.snapshot().await?;
         for error in &snapshot.unreadable {
-            output::tell(error.kind().as_str(), &output::printable(&error.to_string()), args.json);
+            output::print_error(
+                error.kind().as_str(),
+                &output::printable(&error.to_string()),
+                args.json,
+            );
         }
         if args.json {
             output::json(&FleetJson::new(&status.name, &snapshot))?;

@@ -23,7 +23,7 @@ use crate::duration::shown;
 use crate::exit::Exit;
 use crate::guard::{GuardClient, GuardClientConfig, Reports};
 use crate::http::{HttpLimits, HttpMember, HttpServer, Listener, RunStats};
-use crate::messages::{CommonMessages as _, FAREWELL};
+use crate::messages::{CommonMessages as _, RELEASE_TIMEOUT};
 use crate::schedule::RunOutcome;
 use crate::signals::{Interrupts, Signals};
 
@@ -158,7 +158,9 @@ impl FleetSupervisor {
         let ended = loop {
             self.start_due_jobs();
             self.release_timeout_at = match self.leaving.is_some() && self.jobs.is_empty() {
-                true => self.release_timeout_at.or_else(|| Some(self.clock.now() + FAREWELL)),
+                true => {
+                    self.release_timeout_at.or_else(|| Some(self.clock.now() + RELEASE_TIMEOUT))
+                }
                 false => None,
             };
             let times =
@@ -213,7 +215,7 @@ impl FleetSupervisor {
                         heartbeat_at = Some(at.max(now.before(every)) + every);
                     }
                     if self.release_timeout_at.is_some_and(|at| now >= at) {
-                        self.messages.left_behind();
+                        self.messages.not_released();
                         break Ok(Exit::Done);
                     }
                     self.check_for_duplicate_id(now);
@@ -264,7 +266,7 @@ impl FleetSupervisor {
             }
             FleetEvent::StoreUnreachable(error) => self.messages.unreachable(&error),
             FleetEvent::StoreBack => self.messages.back(),
-            FleetEvent::Source(text) => self.messages.trouble(&text),
+            FleetEvent::Source(text) => self.messages.warning(&text),
             FleetEvent::Lists(lists) => self.messages.lists(&lists),
             FleetEvent::Unowned(count, some) => {
                 self.messages.unowned(count, &some, &shown(self.ttl))
@@ -402,7 +404,7 @@ impl FleetSupervisor {
                 self.run_stats.ended(outcome(true), Duration::ZERO);
             }
             WorkKind::Get { client, url } => {
-                let get = with_shard(url, job.shard.as_str()).map(|url| client.at(&url));
+                let get = with_shard(url, job.shard.as_str()).map(|url| client.with_url(&url));
                 // The task holds a clone of the term: the shard is released only when its poll has ended.
                 let (work, polled) = (job.work.clone(), self.polled.0.clone());
                 let poll = tokio::spawn(async move {

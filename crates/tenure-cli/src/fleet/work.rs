@@ -53,7 +53,8 @@ impl FleetWork {
                 let example = with_shard(url, "shard").unwrap_or_default();
                 let client = HttpPoll::new(&example, task.timeout())?;
                 // If idle connections were kept, there would be one for each shard.
-                let client = if shard_is_in_host(url) { client.without_idle()? } else { client };
+                let client =
+                    if shard_is_in_host(url) { client.without_connection_reuse()? } else { client };
                 WorkKind::Get { client: Arc::new(client), url: url.to_owned() }
             }
             Some(GivenWork::Mock) => WorkKind::Mock,

@@ -33,7 +33,7 @@ pub(crate) trait OrderSource {
 pub(crate) struct CommandExit {
     pub(crate) ended: ProcessExit,
     /// The command was asked to stop, and has not ended by itself.
-    pub(crate) told: bool,
+    pub(crate) asked_to_stop: bool,
 }
 
 /// A stream of SIGCHLD, from the moment this is called.
@@ -43,7 +43,7 @@ pub(crate) fn deaths() -> std::io::Result<Signals> {
 
 /// Runs a task that watches commands. If it panics, all child processes that are not spared are killed, as after the death of a
 /// guard, and the result is `None`. `cannot_kill` receives each process that could not be killed.
-pub(crate) fn spawn<T: Send + 'static>(
+pub(crate) fn spawn_with_cleanup<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
     cannot_kill: impl Fn(String) + Send + 'static,
 ) -> JoinHandle<Option<T>> {
@@ -62,7 +62,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Returns when no process of `tree` is left. The tree is ended when its schedule says so, when an order says so, when no order
 /// can come any more, and when `abort` completes.
-pub(crate) async fn oversee(
+pub(crate) async fn watch_command(
     tree: &mut ProcessTree,
     schedule: &mut KillSchedule,
     deaths: &mut Signals,
@@ -87,7 +87,7 @@ pub(crate) async fn oversee(
                 schedule.stop(clock.now() + schedule.stop_within());
             }
             if tree.is_gone() {
-                return CommandExit { ended, told: asked_to_stop };
+                return CommandExit { ended, asked_to_stop };
             }
         }
         match schedule.due(clock.now()) {
@@ -178,7 +178,8 @@ mod tests {
                 Clock::boot().sleep(Duration::from_millis(100)).await;
                 panic!("as wanted by this test");
             };
-            let none: Option<()> = spawn(task, |failure| panic!("{failure}")).await.unwrap();
+            let none: Option<()> =
+                spawn_with_cleanup(task, |failure| panic!("{failure}")).await.unwrap();
             assert_eq!(none, None);
             assert!(test_kill_process(pid).is_err(), "the command runs on");
             assert!(super::super::procfs::children().unwrap().is_empty(), "a descendant runs on");

@@ -22,7 +22,7 @@ impl Hook {
         token: Option<Token>,
     ) -> Hook {
         let mut command = Command::new("/bin/sh");
-        crate::child_env::of(&mut command, name, candidate, token);
+        crate::child_env::set(&mut command, name, candidate, token);
         // It runs in its own process group, so that the shell's descendants can be killed with it. Stdout belongs to the
         // command.
         command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null());

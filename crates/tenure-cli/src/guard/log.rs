@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenure::CandidateId;
 
-use crate::logs::queue::{self, LineWriter, Queue};
+use crate::logs::queue::{self, LineWriter, LogQueue};
 
 /// The guard's log settings, taken from the leader's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ static LINES: OnceLock<LineWriter> = OnceLock::new();
 /// Starts the writer thread, and logs panics from now on. Dropping the result waits at most a second for the queued lines, so
 /// drop it after all work that has a deadline.
 #[must_use]
-pub(super) fn start() -> Queue {
+pub(super) fn start() -> LogQueue {
     let (queue, lines) = queue::start();
     let _ = LINES.set(lines);
     std::panic::set_hook(Box::new(|panic| unprefixed(&format!("the guard panicked: {panic}"))));

@@ -91,7 +91,7 @@ impl ProcessTree {
     }
 
     /// The tree of the child `main` in a process that also has spared children.
-    pub(crate) fn among_others(main: Pid) -> ProcessTree {
+    pub(crate) fn with_spared_children(main: Pid) -> ProcessTree {
         ProcessTree { main, alone: false, ended: None, reaped: false }
     }
 

@@ -126,7 +126,7 @@ pub(crate) enum GuardReport {
     Gone {
         ended: ProcessExit,
         /// The command was asked to stop, and has not ended by itself.
-        told: bool,
+        asked_to_stop: bool,
     },
     /// A process of the command could not be killed and keeps running: which one, and the reason.
     CannotKill(String),
@@ -139,7 +139,7 @@ pub(crate) enum GuardReport {
 pub(crate) struct GuardSocket(AsyncFd<OwnedFd>);
 
 /// Creates a socket pair: the caller's end, and the end that becomes the guard's stdin.
-pub(crate) fn line() -> io::Result<(GuardSocket, OwnedFd)> {
+pub(crate) fn socket_pair() -> io::Result<(GuardSocket, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (leader_end, guard_end) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn messages_files_and_the_close_arrive() {
         in_runtime(async {
-            let (leader_end, guard_end) = line().unwrap();
+            let (leader_end, guard_end) = socket_pair().unwrap();
             let guard_end = GuardSocket::over(guard_end).unwrap();
             let deadline = GuardOrder::Deadline { nanos: 7, number: 1 };
             leader_end.send(&deadline, &[]).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn sending_to_a_peer_that_does_not_read_fails_at_once() {
         in_runtime(async {
-            let (leader_end, _guard_end) = line().unwrap();
+            let (leader_end, _guard_end) = socket_pair().unwrap();
             let send =
                 |number| leader_end.send(&GuardOrder::Deadline { nanos: 7, number }, &[]).err();
             let full = (0..1_000_000).find_map(send);
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn an_invalid_message_counts_as_the_end() {
         in_runtime(async {
-            let (leader_end, guard_end) = line().unwrap();
+            let (leader_end, guard_end) = socket_pair().unwrap();
             let guard_end = GuardSocket::over(guard_end).unwrap();
             leader_end.send(&"hello", &[]).unwrap();
             assert_eq!(guard_end.receive::<GuardOrder>().await, None);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tenure::Moment;
 
 /// The least time that a guard has to act on an order, however late the order is.
-pub(crate) const GUARD_REACTS: Duration = Duration::from_millis(50);
+pub(crate) const GUARD_REACTION_TIME: Duration = Duration::from_millis(50);
 
 /// The deadlines that were sent to one guard and not acknowledged yet.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Watchdog {
         self.sent += 1;
         // A refused renewal ends the command at once, and has its own timeout.
         if deadline != Moment::PAST {
-            let stop_at = deadline.before(self.stop_within).max(now + GUARD_REACTS);
+            let stop_at = deadline.before(self.stop_within).max(now + GUARD_REACTION_TIME);
             self.pending.push_back((self.sent, stop_at));
         }
         self.sent

@@ -193,7 +193,7 @@ async fn check_successor(
     }
     let (store, of, wait) = (app.store.clone(), name.clone(), app.limits.store_timeout);
     let read = app.store_thread.spawn(async move {
-        store_access::patiently(&store.url(), wait, present(&*store, &of)).await
+        store_access::with_timeout(&store.url(), wait, present(&*store, &of)).await
     });
     let Ok(Ok(nodes)) = read.await else { return Ok(()) };
     let holder = Some((me.as_str(), "leading"));
@@ -248,7 +248,7 @@ async fn save_drain(
             }
         };
         let change = overrides::change(&*store, &name, &me, wait, edit);
-        store_access::patiently(&store.url(), store_access::PATIENCE, change).await
+        store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, change).await
     });
     match written.await {
         Ok(Ok(_)) => Ok(()),

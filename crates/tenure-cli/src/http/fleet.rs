@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use tenure::Store;
-use tenure::fleet::survey;
+use tenure::fleet::observe_fleet;
 
 use super::member::HttpMember;
 use super::response::HttpError;
@@ -26,7 +26,8 @@ pub(super) async fn read(
     let (name, source) =
         member.upgrade().map(|member| member.name_and_shards()).ok_or_else(gone)?;
     let known = source.shards.iter().cloned();
-    let found = store_access::patiently(&store.url(), timeout, survey(store, &name, known)).await;
+    let found =
+        store_access::with_timeout(&store.url(), timeout, observe_fleet(store, &name, known)).await;
     let mut found = found.map_err(|error| HttpError::of(&error))?;
     for shard in &source.paused {
         found.shards.entry(shard.clone()).or_default().paused = true;

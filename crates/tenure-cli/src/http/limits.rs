@@ -57,7 +57,7 @@ impl HttpLimits {
             stall_timeout: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(15),
             store_timeout: Duration::from_secs(2),
-            fleet_timeout: store_access::PATIENCE,
+            fleet_timeout: store_access::STORE_TIMEOUT,
             large: 32,
         }
     }

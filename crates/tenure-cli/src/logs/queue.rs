@@ -15,7 +15,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Writes what is left when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct LogQueue {
     lines: SyncSender<QueueItem>,
     done: Receiver<()>,
     thread: Option<JoinHandle<()>>,
@@ -28,7 +28,7 @@ enum QueueItem {
 }
 
 /// Starts the writing thread.
-pub(crate) fn start() -> (Queue, LineWriter) {
+pub(crate) fn start() -> (LogQueue, LineWriter) {
     let (lines, inbox) = sync_channel::<QueueItem>(MAX_QUEUED_LINES);
     let (finished, done) = sync_channel(1);
     let write_lines = move || {
@@ -39,10 +39,10 @@ pub(crate) fn start() -> (Queue, LineWriter) {
         let _ = finished.send(());
     };
     let thread = std::thread::Builder::new().name("tenure-log".to_owned()).spawn(write_lines).ok();
-    (Queue { lines: lines.clone(), done, thread }, LineWriter(lines))
+    (LogQueue { lines: lines.clone(), done, thread }, LineWriter(lines))
 }
 
-impl Drop for Queue {
+impl Drop for LogQueue {
     fn drop(&mut self) {
         // A queue that is full because its reader does not read is not waited for.
         if self.thread.is_some() && self.lines.try_send(QueueItem::End).is_ok() {

@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::LINE;
+use super::LINE_TARGET;
 
 /// The text format, with the prefix of every line.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ where
         let mut parts = EventFields::default();
         event.record(&mut parts);
         let (metadata, prefix) = (event.metadata(), self.prefix);
-        if metadata.target() == LINE {
+        if metadata.target() == LINE_TARGET {
             return writeln!(writer, "{prefix}{}", parts.message);
         }
         let kind = match *metadata.level() {

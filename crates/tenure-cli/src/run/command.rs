@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::child_env;
 use crate::guard::{
     self, CommandExit, GuardOrder, GuardReport, GuardSetup, GuardSocket, KillSchedule, Log,
-    OrderSource, Orphans, ProcessTree, SparedProcess, Watchdog, line,
+    OrderSource, Orphans, ProcessTree, SparedProcess, Watchdog, socket_pair,
 };
 use crate::permit::Permit;
 
@@ -194,8 +194,11 @@ impl GuardConnection {
                 None => self.socket.receive().await,
             };
             match report {
-                Some(GuardReport::Gone { ended, told }) => {
-                    return CommandEvent::Ended(CommandEnd::Gone(CommandExit { ended, told }));
+                Some(GuardReport::Gone { ended, asked_to_stop: told }) => {
+                    return CommandEvent::Ended(CommandEnd::Gone(CommandExit {
+                        ended,
+                        asked_to_stop: told,
+                    }));
                 }
                 Some(GuardReport::Failed(reason)) => {
                     return CommandEvent::Ended(CommandEnd::Failed(reason));
@@ -222,10 +225,10 @@ fn guarded(
     permit: &Permit<'_>,
     store: &dyn Store,
 ) -> io::Result<GuardConnection> {
-    let (socket, guard_end) = line()?;
-    let mut command = Command::new(guard::OURSELVES);
+    let (socket, guard_end) = socket_pair()?;
+    let mut command = Command::new(guard::OWN_EXECUTABLE);
     command.arg0("tenure").arg(guard::GUARD).args(&config.command);
-    child_env::cleared(&mut command);
+    child_env::clear(&mut command);
     command.stdin(Stdio::from(guard_end));
     let guard = tokio::process::Command::from(command).spawn()?;
     let spared = SparedProcess::new(checked_pid(guard.id())?);
@@ -250,7 +253,7 @@ fn bare(config: &CommandConfig, permit: &Permit<'_>) -> io::Result<RunningComman
     let hold = permit.hold();
     let mut command = Command::new(program);
     command.args(args).process_group(0);
-    child_env::of(&mut command, &hold.name, &hold.candidate, Some(hold.token));
+    child_env::set(&mut command, &hold.name, &hold.candidate, Some(hold.token));
     let mut deaths = guard::deaths()?;
     let main = checked_pid(Some(command.spawn()?.id()))?;
     // Only the command's own process tree reaps it, not the task that reaps adopted orphans.
@@ -260,15 +263,16 @@ fn bare(config: &CommandConfig, permit: &Permit<'_>) -> io::Result<RunningComman
     let mut kill_schedule = KillSchedule::new(permit.deadline(), config.stop_within);
     let cannot_kill = report.clone();
     let supervision = async move {
-        let mut tree = ProcessTree::among_others(main);
+        let mut tree = ProcessTree::with_spared_children(main);
         let mut inbox = Inbox { orders: inbox, failures: report };
         let never = std::future::pending();
         let outcome =
-            guard::oversee(&mut tree, &mut kill_schedule, &mut deaths, &mut inbox, never).await;
+            guard::watch_command(&mut tree, &mut kill_schedule, &mut deaths, &mut inbox, never)
+                .await;
         drop(spared);
         outcome
     };
-    let task = guard::spawn_overseer(supervision, move |failure| _ = cannot_kill.send(failure));
+    let task = guard::spawn_with_cleanup(supervision, move |failure| _ = cannot_kill.send(failure));
     Ok(RunningCommand::Bare { orders, failures, task })
 }
 

@@ -104,7 +104,7 @@ impl RunConfig<'_> {
         chosen_store: ChosenStore,
     ) -> Result<RunConfig<'a>> {
         check_periods(service)?;
-        check_shared(&chosen_store)?;
+        check_store_is_shared(&chosen_store)?;
         Ok(RunConfig {
             args,
             name,
@@ -155,7 +155,7 @@ impl RunConfig<'_> {
 }
 
 /// Refuses a store that only one process can see: every candidate would lead.
-pub(crate) fn check_shared(chosen_store: &ChosenStore) -> Result<()> {
+pub(crate) fn check_store_is_shared(chosen_store: &ChosenStore) -> Result<()> {
     if chosen_store.url.starts_with("memory:") {
         return Err(Error::invalid(
             "'memory:' is seen by one process only, so everybody would lead: give another store",
@@ -177,19 +177,19 @@ fn check_work(args: &Args, work: &WorkArgs, is_instance: bool) -> Result<Option<
             "nothing to run: type the command behind '--', as in 'tenure run NAME -- CMD', \
              or give --get URL, or --mock to see an election without any work",
         )),
-        Some(GivenWork::Command([command, ..])) => Ok(cannot_run(args, command)),
+        Some(GivenWork::Command([command, ..])) => Ok(report_unrunnable(args, command)),
         _ => Ok(None),
     }
 }
 
 /// Reports why this command can never run, if it cannot.
-pub(crate) fn cannot_run(args: &Args, command: &OsString) -> Option<Exit> {
+pub(crate) fn report_unrunnable(args: &Args, command: &OsString) -> Option<Exit> {
     if let Err(error) = proc_mount::check() {
-        return Some(output::failed_beside(logs::prefix(args), &error, args.json));
+        return Some(output::report_error_with_prefix(logs::prefix(args), &error, args.json));
     }
     let refusal = check_program(command).err()?;
     let prefix = if args.json { "" } else { logs::prefix(args) };
-    output::tell("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
+    output::print_error("invalid", &format!("{prefix}{}", refusal.sentence), args.json);
     Some(refusal.exit)
 }
 

@@ -24,7 +24,7 @@ impl HttpPoll {
     /// Parses the URL, or says what is wrong with it.
     pub(super) fn read(url: &str) -> Result<Url> {
         let wrong = |reason: &str| {
-            let shown = output::printable(&tenure::store::shown(url));
+            let shown = output::printable(&tenure::store::redact_url(url));
             Error::invalid(format!(
                 "--get {shown}: {reason}: give a URL like http://127.0.0.1:8080/poll"
             ))
@@ -41,12 +41,12 @@ impl HttpPoll {
     }
 
     /// The same poll with a new connection for each request.
-    pub(crate) fn without_idle(self) -> Result<HttpPoll> {
+    pub(crate) fn without_connection_reuse(self) -> Result<HttpPoll> {
         Ok(HttpPoll { client: client(0)?, ..self })
     }
 
     /// The same poll for another URL, over the same connections.
-    pub(crate) fn at(&self, url: &str) -> Result<HttpPoll> {
+    pub(crate) fn with_url(&self, url: &str) -> Result<HttpPoll> {
         Ok(HttpPoll { url: HttpPoll::read(url)?, ..self.clone() })
     }
 

@@ -13,7 +13,9 @@ use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 
 use crate::duration;
 use crate::exit::Exit;
-use crate::guard::{CommandExit, GUARD_REACTS, GuardOrder, Hook, ProcessExit, refused, reserve};
+use crate::guard::{
+    CommandExit, GUARD_REACTION_TIME, GuardOrder, Hook, ProcessExit, refused, reserve,
+};
 use crate::http::HttpCandidate;
 use crate::logs::throttle::Throttle;
 use crate::messages::CommonMessages as _;
@@ -110,7 +112,7 @@ impl TermSupervisor<'_> {
         if let Some(on_lose) = &self.on_lose
             && !hook(on_lose, &leadership).run().await
         {
-            self.messages.trouble("the hook --on-lose has failed, or did not end within 2 s");
+            self.messages.warning("the hook --on-lose has failed, or did not end within 2 s");
         }
         // The lease is released only when no client may rely on a positive answer any more.
         if let (TermWork::Serve, Some(instance)) = (&self.work, &self.instance) {
@@ -148,7 +150,7 @@ impl TermSupervisor<'_> {
             Some(false) => "has failed, or did not end within 2 s",
             None => "was not run to its end: the deadline of the lease came first",
         };
-        self.messages.trouble(&format!("the hook --on-lead {problem}"));
+        self.messages.warning(&format!("the hook --on-lead {problem}"));
     }
 
     /// Returns when everything that runs in this term must be killed: shortly before the deadline, which every renewal moves.
@@ -205,7 +207,7 @@ impl TermSupervisor<'_> {
             if !pause.is_zero() {
                 // Another candidate may be able to do the work during the pause.
                 let shown = duration::shown(pause);
-                self.messages.trouble(&format!(
+                self.messages.warning(&format!(
                     "the command cannot be kept running here: releasing the lease, campaigning again in {shown}"
                 ));
                 self.election.withdraw();
@@ -237,23 +239,25 @@ impl TermSupervisor<'_> {
             // Without a guard the error concerns the command itself.
             Err(error) if !config.guarded => {
                 let refusal = refused(&config.command[0], &error);
-                self.messages.trouble(&refusal.sentence);
+                self.messages.warning(&refusal.sentence);
                 return RunResult::Refused(refusal.exit);
             }
             Err(error) => {
-                self.messages.trouble(&format!("cannot start the guard: {error}"));
+                self.messages.warning(&format!("cannot start the guard: {error}"));
                 return RunResult::Stopped;
             }
         };
         let end = self.supervise(&mut command, leadership, signals, stop_signals).await;
         command.dismiss();
         match end {
-            CommandEnd::Gone(CommandExit { ended, told: false }) => RunResult::Ended(ended),
-            // The command got a signal to end and then ran out of time. Its own exit still counts.
-            CommandEnd::Gone(CommandExit { ended, told: true }) if stop_signals.ending => {
+            CommandEnd::Gone(CommandExit { ended, asked_to_stop: false }) => {
                 RunResult::Ended(ended)
             }
-            CommandEnd::Gone(CommandExit { told: true, .. }) => {
+            // The command got a signal to end and then ran out of time. Its own exit still counts.
+            CommandEnd::Gone(CommandExit { ended, asked_to_stop: true }) if stop_signals.ending => {
+                RunResult::Ended(ended)
+            }
+            CommandEnd::Gone(CommandExit { asked_to_stop: true, .. }) => {
                 if !stop_signals.lost {
                     stop_signals.lost = true;
                     self.end_overdue_term(leadership).await;
@@ -261,11 +265,11 @@ impl TermSupervisor<'_> {
                 RunResult::Stopped
             }
             CommandEnd::Failed(reason) => {
-                self.messages.trouble(&format!("the guard cannot start the command: {reason}"));
+                self.messages.warning(&format!("the guard cannot start the command: {reason}"));
                 RunResult::Stopped
             }
             CommandEnd::Unguarded => {
-                self.messages.trouble(match config.guarded {
+                self.messages.warning(match config.guarded {
                     true => "the guard died: ended the command",
                     false => "a panic ended the task that oversees the command: ended the command",
                 });
@@ -280,7 +284,7 @@ impl TermSupervisor<'_> {
         if leadership.valid_for().is_zero() {
             return self.messages.lost(&leadership.lost().await);
         }
-        self.messages.trouble("the guard heard of no renewal in time, and ended the command");
+        self.messages.warning("the guard heard of no renewal in time, and ended the command");
         leadership.resign();
         leadership.lost().await;
     }
@@ -307,7 +311,7 @@ impl TermSupervisor<'_> {
                 let last = known_deadline.before(reserve(self.stop_within) / 2);
                 (kill_at + GUARD_KILL_TIMEOUT)
                     .min(last)
-                    .max(stop_signals.stop_ordered_at + GUARD_REACTS)
+                    .max(stop_signals.stop_ordered_at + GUARD_REACTION_TIME)
             });
             let expires_at = command.expires_at();
             tokio::select! {
@@ -353,7 +357,7 @@ impl TermSupervisor<'_> {
                     // The guard may have acknowledged in the meantime.
                     if command.has_no_report() && command.expires_at().is_some_and(|at| clock.now() >= at) {
                         abandoned = true;
-                        self.messages.trouble("the guard does not answer: killed it");
+                        self.messages.warning("the guard does not answer: killed it");
                         command.abandon();
                     }
                 }

@@ -79,7 +79,7 @@ impl RunMessages {
     }
 
     pub(super) fn heartbeat(&self, status: &Status) {
-        let (id, time) = (&self.id, time::of_day(Clock::boot().now()));
+        let (id, time) = (&self.id, time::local_time_of(Clock::boot().now()));
         if let Some(wait) = &status.starting {
             let left = startup_wait::left(wait);
             say!(info, id, "beat", "👥 [{id}] Status: STARTING - has the lease, starts in {left}");
@@ -150,7 +150,7 @@ fn not_campaigning(state: &CandidateState) -> Option<String> {
 fn describe_end(reason: &EndReason, id: &CandidateId) -> String {
     match reason {
         EndReason::Unreachable(since) => {
-            format!("store unreachable since {}", time::of_day(*since))
+            format!("store unreachable since {}", time::local_time_of(*since))
         }
         EndReason::StoreError(error) => error.to_string(),
         EndReason::Paused(time) => format!(

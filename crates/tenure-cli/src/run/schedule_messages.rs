@@ -108,7 +108,7 @@ impl ScheduleMessages<'_> {
     }
 
     fn at(&self, unix_ms: u64) -> String {
-        time::of_slot(unix_ms, self.now)
+        time::local_time_of_slot(unix_ms, self.now)
     }
 
     /// Rounded down to the second, which is precise enough for the end of a run.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn at(unix_ms: u64) -> String {
-        time::of_slot(unix_ms, NOW)
+        time::local_time_of_slot(unix_ms, NOW)
     }
 
     #[test]

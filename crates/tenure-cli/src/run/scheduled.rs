@@ -209,7 +209,7 @@ impl TermSupervisor<'_> {
         let started = leadership
             .permit(Duration::ZERO, |permit| RunningCommand::start(config, permit, self.store))?;
         started
-            .inspect_err(|error| self.messages.trouble(&format!("cannot start the guard: {error}")))
+            .inspect_err(|error| self.messages.warning(&format!("cannot start the guard: {error}")))
             .ok()
             .map(|guard| IdleGuard(Some(guard)))
     }
@@ -340,7 +340,7 @@ impl TermSupervisor<'_> {
             Ok(Saved::Lost) => SaveOutcome::Lost,
             Err(error) => {
                 if self.save_failures.admits(Clock::boot().now()) {
-                    self.messages.trouble(&format!("cannot note down what is run: {error}"));
+                    self.messages.warning(&format!("cannot note down what is run: {error}"));
                 }
                 SaveOutcome::Unknown
             }

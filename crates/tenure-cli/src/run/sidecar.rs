@@ -23,7 +23,7 @@ const PRESENCE_LEASES: u32 = 3;
 const READS_PER_TTL: u32 = 4;
 
 /// Opens the port before anything else starts, so that a port already in use is reported at once.
-pub(crate) fn door(
+pub(crate) fn open_listener(
     args: &Args,
     http: &HttpArgs,
     listen: Option<Listen>,

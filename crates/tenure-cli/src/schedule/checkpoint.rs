@@ -69,7 +69,8 @@ impl RunRecord {
     pub(crate) fn summary(&self, now_ms: u64) -> String {
         let RunRecord { slot, slot_at, by, started_at, ended_at, outcome, detail } = self;
         // A checkpoint of an earlier version has only the number of the slot.
-        let slot = slot_at.map_or_else(|| format!("slot {slot}"), |at| time::of_slot(at, now_ms));
+        let slot = slot_at
+            .map_or_else(|| format!("slot {slot}"), |at| time::local_time_of_slot(at, now_ms));
         let detail = detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
         let took = started_at.zip(*ended_at).map(|(from, to)| to.saturating_sub(from));
         let took =
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn a_run_is_summarized_in_one_line() {
         let mut run = full().last_run.unwrap();
-        let at = time::of_slot(1_750_258_800_000, AT);
+        let at = time::local_time_of_slot(1_750_258_800_000, AT);
         assert_eq!(run.summary(AT), format!("{at} on worker-1, failed (exit code 3) after 1.0s"));
         run = RunRecord {
             slot_at: None,

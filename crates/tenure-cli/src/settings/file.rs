@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tenure::store::shown;
+use tenure::store::redact_url;
 use tenure::{Error, Result};
 use toml::de::{DeTable, DeValue};
 
@@ -78,7 +78,7 @@ impl SettingsFile {
             |suggestion| format!("; did you mean '{suggestion}'?"),
         );
         // An operator may have written a URL in the place of a key.
-        let key = output::printable(&shown(key));
+        let key = output::printable(&redact_url(key));
         Err(Error::invalid(format!(
             "{} line {line}: '{key}' is no setting{hint}",
             self.path.display()

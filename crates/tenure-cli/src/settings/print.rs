@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 use serde::Serialize;
 use serde_json::Value as Json;
 use tenure::Result;
-use tenure::store::shown;
+use tenure::store::redact_url;
 
 use super::registry::{ChosenCommand, Setting};
 use super::resolve::Origins;
@@ -45,7 +45,7 @@ fn line(chosen: &ChosenCommand<'_>, setting: &Setting<'_>, origins: &Origins) ->
         id = "name";
     }
     let raw = chosen.matches.get_raw(id).into_iter().flatten();
-    let texts: Vec<String> = raw.map(|value| shown(&value.to_string_lossy())).collect();
+    let texts: Vec<String> = raw.map(|value| redact_url(&value.to_string_lossy())).collect();
     let is_default = chosen.matches.value_source(id) == Some(ValueSource::DefaultValue);
     let origin = origins.get(id);
     let value = match &texts[..] {

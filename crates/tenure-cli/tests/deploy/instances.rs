@@ -28,7 +28,7 @@ const OBSERVATION_TIME: Duration = Duration::from_millis(250);
 pub(crate) fn trials() -> Vec<Trial> {
     let missing = match servers::find(SERVER, "redis-server") {
         _ if !cfg!(feature = "redis") => Some("built without redis".to_owned()),
-        None if !required() => Some(servers::how_to_get(SERVER)),
+        None if !required() => Some(servers::install_hint(SERVER)),
         _ => None,
     };
     vec![trial(

@@ -33,9 +33,9 @@ impl Kind {
         match self {
             Kind::File => None,
             Kind::Redis if !cfg!(feature = "redis") => Some("built without redis".to_owned()),
-            Kind::Redis => {
-                servers::find(SERVER, "redis-server").is_none().then(|| servers::how_to_get(SERVER))
-            }
+            Kind::Redis => servers::find(SERVER, "redis-server")
+                .is_none()
+                .then(|| servers::install_hint(SERVER)),
         }
     }
 }

@@ -145,7 +145,7 @@ async fn run_member(config: MemberConfig) {
         tokio::select! {
             report = reports.next(), if guarded => match report {
                 Some(guard::GuardEvent::Report(id, report)) => match report {
-                    GuardReport::Gone { ended, told } => {
+                    GuardReport::Gone { ended, asked_to_stop: told } => {
                         print(&MemberEvent::Gone { id, ended: format!("{ended:?}"), told });
                     }
                     GuardReport::Failed(why) => print(&MemberEvent::Failed { id, why }),

@@ -8,7 +8,7 @@ use crate::rig::descriptors::Descriptors;
 use crate::rig::output::turns;
 use crate::rig::place::Kind;
 use crate::rig::processes::signal;
-use crate::rig::stage::{PATIENCE, Stage};
+use crate::rig::stage::{ElectionTrial, TIMEOUT};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -28,12 +28,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn exhausted(left: Descriptors, which: Signal) {
     // Some processes of a frozen leader's command would end at SIGTERM: these do not.
     let mode = if which == Signal::STOP { Mode::Forks } else { Mode::Daemon };
-    let mut stage = Stage::new(Kind::File, TTL, mode);
+    let mut stage = ElectionTrial::new(Kind::File, TTL, mode);
     for _ in 0..turns(2) {
         let term = stage.settled();
         left.limit(term.guard);
         signal(term.leader, which);
-        stage.next_after(term.token, TTL + PATIENCE);
+        stage.next_after(term.token, TTL + TIMEOUT);
         stage.gone(&term.work);
         // The guard may be about to release the lease, which needs descriptors.
         Descriptors::All.limit(term.guard);

@@ -12,8 +12,8 @@ use crate::rig::judge::Thaw;
 use crate::rig::output::{Stderr, turns};
 use crate::rig::place::Kind;
 use crate::rig::processes::{is_there, signal};
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now, pause};
+use crate::rig::stage::{ElectionTrial, TIMEOUT};
+use crate::rig::time::{now, pause, poll_until};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -62,7 +62,7 @@ pub(crate) fn suffer(place: Kind, fault: Fault, stderr: Option<Stderr>) {
     let quick = matches!(fault, Fault::Kill | Fault::Term)
         || matches!(fault, Fault::KillTree | Fault::KillPair) && place == Kind::File;
     let ttl = if quick { LONG } else { TTL };
-    let mut stage = Stage::with_stderr(place, ttl, Mode::Plain, stderr);
+    let mut stage = ElectionTrial::with_stderr(place, ttl, Mode::Plain, stderr);
     for _ in 0..cycles {
         let outcome = cycle(&mut stage, fault);
         let gap = outcome.gap();
@@ -109,15 +109,16 @@ enum Thawed {
 /// its deadline may be later than the one the guard knows. So no other candidate may lead at the deadline that the guard knows.
 fn frozen_while_renewing(thawed: Thawed) {
     let ttl = 2 * TTL;
-    let mut stage = Stage::new(Kind::Cabled, ttl, Mode::Plain);
+    let mut stage = ElectionTrial::new(Kind::Cabled, ttl, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
-        let renewed = look(PATIENCE, || {
+        let renewed = poll_until(TIMEOUT, || {
             // Just before the renewal, or this waits for the next one.
             let before = stage.expiry(term.token)?;
             stage.place.cable(term.who).hold_answers();
-            let renewed =
-                look(ttl / 4, || stage.expiry(term.token).filter(|at| *at > before + ttl / 8));
+            let renewed = poll_until(ttl / 4, || {
+                stage.expiry(term.token).filter(|at| *at > before + ttl / 8)
+            });
             if renewed.is_none() {
                 stage.place.cable(term.who).mend();
             }
@@ -127,7 +128,7 @@ fn frozen_while_renewing(thawed: Thawed) {
         stage.place.cable(term.who).mend();
         let Some(expiry) = renewed else { stage.fail("it does not renew") };
         if thawed == Thawed::Late {
-            let next = stage.next_after(term.token, ttl + PATIENCE).at;
+            let next = stage.next_after(term.token, ttl + TIMEOUT).at;
             if next < expiry.before(Duration::from_millis(20)) {
                 let early = expiry.since(next);
                 stage.fail(&format!("another led {early:?} before the lease ran out"));
@@ -136,7 +137,7 @@ fn frozen_while_renewing(thawed: Thawed) {
         stage.gone(&term.work);
         signal(term.leader, Signal::CONT);
         // Its guard has ended the term: a worker that works now works in another.
-        stage.next_after(term.token, ttl + PATIENCE);
+        stage.next_after(term.token, ttl + TIMEOUT);
         if thawed == Thawed::Late {
             stage.waits(term.who);
         }
@@ -149,7 +150,7 @@ fn frozen_while_renewing(thawed: Thawed) {
 pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
     for _ in 0..cycles {
         // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
-        let mut stage = Stage::new(place, LONG, mode);
+        let mut stage = ElectionTrial::new(place, LONG, mode);
         let term = stage.settled();
         let (at, _) = Fault::Guard.strike(&stage, &term);
         stage.gone(&term.work);
@@ -169,18 +170,18 @@ pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
 /// Proves that the fault has an effect: a worker that trusts its lease and writes the value that it had read before it was
 /// frozen undoes what the next leader wrote.
 fn unfenced_counter_breaks() {
-    let mut stage = Stage::new(Kind::File, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(Kind::File, TTL, Mode::Plain);
     for _ in 0..4 * CYCLES {
         let term = stage.settled();
         let all = || [term.leader, term.guard].into_iter().chain(term.work.iter().copied());
         all().for_each(|pid| signal(pid, Signal::STOP));
-        stage.next_after(term.token, TTL + PATIENCE);
+        stage.next_after(term.token, TTL + TIMEOUT);
         pause(Duration::from_millis(150));
         // The worker resumes first: a thaw is not always at one instant.
         let from = now();
         stage.thaws.push(Thaw { token: term.token, from, within: Duration::from_secs(1) });
         term.work.iter().for_each(|pid| signal(*pid, Signal::CONT));
-        let broken = look(Duration::from_millis(100), || {
+        let broken = poll_until(Duration::from_millis(100), || {
             let books = stage.books();
             (books.lost_updates() > 0 && books.refused > 0).then_some(())
         });

@@ -16,7 +16,7 @@ use crate::rig::judge::Thaw;
 use crate::rig::output::Stderr;
 use crate::rig::place::Kind;
 use crate::rig::processes::signal;
-use crate::rig::stage::PATIENCE;
+use crate::rig::stage::TIMEOUT;
 use crate::rig::time::{now, pause, pause_until};
 use crate::trial;
 
@@ -77,7 +77,7 @@ pub(crate) fn pids(terms: &Owners) -> Vec<u32> {
 
 fn five_together(place: Kind) {
     let mut stage = stage(place, TTL, 10, 5);
-    let owners = stage.settled(&[2; 5], PATIENCE);
+    let owners = stage.settled(&[2; 5], TIMEOUT);
     let acquired: Vec<usize> = (0..5).map(|who| stage.acquired(who)).collect();
     pause(Duration::from_secs(3));
     assert_eq!(stage.owners(), owners, "nothing moves while nothing changes");
@@ -88,16 +88,16 @@ fn five_together(place: Kind) {
 
 fn three_of_nine(place: Kind) {
     let mut stage = stage(place, TTL, 9, 3);
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
 fn joining(place: Kind) {
     let mut stage = stage(place, TTL, 10, 2);
-    let before = stage.settled(&[5, 5], PATIENCE);
+    let before = stage.settled(&[5, 5], TIMEOUT);
     let acquired = [0, 1].map(|who| stage.acquired(who));
     let third = stage.join();
-    let after = stage.settled(&[3, 3, 4], PATIENCE);
+    let after = stage.settled(&[3, 3, 4], TIMEOUT);
     let share = of(&after, "m2").len();
     assert!((3..=4).contains(&share), "{after:?}");
     for (shard, owner) in &after {
@@ -119,14 +119,14 @@ pub(crate) fn three_with(place: Kind, ttl: Duration, stderr: Option<Stderr>) -> 
 
 fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
     let mut stage = stage(place, ttl, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
+    let owners = stage.settled(&[3; 3], TIMEOUT);
     let terms = terms_of(&owners, "m1");
     (stage, owners, terms)
 }
 
 /// Checks the time from the fault to the first effect of the next owner, for the shard that waited longest.
 pub(crate) fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Duration) {
-    let next = stage.taken_over(terms, stage.ttl + PATIENCE);
+    let next = stage.taken_over(terms, stage.ttl + TIMEOUT);
     let gap = next.values().map(|line| line.at.since(at)).max().unwrap_or_default();
     if gap > limit {
         stage.fail(&format!("a shard had no owner for {gap:?}"));
@@ -144,12 +144,12 @@ pub(crate) fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struc
 
 /// Checks that the other two members own all shards, and that none of theirs has moved.
 pub(crate) fn two_go_on(stage: &mut FleetStage, before: &Owners) {
-    let after = stage.settled(&[4, 5], PATIENCE);
+    let after = stage.settled(&[4, 5], TIMEOUT);
     unmoved(stage, before, &after, "m1");
 }
 
 fn three_again(mut stage: FleetStage) {
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
@@ -224,7 +224,7 @@ fn guard_killed(place: Kind) {
     signal(guard, Signal::KILL);
     stage.gone(&pids(&terms));
     let same = |owner: &Owner| (owner.member.clone(), owner.token);
-    let after = stage.settled_as(PATIENCE, "begun again", |after| {
+    let after = stage.settled_as(TIMEOUT, "begun again", |after| {
         let begun = terms.iter().all(|(shard, before)| {
             after
                 .get(shard)
@@ -252,10 +252,10 @@ pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment
 fn unguarded() {
     let mut stage =
         FleetStage::new(Kind::Redis, TTL, 4, INTERVAL).with_flags(&["--no-guard"]).with(2);
-    let owners = stage.settled(&[2, 2], PATIENCE);
+    let owners = stage.settled(&[2, 2], TIMEOUT);
     let terms = terms_of(&owners, "m1");
     stage.members[1].signal(Signal::STOP);
-    stage.taken_over(&terms, TTL + PATIENCE);
+    stage.taken_over(&terms, TTL + TIMEOUT);
     pause(Duration::from_millis(100));
     stage.members[1].signal(Signal::CONT);
     let verdicts = stage.close();
@@ -269,10 +269,10 @@ fn unguarded() {
 
 fn overridden(place: Kind) {
     let mut stage = stage(place, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
+    let owners = stage.settled(&[3; 3], TIMEOUT);
     let drained = CandidateId::new("m2").unwrap();
     stage.change_overrides(|control| _ = control.drained.insert(drained.clone()));
-    let after = stage.settled(&[4, 5], PATIENCE);
+    let after = stage.settled(&[4, 5], TIMEOUT);
     unmoved(&stage, &owners, &after, "m2");
     assert_eq!(stage.lines_with(2, &["Lease released: ", "reason=drain"]), 3);
 
@@ -282,12 +282,12 @@ fn overridden(place: Kind) {
         (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7"))
             .then_some(())
     };
-    stage.settled_as(PATIENCE, "two are paused", unowned);
+    stage.settled_as(TIMEOUT, "two are paused", unowned);
     let last = ["s4", "s7"].map(|shard| stage.last(shard));
     // A member that dies meanwhile leaves them paused.
     stage.members[0].signal(Signal::KILL);
     stage.ended(0);
-    stage.settled_as(PATIENCE, "one has them all", |owners| {
+    stage.settled_as(TIMEOUT, "one has them all", |owners| {
         (shares(owners) == BTreeMap::from([("m1".to_owned(), 7)])).then_some(())
     });
     assert_eq!(["s4", "s7"].map(|shard| stage.last(shard)), last, "nobody works on a paused shard");
@@ -299,7 +299,7 @@ fn overridden(place: Kind) {
         control.drained.clear();
     });
     stage.restart(0);
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
@@ -328,7 +328,7 @@ pub(crate) fn is_long() -> bool {
 
 fn outage(run: fn(&FleetStage, bool)) {
     let mut stage = stage(Kind::Redis, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
+    let owners = stage.settled(&[3; 3], TIMEOUT);
     let begun = now();
     run(&stage, true);
     // Starting the outage may take a moment in which renewals still succeed.
@@ -340,7 +340,7 @@ fn outage(run: fn(&FleetStage, bool)) {
     run(&stage, false);
     let back = now();
     taken_within(&mut stage, &owners, back, TTL + SOON);
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     for who in 0..3 {
         assert!(stage.lines_with(who, &["The store answers again"]) > 0, "{}", stage.log_of(who));
         // D5: the lease that expired in the outage was its own.
@@ -353,11 +353,11 @@ fn outage(run: fn(&FleetStage, bool)) {
 fn flushed() {
     let mut stage = stage(Kind::Redis, TTL, 9, 3);
     for _ in 0..3 {
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let at = now();
         stage.place.flush();
         taken_within(&mut stage, &owners, at, 2 * TTL + SOON);
     }
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::rig::place::{Kind, Place};
+use crate::rig::place::{Kind, TrialStore};
 use crate::rig::servers::Scratch;
-use crate::rig::stage::PATIENCE;
+use crate::rig::stage::TIMEOUT;
 use crate::rig::time::{now, pause};
 use crate::trial;
 
@@ -42,7 +42,7 @@ impl Member {
     }
 
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let limit = now() + PATIENCE;
+        let limit = now() + TIMEOUT;
         while !holds() {
             assert!(now() < limit, "{what}: not in time\n{}", self.log());
             pause(Duration::from_millis(20));
@@ -64,7 +64,7 @@ impl Drop for Member {
 
 fn many_slow_polls() {
     let scratch = Scratch::new();
-    let place = Place::open(Kind::Redis, scratch.path(), 0);
+    let place = TrialStore::open(Kind::Redis, scratch.path(), 0);
     // It accepts connections, and never responds.
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}/{{}}", server.local_addr().unwrap());

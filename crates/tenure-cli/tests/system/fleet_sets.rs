@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::rig::place::{Kind, Place};
+use crate::rig::place::{Kind, TrialStore};
 use crate::rig::servers::Scratch;
 use crate::trial;
 
@@ -25,13 +25,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// A private server, and the command that reads it.
 struct SetsFixture {
     scratch: Scratch,
-    place: Place,
+    place: TrialStore,
 }
 
 impl SetsFixture {
     fn new() -> SetsFixture {
         let scratch = Scratch::new();
-        let place = Place::open(Kind::Redis, scratch.path(), 0);
+        let place = TrialStore::open(Kind::Redis, scratch.path(), 0);
         SetsFixture { scratch, place }
     }
 

@@ -11,8 +11,8 @@ use crate::fleet::{pids, taken_within, terms_of, three_with, two_go_on, unmoved}
 use crate::rig::output::turns;
 use crate::rig::place::Kind;
 use crate::rig::processes::{is_stopped, is_there, signal};
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now};
+use crate::rig::stage::{ElectionTrial, TIMEOUT};
+use crate::rig::time::{now, poll_until};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -36,13 +36,13 @@ const MEMBER_TTL: Duration = Duration::from_secs(4);
 
 fn freeze(guard: u32) {
     signal(guard, Signal::STOP);
-    look(PATIENCE, || is_stopped(guard).then_some(())).expect("it stops");
+    poll_until(TIMEOUT, || is_stopped(guard).then_some(())).expect("it stops");
 }
 
 fn replaced(place: Kind) {
     for _ in 0..turns(2) {
         // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
-        let mut stage = Stage::new(place, TTL, Mode::Daemon);
+        let mut stage = ElectionTrial::new(place, TTL, Mode::Daemon);
         let term = stage.settled();
         freeze(term.guard);
         let frozen = now();
@@ -63,13 +63,13 @@ fn replaced(place: Kind) {
 }
 
 fn leader_dies(place: Kind) {
-    let mut stage = Stage::new(place, LONG, Mode::Daemon);
+    let mut stage = ElectionTrial::new(place, LONG, Mode::Daemon);
     for _ in 0..turns(2) {
         let term = stage.settled();
         freeze(term.guard);
         let struck = now();
         signal(term.leader, Signal::KILL);
-        let gap = stage.next_after(term.token, LONG + PATIENCE).at.since(struck);
+        let gap = stage.next_after(term.token, LONG + TIMEOUT).at.since(struck);
         if gap > SOON {
             stage.fail(&format!("nobody led for {gap:?}"));
         }
@@ -83,12 +83,12 @@ fn leader_dies(place: Kind) {
 fn replaced_in_fleet(place: Kind) {
     for _ in 0..turns(1) {
         let mut stage = three_with(place, MEMBER_TTL, None);
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let terms = terms_of(&owners, "m1");
         let guard = stage.members[1].guard().expect("it has a guard");
         freeze(guard);
         stage.gone(&pids(&terms));
-        let after = stage.settled_as(PATIENCE, "begun again", |after| {
+        let after = stage.settled_as(TIMEOUT, "begun again", |after| {
             let begun = terms.iter().all(|(shard, before)| {
                 after.get(shard).is_some_and(|after| {
                     (&after.member, after.token) == (&before.member, before.token)
@@ -107,7 +107,7 @@ fn replaced_in_fleet(place: Kind) {
 fn member_dies(place: Kind) {
     for _ in 0..turns(1) {
         let mut stage = three_with(place, LONG, None);
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let terms = terms_of(&owners, "m1");
         freeze(stage.members[1].guard().expect("it has a guard"));
         let at = now();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::rig::place::Kind;
-use crate::rig::stage::{NAME, Stage};
+use crate::rig::stage::{ElectionTrial, NAME};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn frozen_with_the_lock() {
-    let mut stage = Stage::new(Kind::File, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(Kind::File, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
         let [store, _] = stage.place.paths().expect("a directory");

@@ -14,10 +14,10 @@ use rustix::process::Signal;
 use crate::rig::output::turns;
 use crate::rig::place::Kind;
 use crate::rig::processes::{children, is_there, marked, signal};
-use crate::rig::room::{Actor, Room};
+use crate::rig::room::{TenureProcess, TrialDirectory};
 use crate::rig::servers::Scratch;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, pause};
+use crate::rig::stage::TIMEOUT;
+use crate::rig::time::{pause, poll_until};
 use crate::trial;
 
 const USER: u32 = 65534;
@@ -101,7 +101,7 @@ fn refused(work: Work, fault: Fault) {
 }
 
 fn one_turn(work: Work, fault: Fault) {
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let mut leader = Leader::start(room, work);
     let (guard, command) = leader.guard_and_command();
     let pid = leader.actor().pid();
@@ -161,12 +161,12 @@ fn one_turn(work: Work, fault: Fault) {
 /// A leader that runs as an ordinary user. It is killed with all its descendants when it is dropped.
 struct Leader {
     // Dropped before the room, which is needed to clean up.
-    actors: Vec<Actor>,
-    room: Room,
+    actors: Vec<TenureProcess>,
+    room: TrialDirectory,
 }
 
 impl Leader {
-    fn start(room: Room, work: Work) -> Leader {
+    fn start(room: TrialDirectory, work: Work) -> Leader {
         let helper = helper(room.path()).unwrap();
         // In a directory that the user may read, wherever this program was built.
         let program = room.path().join("tenure");
@@ -194,7 +194,7 @@ impl Leader {
         Leader { actors, room }
     }
 
-    fn actor(&self) -> &Actor {
+    fn actor(&self) -> &TenureProcess {
         &self.actors[0]
     }
 
@@ -205,7 +205,7 @@ impl Leader {
     /// Waits until `lines` lines of the log contain these words, and checks that there are no more.
     fn expect_lines(&self, words: &str, lines: usize) {
         let count = || self.log().lines().filter(|line| line.contains(words)).count();
-        let found = look(PATIENCE, || (count() >= lines).then_some(()));
+        let found = poll_until(TIMEOUT, || (count() >= lines).then_some(()));
         if found.is_none() || count() > lines {
             self.room.fail(&format!("not {lines} × {words:?}:\n{}", self.log()));
         }
@@ -217,7 +217,7 @@ impl Leader {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.contains("Name:\tsleep\n") && status.contains("Uid:\t0\t0\t0\t0\n")
         };
-        let found = look(PATIENCE, || {
+        let found = poll_until(TIMEOUT, || {
             let guard = *children(pid).first()?;
             let command = *children(guard).first()?;
             is_root(command).then_some((guard, command))

@@ -7,10 +7,10 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::rig::place::{Kind, Place};
+use crate::rig::place::{Kind, TrialStore};
 use crate::rig::processes::{below, signal, watches_a_process};
 use crate::rig::servers::Scratch;
-use crate::rig::time::look;
+use crate::rig::time::poll_until;
 use crate::trial;
 
 /// A candidate that waits for this TTL exceeds every limit.
@@ -31,24 +31,25 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn dies_at_rest(work: &'static [&'static str]) {
     let scratch = Scratch::in_memory();
-    let place = Place::open(Kind::Redis, scratch.path(), 2);
+    let place = TrialStore::open(Kind::Redis, scratch.path(), 2);
     let url = place.url();
     let mut nodes = ["a", "b"].map(|id| {
         let node = start(&url, id, work);
         if id == "a" {
-            look(SOON, || (leader(&url).as_deref() == Some("a")).then_some(())).expect("a leads");
+            poll_until(SOON, || (leader(&url).as_deref() == Some("a")).then_some(()))
+                .expect("a leads");
         }
         node
     });
     // Only the guard is left, which watches its leader already, and no command.
-    let idle = look(SOON, || match below(nodes[0].id())[..] {
+    let idle = poll_until(SOON, || match below(nodes[0].id())[..] {
         [guard] if watches_a_process(guard) => Some(()),
         _ => None,
     });
     idle.expect("a guard and nothing else");
     signal(nodes[0].id(), Signal::KILL);
     nodes[0].wait().unwrap();
-    let led = look(SOON, || (leader(&url).as_deref() == Some("b")).then_some(()));
+    let led = poll_until(SOON, || (leader(&url).as_deref() == Some("b")).then_some(()));
     led.expect("b leads long before the lease has run out");
     signal(nodes[1].id(), Signal::TERM);
     assert!(nodes[1].wait().unwrap().success());

@@ -14,8 +14,8 @@ use libtest_mimic::Trial;
 
 use crate::rig::output::turns;
 use crate::rig::place::Kind;
-use crate::rig::room::Room;
-use crate::rig::time::look;
+use crate::rig::room::TrialDirectory;
+use crate::rig::time::poll_until;
 use crate::trial;
 
 /// The trials that run inside: commands whose processes leave their session and parents, and storms.
@@ -69,7 +69,7 @@ pub(crate) fn both(output: &Output) -> String {
 }
 
 fn refused() {
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let store = format!("file:{}", room.path().join("store").display());
     let tenure = |arguments: &[&str]| {
         let tenure = room.command();
@@ -144,7 +144,7 @@ fn hidden() {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let ran = || std::fs::read_to_string(&runs).unwrap_or_default().lines().count();
-    let often = look(Duration::from_secs(20), || (ran() >= 5).then_some(()));
+    let often = poll_until(Duration::from_secs(20), || (ran() >= 5).then_some(()));
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(often.is_some(), "{} runs: the guard did not see that a command was gone", ran());

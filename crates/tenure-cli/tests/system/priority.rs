@@ -14,10 +14,10 @@ use tenure::store::Scope;
 use tenure::{Clock, Lease, Name, Store};
 use tokio::runtime::Runtime;
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::room::{Actor, Room};
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, runtime};
+use crate::rig::place::{Kind, TrialStore};
+use crate::rig::room::{TenureProcess, TrialDirectory};
+use crate::rig::stage::TIMEOUT;
+use crate::rig::time::{poll_until, runtime};
 use crate::trial;
 
 const TURNS: u32 = 5;
@@ -56,17 +56,17 @@ fn highest_leads_next(place: Kind, signal: Signal) {
 }
 
 struct Scene {
-    actors: Vec<Actor>,
-    room: Room,
+    actors: Vec<TenureProcess>,
+    room: TrialDirectory,
     runtime: Runtime,
     store: Arc<dyn Store>,
-    place: Place,
+    place: TrialStore,
 }
 
 impl Scene {
     fn new(kind: Kind) -> Scene {
-        let room = Room::new();
-        let place = Place::open(kind, room.path(), 0);
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(kind, room.path(), 0);
         let runtime = runtime();
         let store = runtime.block_on(tenure::open(&place.url())).unwrap();
         Scene { actors: Vec::new(), room, runtime, store, place }
@@ -119,13 +119,13 @@ impl Scene {
     }
 
     fn until<T>(&self, what: &str, found: impl Fn(&Scene) -> Option<T>) -> T {
-        let found = look(PATIENCE, || found(self));
+        let found = poll_until(TIMEOUT, || found(self));
         found.unwrap_or_else(|| self.room.fail(&format!("it never came to this: {what}")))
     }
 
     fn end(&mut self) {
         self.actors.iter_mut().for_each(|actor| actor.signal(Signal::TERM));
-        let empty = look(PATIENCE, || self.room.empties().is_ok().then_some(()));
+        let empty = poll_until(TIMEOUT, || self.room.empties().is_ok().then_some(()));
         assert!(empty.is_some(), "{:?}", self.room.empties());
         self.room.clear(&mut self.actors);
         self.actors.clear();

@@ -11,8 +11,8 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::pid_namespace::{both, unshare};
-use crate::rig::place::{Kind, Place, run};
-use crate::rig::room::Room;
+use crate::rig::place::{Kind, TrialStore, run};
+use crate::rig::room::TrialDirectory;
 use crate::rig::time::pause;
 use crate::rig::trial_process::TrialProcess;
 use crate::trial;
@@ -57,7 +57,7 @@ fn in_namespaces() {
 fn inside() {
     assert_eq!(std::process::id(), 1, "outside of its namespaces it would change this machine");
     run(Command::new("ip").args(["link", "set", "lo", "up"]));
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let resolv = format!("nameserver {SILENT_SERVER}\nnameserver {NAME_SERVER}\n");
     replace(Path::new("/etc/resolv.conf"), &room, &resolv);
     replace(Path::new("/etc/nsswitch.conf"), &room, "hosts: files dns\n");
@@ -65,7 +65,7 @@ fn inside() {
     let name_server = UdpSocket::bind((NAME_SERVER, 53)).unwrap();
     std::thread::spawn(move || answer_queries(&name_server));
 
-    let place = Place::open(Kind::Redis, room.path(), 1);
+    let place = TrialStore::open(Kind::Redis, room.path(), 1);
     let url = place.url().replace("127.0.0.1", HOST);
     let candidate = TrialProcess::start_candidate(&room, &url, &[]);
     candidate.wait_until_leading(LEADS_WITHIN);
@@ -79,7 +79,7 @@ fn inside() {
 }
 
 /// Mounts a file with `text` over `path`.
-fn replace(path: &Path, room: &Room, text: &str) {
+fn replace(path: &Path, room: &TrialDirectory, text: &str) {
     let file = room.path().join(path.file_name().unwrap());
     std::fs::write(&file, text).unwrap();
     run(Command::new("mount").arg("--bind").args([&file, path]));

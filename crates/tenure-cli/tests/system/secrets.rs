@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::rig::place::{Kind, SERVER};
 use crate::rig::processes::{below, signal};
 use crate::rig::servers::{self, Scratch, Server, free_port};
-use crate::rig::time::{look, runtime};
+use crate::rig::time::{poll_until, runtime};
 use crate::trial;
 
 const PASSWORD: &str = "sentinelpw";
@@ -88,7 +88,7 @@ fn discreet(what: &[&str], typed: bool) {
     let mut leader = start(what, &url, typed, &output);
     // As soon as the command runs its second step: the process of its first step is gone by then.
     let sleeps = |text: &String| text.starts_with("sleep\0");
-    let shown = look(PATIENCE, || {
+    let shown = poll_until(PATIENCE, || {
         let read = |pid: &u32, what| fs::read(format!("/proc/{pid}/{what}"));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let both = |pid: &u32| Some([read(pid, "cmdline").ok()?, read(pid, "environ").ok()?]);
@@ -102,7 +102,7 @@ fn discreet(what: &[&str], typed: bool) {
     // Killed, so that the guard logs something too.
     signal(leader.id(), Signal::KILL);
     leader.wait().unwrap();
-    let printed = look(PATIENCE, || {
+    let printed = poll_until(PATIENCE, || {
         let printed = fs::read_to_string(&output).unwrap();
         RELEASED.iter().any(|text| printed.contains(text)).then_some(printed)
     });

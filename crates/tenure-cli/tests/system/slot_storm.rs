@@ -17,7 +17,7 @@ use crate::rig::place::Kind;
 use crate::rig::resume::resume_first_thread_first;
 use crate::rig::scheduled::{Scheduled, Work};
 use crate::rig::slots::Started;
-use crate::rig::time::{look, now, pause};
+use crate::rig::time::{now, pause, poll_until};
 use crate::storm::Dice;
 use crate::trial;
 
@@ -148,7 +148,7 @@ impl Storm {
             self.stage.place.cable(leader).hold_answers();
         }
         let within = if self.place == Kind::Cabled { TTL / 4 } else { SAVED_WITHIN };
-        let saved = look(within, || {
+        let saved = poll_until(within, || {
             let saved = self.stage.observer.observe()?;
             (saved.token == token && saved.running && saved.slot > slot).then_some(())
         });
@@ -186,12 +186,12 @@ fn rerun_starts_twice() {
     for _ in 0..20 {
         let before = Started::read(stage.directory()).len();
         let new = || Started::read(stage.directory()).get(before).cloned();
-        let Some(start) = look(10 * TTL, new) else { stage.fail("no slot is started") };
+        let Some(start) = poll_until(10 * TTL, new) else { stage.fail("no slot is started") };
         let leader = stage.who(&start.candidate);
         stage.candidates[leader].signal(Signal::KILL);
         stage.restart(leader);
         let of_slot = |start: &Started, slot| start.slot == slot;
-        let twice = look(2 * TTL, || {
+        let twice = poll_until(2 * TTL, || {
             let starts = Started::read(stage.directory());
             (starts.iter().filter(|other| of_slot(other, start.slot)).count() > 1).then_some(())
         });

@@ -9,9 +9,9 @@ use serde_json::Value;
 use tenure::Moment;
 
 use crate::rig::place::{Kind, SERVER, answers};
-use crate::rig::room::{Actor, Room};
+use crate::rig::room::{TenureProcess, TrialDirectory};
 use crate::rig::servers::{self, Scratch, Server, free_port};
-use crate::rig::time::{look, now, runtime};
+use crate::rig::time::{now, poll_until, runtime};
 use crate::trial;
 
 const TTL: Duration = Duration::from_secs(4);
@@ -60,14 +60,14 @@ const DURABLE: &str = "--appendonly yes --appendfsync always --no-appendfsync-on
 
 /// A room with candidates on one server.
 struct Scene {
-    room: Room,
+    room: TrialDirectory,
     fresh: Fresh,
-    actors: Vec<Actor>,
+    actors: Vec<TenureProcess>,
 }
 
 impl Scene {
     fn new(persistence: &str) -> Scene {
-        let room = Room::new();
+        let room = TrialDirectory::new();
         Scene { room, fresh: Fresh::start(persistence), actors: Vec::new() }
     }
 
@@ -88,7 +88,7 @@ impl Scene {
     }
 
     fn wait_for(&self, id: &str, text: &str) -> Moment {
-        let found = look(PATIENCE, || self.log(id).contains(text).then(now));
+        let found = poll_until(PATIENCE, || self.log(id).contains(text).then(now));
         found.unwrap_or_else(|| panic!("{id} never said {text:?}:\n{}", self.log(id)))
     }
 
@@ -112,7 +112,7 @@ impl Scene {
         for actor in &mut self.actors {
             actor.signal(rustix::process::Signal::TERM);
         }
-        let empty = look(PATIENCE, || self.room.empties().is_ok().then_some(()));
+        let empty = poll_until(PATIENCE, || self.room.empties().is_ok().then_some(()));
         assert!(empty.is_some(), "{:?}", self.room.empties());
         self.room.clear(&mut self.actors);
         self.fresh.stop();

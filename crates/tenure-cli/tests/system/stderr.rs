@@ -12,7 +12,7 @@ use crate::fleet::{
 use crate::rig::fault::Fault;
 use crate::rig::output::{Stderr, turns};
 use crate::rig::place::Kind;
-use crate::rig::stage::PATIENCE;
+use crate::rig::stage::TIMEOUT;
 use crate::rig::time::now;
 use crate::trial;
 
@@ -39,7 +39,7 @@ fn fleet(place: Kind, fault: Fault, stderr: Stderr) {
     for _ in 0..turns(1) {
         let ttl = if fault == Fault::Kill { LONG } else { TTL };
         let mut stage = three_with(place, ttl, Some(stderr));
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let terms = terms_of(&owners, "m1");
         let at = now();
         if fault == Fault::Kill {
@@ -59,7 +59,7 @@ fn fleet(place: Kind, fault: Fault, stderr: Stderr) {
         } else {
             stage.members[1].signal(Signal::CONT);
         }
-        stage.settled(&[3; 3], PATIENCE);
+        stage.settled(&[3; 3], TIMEOUT);
         stage.finish();
     }
 }

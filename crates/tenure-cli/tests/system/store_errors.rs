@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 
 use crate::faults::{SOON, TTL, deadline};
 use crate::rig::place::Kind;
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now, pause_until};
+use crate::rig::stage::{ElectionTrial, TIMEOUT};
+use crate::rig::time::{now, pause_until, poll_until};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -47,7 +47,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn no_candidate_exits(place: Kind, error: StoreError, turns: usize) {
-    let mut stage = Stage::new(place, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     for lasting in LASTING.into_iter().cycle().take(turns) {
         let term = stage.settled();
         let begun = now();
@@ -61,8 +61,9 @@ fn no_candidate_exits(place: Kind, error: StoreError, turns: usize) {
                 stage.fail(&format!("the leader worked {late:?} past its deadline"));
             }
             // The log may be delayed by a moment.
-            let logged =
-                look(PATIENCE, || stage.log_of(term.who).contains(reason(error)).then_some(()));
+            let logged = poll_until(TIMEOUT, || {
+                stage.log_of(term.who).contains(reason(error)).then_some(())
+            });
             logged.unwrap_or_else(|| stage.fail("the leader does not say why it stopped"));
         }
         repair_store(&stage, error);
@@ -91,7 +92,7 @@ fn reason(error: StoreError) -> &'static str {
     }
 }
 
-fn break_store(stage: &Stage, error: StoreError) {
+fn break_store(stage: &ElectionTrial, error: StoreError) {
     match error {
         StoreError::Password => stage.place.send(&[
             "CONFIG SET requirepass secret",
@@ -115,7 +116,7 @@ fn break_store(stage: &Stage, error: StoreError) {
     }
 }
 
-fn repair_store(stage: &Stage, error: StoreError) {
+fn repair_store(stage: &ElectionTrial, error: StoreError) {
     match error {
         StoreError::Password => {
             stage.place.send(&["AUTH secret", "CONFIG SET requirepass \"\""]);
@@ -127,7 +128,7 @@ fn repair_store(stage: &Stage, error: StoreError) {
     }
 }
 
-fn set_first_byte(stage: &Stage, byte: u8) {
+fn set_first_byte(stage: &ElectionTrial, byte: u8) {
     let [store, _] = stage.place.paths().expect("a directory");
     let record = store.join("leases/system:trial.lease");
     OpenOptions::new().write(true).open(record).unwrap().write_all_at(&[byte], 0).unwrap();

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::faults::{SOON, TTL, deadline};
 use crate::rig::place::Kind;
-use crate::rig::stage::Stage;
+use crate::rig::stage::ElectionTrial;
 use crate::rig::time::{now, pause_until};
 use crate::rig::worker::Mode;
 use crate::trial;
@@ -21,7 +21,7 @@ const BRIEF: Duration = Duration::from_millis(100);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: &str, place: Kind, run: fn(&Stage, bool), lasting: Duration| {
+    let mut add = |name: &str, place: Kind, run: fn(&ElectionTrial, bool), lasting: Duration| {
         let name = format!("outage::{name}");
         trials.push(trial(name, place, move || outage(place, run, lasting)));
     };
@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn kill_server(stage: &Stage, begins: bool) {
+fn kill_server(stage: &ElectionTrial, begins: bool) {
     if begins {
         stage.place.kill_server();
     } else {
@@ -43,16 +43,16 @@ fn kill_server(stage: &Stage, begins: bool) {
     }
 }
 
-fn pause_server(stage: &Stage, begins: bool) {
+fn pause_server(stage: &ElectionTrial, begins: bool) {
     stage.place.signal_server(if begins { Signal::STOP } else { Signal::CONT });
 }
 
-fn move_directory(stage: &Stage, begins: bool) {
+fn move_directory(stage: &ElectionTrial, begins: bool) {
     stage.place.move_directory(begins);
 }
 
-fn outage(place: Kind, run: fn(&Stage, bool), lasting: Duration) {
-    let mut stage = Stage::new(place, TTL, Mode::Plain);
+fn outage(place: Kind, run: fn(&ElectionTrial, bool), lasting: Duration) {
+    let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
         let begun = now();
@@ -84,7 +84,7 @@ fn outage(place: Kind, run: fn(&Stage, bool), lasting: Duration) {
 /// Renewals need no disk space. A leader that dies is replaced only when there is space again: no lease is freed by accident,
 /// and none is granted without a record.
 fn full() {
-    let mut stage = Stage::new(Kind::Disk, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(Kind::Disk, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
         stage.place.disk().fill();
@@ -109,7 +109,7 @@ fn full() {
 /// A failing disk becomes read-only and stays so: the leader stops in time, and no candidate leads until it is repaired.
 fn read_only() {
     for _ in 0..CYCLES {
-        let mut stage = Stage::new(Kind::Image, TTL, Mode::Plain);
+        let mut stage = ElectionTrial::new(Kind::Image, TTL, Mode::Plain);
         let term = stage.settled();
         stage.place.disk().fail();
         let failed = now();

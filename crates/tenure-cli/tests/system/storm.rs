@@ -17,7 +17,7 @@ use crate::rig::judge::Thaw;
 use crate::rig::output::Stderr;
 use crate::rig::place::Kind;
 use crate::rig::processes::{children, has_open, signal};
-use crate::rig::stage::Stage;
+use crate::rig::stage::ElectionTrial;
 use crate::rig::time::{now, pause};
 use crate::rig::worker::Mode;
 use crate::trial;
@@ -54,7 +54,7 @@ enum Outage {
 struct Storm {
     // Dropped before the stage: candidates that are still frozen when a trial fails are thawed before they are ended.
     active_faults: [Option<(Moment, ActiveFault)>; 3],
-    stage: Stage,
+    stage: ElectionTrial,
     place: Kind,
     dice: Dice,
     outage: Option<(Moment, Outage)>,
@@ -62,7 +62,7 @@ struct Storm {
 }
 
 fn storm(place: Kind, stderr: Option<Stderr>) {
-    let stage = Stage::with_stderr(place, TTL, Mode::Plain, stderr);
+    let stage = ElectionTrial::with_stderr(place, TTL, Mode::Plain, stderr);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let dice = Dice(now().as_nanos() | 1);
     let active_faults = [None, None, None];

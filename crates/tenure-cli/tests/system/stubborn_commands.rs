@@ -11,8 +11,8 @@ use crate::rig::fault::Fault;
 use crate::rig::output::turns;
 use crate::rig::place::Kind;
 use crate::rig::processes;
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now, pause_until};
+use crate::rig::stage::{ElectionTrial, TIMEOUT};
+use crate::rig::time::{now, pause_until, poll_until};
 use crate::rig::worker::{CODE, Mode};
 use crate::trial;
 
@@ -83,7 +83,7 @@ impl End {
 fn suffer(place: Kind, mode: Mode, fault: Fault) {
     // A command that ignores SIGTERM has until the deadline: a long TTL would only delay the trial.
     let ttl = if fault == Fault::Kill { LONG } else { TTL };
-    let mut stage = Stage::new(place, ttl, mode);
+    let mut stage = ElectionTrial::new(place, ttl, mode);
     for _ in 0..turns(CYCLES) {
         let outcome = cycle(&mut stage, fault);
         let gap = outcome.gap();
@@ -101,14 +101,14 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
 
 /// A signal that the command ignores: it keeps working in its term, alone, until a second Ctrl-C.
 fn ignore(place: Kind, mode: Mode) {
-    let mut stage = Stage::new(place, TTL, mode);
+    let mut stage = ElectionTrial::new(place, TTL, mode);
     for _ in 0..CYCLES {
         let term = stage.settled();
         stage.contenders[term.who].signal(Signal::TERM);
         pause_until(now() + TTL.saturating_mul(2));
         assert_eq!(stage.steady().token, term.token, "its lease is renewed as long as it works");
         // Spaced as by a person: two signals that come together are one to a process that did not run between them.
-        let ended = look(PATIENCE, || {
+        let ended = poll_until(TIMEOUT, || {
             stage.contenders[term.who].signal(Signal::INT);
             pause_until(now() + Duration::from_millis(200));
             stage.contenders[term.who].ended()
@@ -125,7 +125,7 @@ fn ignore(place: Kind, mode: Mode) {
 
 /// The leader itself detects that it cannot renew any more, and stops its work in time.
 fn lose(place: Kind, mode: Mode) {
-    let mut stage = Stage::new(place, TTL, mode);
+    let mut stage = ElectionTrial::new(place, TTL, mode);
     for _ in 0..CYCLES {
         let term = stage.settled();
         if place.is_server() {
@@ -155,7 +155,7 @@ fn lose(place: Kind, mode: Mode) {
 
 /// A command that ends releases the lease: the next candidate leads, until all have led.
 fn end_in_turn(place: Kind, mode: Mode) {
-    let mut stage = Stage::new(place, LONG, mode);
+    let mut stage = ElectionTrial::new(place, LONG, mode);
     let begun = now();
     let code = if mode == Mode::Exits { i32::from(CODE) } else { 0 };
     for who in 0..stage.contenders.len() {
@@ -165,7 +165,7 @@ fn end_in_turn(place: Kind, mode: Mode) {
     if took > LONG {
         stage.fail(&format!("three turns took {took:?}"));
     }
-    let left = look(SOON, || processes::marked(stage.mark()).is_empty().then_some(()));
+    let left = poll_until(SOON, || processes::marked(stage.mark()).is_empty().then_some(()));
     if left.is_none() {
         stage.fail(&processes::described(&processes::marked(stage.mark())));
     }

@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use crate::faults::{TTL, called};
 use crate::rig::place::Kind;
 use crate::rig::processes::is_stopped;
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, pause};
+use crate::rig::stage::{ElectionTrial, TIMEOUT};
+use crate::rig::time::{pause, poll_until};
 use crate::rig::worker::Mode;
 use crate::trial;
 
@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn sweep(place: Kind, signal: Signal) {
-    let mut stage = Stage::new(place, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     let mut last = 0;
     for step in 0..STEPS {
         let (who, token) = stage.granted_after(last);
@@ -42,7 +42,8 @@ fn sweep(place: Kind, signal: Signal) {
         stage.contenders[who].signal(signal);
         if signal == Signal::STOP {
             let pid = stage.contenders[who].pid();
-            let stopped = || look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
+            let stopped =
+                || poll_until(TIMEOUT, || is_stopped(pid).then_some(())).expect("it stops");
             stopped();
             // A candidate that is stopped while it holds a lock in the directory, without a guard that could kill it, keeps
             // every other candidate from leading: it is resumed until it holds none.
@@ -66,7 +67,7 @@ fn sweep(place: Kind, signal: Signal) {
 }
 
 /// Whether this process is in the middle of a change in a directory store.
-fn holds_a_lock(stage: &Stage, pid: u32) -> bool {
+fn holds_a_lock(stage: &ElectionTrial, pid: u32) -> bool {
     let url = stage.place.url();
     let Some(directory) = url.strip_prefix("file:") else { return false };
     let locks = std::fs::read_dir(Path::new(directory).join("locks")).unwrap().flatten();

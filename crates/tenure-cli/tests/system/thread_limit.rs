@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::room::Room;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, pause};
+use crate::rig::place::{Kind, TrialStore};
+use crate::rig::room::TrialDirectory;
+use crate::rig::stage::TIMEOUT;
+use crate::rig::time::{pause, poll_until};
 use crate::rig::trial_process::TrialProcess;
 
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
@@ -54,7 +54,7 @@ impl Limit {
         group.join("pids.max").exists().then_some(Limit(group))
     }
 
-    fn new(room: &Room) -> Limit {
+    fn new(room: &TrialDirectory) -> Limit {
         Limit::make(Path::new(room.path().file_name().unwrap())).expect("it was probed")
     }
 
@@ -70,7 +70,7 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         let empty = || std::fs::remove_dir(&self.0).ok();
-        let _ = look(PATIENCE, || {
+        let _ = poll_until(TIMEOUT, || {
             let members = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
             for pid in members.lines() {
                 let _ = std::fs::write(Path::new(CONTROL_GROUPS).join("cgroup.procs"), pid);
@@ -81,16 +81,16 @@ impl Drop for Limit {
 }
 
 /// A leader in its own control group, without a limit yet, whose command runs.
-fn leader<'a>(room: &'a Room, place: &Place, limit: &Limit) -> TrialProcess<'a> {
+fn leader<'a>(room: &'a TrialDirectory, place: &TrialStore, limit: &Limit) -> TrialProcess<'a> {
     let leader = TrialProcess::start_candidate(room, &place.url(), &["--lease-duration", TTL]);
     limit.write("cgroup.procs", &leader.pid().to_string());
-    leader.wait_until_leading(PATIENCE);
+    leader.wait_until_leading(TIMEOUT);
     leader
 }
 
 fn running_on_a_directory() {
-    let room = Room::new();
-    let (place, limit) = (Place::open(Kind::File, room.path(), 1), Limit::new(&room));
+    let room = TrialDirectory::new();
+    let (place, limit) = (TrialStore::open(Kind::File, room.path(), 1), Limit::new(&room));
     let leader = leader(&room, &place, &limit);
     pause(IDLE);
     limit.write("pids.max", &limit.current());
@@ -101,8 +101,8 @@ fn running_on_a_directory() {
 
 /// Every connection breaks while no thread can be created, so the files of the connection are read again.
 fn running_on_redis() {
-    let room = Room::new();
-    let (place, limit) = (Place::open(Kind::Redis, room.path(), 1), Limit::new(&room));
+    let room = TrialDirectory::new();
+    let (place, limit) = (TrialStore::open(Kind::Redis, room.path(), 1), Limit::new(&room));
     let leader = leader(&room, &place, &limit);
     pause(IDLE);
     limit.write("pids.max", &limit.current());
@@ -114,8 +114,8 @@ fn running_on_redis() {
 }
 
 fn at_start(kind: Kind) {
-    let room = Room::new();
-    let (place, limit) = (Place::open(kind, room.path(), 1), Limit::new(&room));
+    let room = TrialDirectory::new();
+    let (place, limit) = (TrialStore::open(kind, room.path(), 1), Limit::new(&room));
     // The shell joins the group and becomes the command, which may not start a single thread.
     limit.write("pids.max", "1");
     let tenure = room.command();

@@ -222,7 +222,7 @@ impl Builder {
         // A lease of Tenure's own accepts no requests.
         slot.accepts_requests = !self.own;
         let mut names = vec![name.clone()];
-        names.extend(slot.accepts_requests.then(|| name.ask()));
+        names.extend(slot.accepts_requests.then(|| name.request_name()));
         for command in [DriverCommand::Add(ONLY_MACHINE, Box::new(slot)), DriverCommand::Close] {
             // Cannot fail: this function owns the receiver.
             let _ = commands.send(command);
@@ -264,7 +264,7 @@ struct EndedOnDrop(Arc<dyn DriverEvents>);
 
 impl Drop for EndedOnDrop {
     fn drop(&mut self) {
-        self.0.over();
+        self.0.driver_ended();
     }
 }
 

@@ -61,7 +61,7 @@ impl HealthTask {
             if result.is_some() && result != reported {
                 reported.clone_from(&result);
                 let input = result.map(HandleInput::Health);
-                let command = input.map(|input| DriverCommand::Tell(machine, input));
+                let command = input.map(|input| DriverCommand::Input(machine, input));
                 if command.is_some_and(|command| commands.send(command).is_err()) {
                     return;
                 }

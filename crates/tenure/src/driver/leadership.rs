@@ -72,7 +72,7 @@ impl Leading {
         self.extended.send_replace(());
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
-            lost.get_or_insert(ending.why);
+            lost.get_or_insert(ending.reason);
             first
         });
         idle
@@ -167,7 +167,7 @@ impl Leadership {
 
 impl Clone for Leadership {
     fn clone(&self) -> Self {
-        self.leading.term.enter_beside();
+        self.leading.term.add_handle();
         Leadership { leading: self.leading.clone() }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
         let work = term.handle().unwrap();
         clock.advance(Duration::from_secs(3));
         assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(2));
-        term.end(TermEnd { why: EndReason::Refused(None), deadline: Moment::PAST });
+        term.end(TermEnd { reason: EndReason::Refused(None), deadline: Moment::PAST });
         assert_eq!(term.term.overrun(clock.now()), Duration::ZERO, "it was notified just now");
         clock.advance(Duration::from_secs(1));
         assert_eq!(term.term.overrun(clock.now()), Duration::from_secs(1));

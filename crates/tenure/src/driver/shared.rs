@@ -198,7 +198,7 @@ impl DriverEvents for ElectionState {
     fn end(&self, _: MachineId, ending: TermEnd) -> bool {
         self.set_leader_until(Moment::PAST);
         let Some(term) = self.current_term() else { return true };
-        let (token, why) = (term.term.hold.token, ending.why.clone());
+        let (token, why) = (term.term.hold.token, ending.reason.clone());
         let idle = term.end(ending);
         tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
         self.report(|state| {
@@ -230,7 +230,7 @@ impl DriverEvents for ElectionState {
         });
     }
 
-    fn back(&self, _: MachineId) {
+    fn store_back(&self, _: MachineId) {
         tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, "the store answers again");
         self.report(|state| {
             state.reachable = Some(true);
@@ -257,7 +257,7 @@ impl DriverEvents for ElectionState {
         tracing::warn!(name = %self.name, candidate = %self.candidate, "{warning}");
     }
 
-    fn stands(&self, _: MachineId, phase: Phase, drained: bool) {
+    fn stepped(&self, _: MachineId, phase: Phase, drained: bool) {
         {
             let mut state = self.state();
             state.drained = drained;
@@ -276,16 +276,16 @@ impl DriverEvents for ElectionState {
         self.state().reachable = Some(true);
     }
 
-    fn over(&self) {
+    fn driver_ended(&self) {
         if let Some(term) = self.term.send_replace(None) {
             self.set_leader_until(Moment::PAST);
-            term.end(TermEnd { why: EndReason::Shutdown, deadline: Moment::PAST });
+            term.end(TermEnd { reason: EndReason::Shutdown, deadline: Moment::PAST });
         }
         self.candidate_state.send_replace(CandidateState::Stopping);
         self.phases.send_replace(Phase::Stopped);
     }
 
-    fn saw(&self, _: MachineId, lease: &Lease) {
+    fn observed(&self, _: MachineId, lease: &Lease) {
         let mut state = self.state();
         state.since = lease.since.filter(|_| lease.leader().is_some());
         state.lease_expires = Some(self.context.clock.now() + lease.left);

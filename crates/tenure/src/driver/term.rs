@@ -41,7 +41,7 @@ pub(crate) struct Context {
 impl Context {
     /// Sends an input to the driver. A driver that has ended needs none.
     pub(crate) fn tell(&self, machine: MachineId, input: HandleInput) {
-        let _ = self.commands.send(DriverCommand::Tell(machine, input));
+        let _ = self.commands.send(DriverCommand::Input(machine, input));
     }
 }
 
@@ -96,7 +96,7 @@ impl Term {
     }
 
     /// Whether the term continues: it is valid, and its work was not notified to stop.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn continues(&self) -> bool {
         self.is_valid() && !self.state().ended
     }
 
@@ -112,7 +112,7 @@ impl Term {
     }
 
     /// Adds a handle next to an existing one.
-    pub(crate) fn enter_beside(&self) {
+    pub(crate) fn add_handle(&self) {
         self.state().handles += 1;
     }
 

@@ -177,7 +177,7 @@ impl Builder {
         // The work on its shards may run elsewhere, but the membership always ends with this process.
         membership.ends_with_process = true;
         if self.health.is_some() {
-            shared.fit(MEMBERSHIP, false);
+            shared.health_changed(MEMBERSHIP, false);
         }
         shared.add(MEMBERSHIP, None);
         let _ = commands.send(DriverCommand::Add(MEMBERSHIP, Box::new(membership)));

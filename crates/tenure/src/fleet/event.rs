@@ -133,7 +133,7 @@ impl ShardWork {
 
 impl Clone for ShardWork {
     fn clone(&self) -> Self {
-        self.term.enter_beside();
+        self.term.add_handle();
         ShardWork { term: self.term.clone(), number: self.number }
     }
 }

@@ -153,12 +153,12 @@ impl MemberContext {
 
     pub(super) fn is_owned(&self, shard: &str) -> bool {
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
-        owned.get(shard).is_some_and(|term| term.goes_on())
+        owned.get(shard).is_some_and(|term| term.continues())
     }
 
     pub(super) fn owned(&self) -> Vec<(Shard, Token)> {
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
-        let valid = owned.iter().filter(|(_, term)| term.goes_on());
+        let valid = owned.iter().filter(|(_, term)| term.continues());
         let mut owned: Vec<_> =
             valid.map(|(shard, term)| (shard.clone(), term.hold.token)).collect();
         owned.sort_unstable();
@@ -168,20 +168,20 @@ impl MemberContext {
     pub(super) fn is_member(&self) -> bool {
         let slots = self.slots();
         let term = slots.get(&MEMBERSHIP).and_then(|slot| slot.term.as_ref());
-        term.is_some_and(|(term, _)| term.goes_on())
+        term.is_some_and(|(term, _)| term.continues())
     }
 
     pub(super) fn membership(&self) -> Option<(Token, Duration)> {
         let slots = self.slots();
         let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
-        term.goes_on().then(|| (term.hold.token, term.valid_for()))
+        term.continues().then(|| (term.hold.token, term.valid_for()))
     }
 
     /// The term of the membership lease, while this member holds it.
     pub(super) fn membership_term(&self) -> Option<Arc<Term>> {
         let slots = self.slots();
         let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
-        term.goes_on().then(|| term.clone())
+        term.continues().then(|| term.clone())
     }
 
     pub(super) fn renewals(&self) -> RenewalStats {
@@ -260,10 +260,10 @@ impl DriverEvents for MemberContext {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(&id) else { return true };
         let Some((term, number)) = slot.term.clone() else { return true };
-        let refused = ending.why.ends_at_once();
-        let why = match revoke_reason(&ending.why) {
+        let refused = ending.reason.ends_at_once();
+        let why = match revoke_reason(&ending.reason) {
             Reason::Rebalance | Reason::Shutdown => {
-                slot.reason.unwrap_or(revoke_reason(&ending.why))
+                slot.reason.unwrap_or(revoke_reason(&ending.reason))
             }
             why => why,
         };
@@ -312,7 +312,7 @@ impl DriverEvents for MemberContext {
         }
     }
 
-    fn back(&self, id: MachineId) {
+    fn store_back(&self, id: MachineId) {
         if id == MEMBERSHIP {
             self.report(FleetEvent::StoreBack);
         }
@@ -340,7 +340,7 @@ impl DriverEvents for MemberContext {
         }
     }
 
-    fn over(&self) {
+    fn driver_ended(&self) {
         let left: Vec<ShardSlot> = self.slots().drain().map(|(_, slot)| slot).collect();
         for slot in left {
             let Some((term, number)) = slot.term else { continue };
@@ -370,7 +370,7 @@ impl DriverEvents for MemberContext {
         }
     }
 
-    fn moved(&self, id: MachineId, phase: Phase) {
+    fn phase_changed(&self, id: MachineId, phase: Phase) {
         if matches!(phase, Phase::Waiting | Phase::Stopped) {
             let mut slots = self.slots();
             let ended = slots.get_mut(&id).and_then(|slot| {
@@ -399,7 +399,7 @@ impl DriverEvents for MemberContext {
         }
     }
 
-    fn fit(&self, id: MachineId, healthy: bool) {
+    fn health_changed(&self, id: MachineId, healthy: bool) {
         if id == MEMBERSHIP {
             self.healthy.store(healthy, Ordering::Relaxed);
         }

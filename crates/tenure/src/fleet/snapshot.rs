@@ -66,7 +66,7 @@ impl Snapshot {
 ///
 /// # Errors
 /// As those of [`Store::observe`].
-pub async fn survey(
+pub async fn observe_fleet(
     store: &dyn Store,
     fleet: &Name,
     known: impl IntoIterator<Item = Shard>,

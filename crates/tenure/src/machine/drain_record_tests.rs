@@ -42,7 +42,7 @@ fn without_a_drain_record_a_candidate_observes_until_the_record_is_read() {
 #[test]
 fn a_request_is_newer_than_the_record() {
     let mut bench = pending();
-    bench.at(5, Input::Asked(Request::Drain));
+    bench.at(5, Input::Requested(Request::Drain));
     bench.at(10, Input::DrainRecord(Some(false)));
     assert!(bench.machine.is_drained());
 }

@@ -31,7 +31,7 @@ pub enum Input {
     /// The store's watch reported a hint.
     Changed(Change),
     /// A request arrived from outside.
-    Asked(Request),
+    Requested(Request),
     /// The application resigns, and may name a preferred successor.
     Resign(Option<CandidateId>),
     /// The application wants to lead, or no longer wants to.
@@ -124,7 +124,7 @@ pub struct TermStart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermEnd {
     /// The reason why the term ended.
-    pub why: EndReason,
+    pub reason: EndReason,
     /// Until when the work may still have effects while it stops. Already in the past after a refusal.
     pub deadline: Moment,
 }

@@ -25,7 +25,7 @@ impl Machine {
                 let deadline = term.deadline;
                 self.successor = next;
                 self.held_off = now + HOLD_BACK;
-                out.push(Effect::End(TermEnd { why, deadline }));
+                out.push(Effect::End(TermEnd { reason: why, deadline }));
             }
             State::Holding(term) if term.stage == Stage::Starting => {
                 self.held_off = now + HOLD_BACK;

@@ -163,7 +163,7 @@ impl Machine {
         let to_release = (!why.ends_at_once()).then(|| Box::new(term.hold.clone()));
         self.state = State::Ending { to_release };
         self.held_off = now;
-        out.push(Effect::End(TermEnd { why, deadline }));
+        out.push(Effect::End(TermEnd { reason: why, deadline }));
         self.clear_own_holder(out);
     }
 

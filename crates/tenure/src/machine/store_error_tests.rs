@@ -35,7 +35,7 @@ fn a_corrupt_record_ends_the_term_at_once_with_the_reason() {
     assert!(effects.contains(&Effect::Unreachable(error.clone())), "{effects:?}");
     assert_eq!(
         *end_of(effects),
-        TermEnd { why: EndReason::StoreError(error), deadline: Moment::PAST }
+        TermEnd { reason: EndReason::StoreError(error), deadline: Moment::PAST }
     );
     // The record is not this candidate's lease, so there is nothing to release.
     let effects = bench.at(1_500, Input::WorkEnded);
@@ -67,7 +67,7 @@ fn a_refused_password_ends_the_term_in_time_with_the_reason() {
     bench.granted(1, 1);
     let error = Error::denied("wrong password");
     let ending = end_after(&mut bench, &error);
-    assert_eq!(ending.why, EndReason::StoreError(error));
+    assert_eq!(ending.reason, EndReason::StoreError(error));
     // As with a store that does not answer: not earlier than necessary, and before the deadline.
     assert!(bench.now >= START + Duration::from_millis(2_796), "{:?}", bench.now);
     assert!(bench.now < ending.deadline);

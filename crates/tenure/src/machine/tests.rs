@@ -149,7 +149,7 @@ fn a_success_after_the_time_to_stop_revives_nothing() {
     let request = bench.renewal();
     // Nothing ran in between: the answer arrived in time, but was not processed.
     let effects = bench.at(2_800, Input::Renewed(request, Ok(Answer::Held(()))));
-    assert_eq!(end_of(effects).why, EndReason::Paused(Duration::from_millis(1_400)));
+    assert_eq!(end_of(effects).reason, EndReason::Paused(Duration::from_millis(1_400)));
     assert_eq!(bench.machine.phase(), Phase::Resigning);
     assert_eq!(bench.machine.wake_at(), None, "it waits for the work");
 }
@@ -187,7 +187,7 @@ fn renewals_that_keep_failing_end_the_term_before_the_deadline() {
         }
     }
     let ending = end_of(&bench.effects);
-    assert!(matches!(ending.why, EndReason::Unreachable(_)), "{ending:?}");
+    assert!(matches!(ending.reason, EndReason::Unreachable(_)), "{ending:?}");
     assert!(bench.now >= START + Duration::from_millis(2_796), "not earlier than necessary");
     assert!(bench.now < ending.deadline);
     assert!(tries >= 2, "{tries} tries");
@@ -202,7 +202,7 @@ fn a_grace_period_ends_the_term_sooner() {
     let request = bench.renewal();
     bench.at(1_410, Input::Renewed(request, Err(Error::unavailable("down"))));
     let effects = bench.at(1_901, Input::Woke);
-    assert!(matches!(end_of(effects).why, EndReason::Unreachable(_)));
+    assert!(matches!(end_of(effects).reason, EndReason::Unreachable(_)));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_refusal_ends_the_term_at_once_and_leaves_no_time_to_stop() {
     let request = bench.renewal();
     let effects = bench.at(1_401, Input::Renewed(request, Ok(Answer::Taken(taken(2, 4_000)))));
     let ending = end_of(effects);
-    assert_eq!(ending.why, EndReason::Refused(Some("other".to_owned())));
+    assert_eq!(ending.reason, EndReason::Refused(Some("other".to_owned())));
     assert_eq!(ending.deadline, Moment::PAST);
     // Nothing to release: another candidate holds the lease.
     assert!(bench.at(1_500, Input::WorkEnded).iter().all(|a| !matches!(a, Effect::Release(..))));
@@ -224,8 +224,8 @@ fn a_resigning_leader_renews_until_its_work_has_ended_and_then_releases() {
     let mut bench = Bench::new(&Options::default());
     bench.granted(1, 1);
     let next = CandidateId::new("heir").unwrap();
-    let effects = bench.at(500, Input::Asked(Request::Resign(Some(next.clone()))));
-    assert_eq!(end_of(effects).why, EndReason::Asked);
+    let effects = bench.at(500, Input::Requested(Request::Resign(Some(next.clone()))));
+    assert_eq!(end_of(effects).reason, EndReason::Asked);
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Release(..))));
     bench.at(1_400, Input::Woke);
     let request = bench.renewal();
@@ -314,7 +314,7 @@ fn a_term_of_a_store_that_went_back_in_time_is_not_led() {
 fn a_failed_release_is_retried_until_the_lease_expires() {
     let mut bench = Bench::new(&Options::default());
     bench.granted(1, 1);
-    bench.at(10, Input::Asked(Request::Resign(None)));
+    bench.at(10, Input::Requested(Request::Resign(None)));
     released(bench.at(20, Input::WorkEnded));
     let mut tries = 1;
     while bench.machine.phase() == Phase::Resigning {
@@ -378,7 +378,7 @@ fn an_unwanted_or_drained_candidate_observes_and_does_not_claim() {
     bench.at(0, Input::Wanted(false));
     assert!(matches!(bench.effects[..], [Effect::Observe(_)]), "{:?}", bench.effects);
     let mut bench = Bench::new(&Options::default());
-    bench.at(0, Input::Asked(Request::Drain));
+    bench.at(0, Input::Requested(Request::Drain));
     assert!(matches!(bench.effects[..], [Effect::Observe(_)]), "{:?}", bench.effects);
     // It does not hurry for a free lease either.
     let mut free = *taken(1, 0);
@@ -387,16 +387,16 @@ fn an_unwanted_or_drained_candidate_observes_and_does_not_claim() {
     bench.at(2, Input::Observed(request, Ok(Some(free))));
     // The retry period, up to a hundredth early: polls of one process are aligned.
     assert_eq!(bench.wakes_at(), 4_000);
-    bench.at(10, Input::Asked(Request::Undrain));
+    bench.at(10, Input::Requested(Request::Undrain));
     bench.claim();
 }
 
 #[test]
 fn a_candidate_undrained_during_an_observation_claims_after_it() {
     let mut bench = Bench::new(&Options::default());
-    bench.at(0, Input::Asked(Request::Drain));
+    bench.at(0, Input::Requested(Request::Drain));
     let Effect::Observe(request) = bench.effects[0] else { panic!("{:?}", bench.effects) };
-    bench.at(1, Input::Asked(Request::Undrain));
+    bench.at(1, Input::Requested(Request::Undrain));
     assert!(bench.effects.is_empty(), "the answer comes first: {:?}", bench.effects);
     bench.at(2, Input::Observed(request, Ok(None)));
     bench.claim();

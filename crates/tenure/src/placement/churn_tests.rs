@@ -88,10 +88,10 @@ impl World {
             .zip(members)
             .map(|(id, member)| PlacementMember { id, drained: self.members[member] })
             .collect();
-        let held: Vec<HeldShards<'_>> = names
+        let held: Vec<HeldShard<'_>> = names
             .iter()
             .zip(shards)
-            .map(|(name, shard)| HeldShards {
+            .map(|(name, shard)| HeldShard {
                 shard: name,
                 // A member that has left has an index behind the last one, or none at all.
                 owner: self.shards[shard].and_then(|owner| {
@@ -434,7 +434,7 @@ proptest! {
             ids.iter().zip(drained).map(|(id, drained)| PlacementMember { id, drained }).collect();
         let (mut held, mut items) = (Vec::new(), Vec::new());
         for (shard, (owner, adopted)) in names.iter().zip(owners) {
-            held.push(HeldShards { shard, owner, adopted });
+            held.push(HeldShard { shard, owner, adopted });
             let owner = owner.map(|owner| u32::try_from(owner).unwrap());
             items.push(PlacementShard { hash: hash(shard), owner, adopted });
         }

@@ -12,7 +12,7 @@ fn planned(
     owners: &[Option<usize>],
 ) -> Vec<Option<usize>> {
     let held: Vec<_> =
-        names.iter().zip(owners).map(|(name, owner)| HeldShards::new(name, *owner)).collect();
+        names.iter().zip(owners).map(|(name, owner)| HeldShard::new(name, *owner)).collect();
     plan(members, &held)
 }
 
@@ -109,11 +109,7 @@ fn adopted_shards_are_released_last() {
         let held: Vec<_> = names
             .iter()
             .enumerate()
-            .map(|(shard, name)| HeldShards {
-                shard: name,
-                owner: Some(0),
-                adopted: adopted(shard),
-            })
+            .map(|(shard, name)| HeldShard { shard: name, owner: Some(0), adopted: adopted(shard) })
             .collect();
         let after = plan(&two, &held);
         (0..10).filter(|shard| after[*shard] == Some(1)).collect()
@@ -130,7 +126,7 @@ fn shards_with_the_same_hash_are_ordered_by_name() {
     let same_hash = ["tw000476L@?{9@@#", "twin-one-shards!"];
     assert_eq!(hash(same_hash[0]), hash(same_hash[1]));
     let two = members(["a", "b"]);
-    let forward: Vec<_> = same_hash.iter().map(|name| HeldShards::new(name, None)).collect();
+    let forward: Vec<_> = same_hash.iter().map(|name| HeldShard::new(name, None)).collect();
     let backward: Vec<_> = forward.iter().rev().copied().collect();
     let mut planned_backward = plan(&two, &backward);
     planned_backward.reverse();

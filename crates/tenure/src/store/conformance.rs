@@ -83,7 +83,7 @@ pub trait Fixture: Send + Sync {
     /// Puts corrupt data where the record of `name` is or would be.
     ///
     /// If it is called for garbage several times, it may put another kind of garbage each time.
-    async fn spoil(&self, _name: &Name, _spoil: Corruption) -> bool {
+    async fn corrupt(&self, _name: &Name, _spoil: Corruption) -> bool {
         false
     }
 

@@ -200,7 +200,7 @@ impl Leases {
     }
 
     /// Replaces the record of `name` with corrupt data.
-    pub fn spoil(&mut self, name: &Name, spoil: Corruption) {
+    pub fn corrupt(&mut self, name: &Name, spoil: Corruption) {
         self.0.insert(name.clone(), MemorySlot::Corrupt(spoil));
     }
 
@@ -397,7 +397,7 @@ impl MemoryStore {
     }
 
     /// The leases themselves, so that a test can corrupt or remove some.
-    pub fn ledger(&self) -> MutexGuard<'_, Leases> {
+    pub fn leases(&self) -> MutexGuard<'_, Leases> {
         // A panic in another thread cannot leave the leases half changed: every operation checks first and writes last.
         self.0.leases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -426,7 +426,7 @@ impl Store for MemoryStore {
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
         let clock = &self.0.clock;
-        let mut leases = self.ledger();
+        let mut leases = self.leases();
         let mut answers = Vec::with_capacity(claims.len());
         for claim in claims {
             let answer = leases.acquire(clock.now(), clock.minting_micros(), claim);
@@ -442,13 +442,13 @@ impl Store for MemoryStore {
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
         // The clock is read under the lock, here and below. A time read before the lock could be one at which a term was still
         // live, although another caller has observed meanwhile that it expired.
-        let mut leases = self.ledger();
+        let mut leases = self.leases();
         let now = self.0.clock.now();
         Ok(holds.iter().map(|hold| leases.renew(now, hold, ttl)).collect())
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        let mut leases = self.ledger();
+        let mut leases = self.leases();
         let now = self.0.clock.now();
         let release = |release: &Release| {
             if leases.release(now, release)? {
@@ -461,20 +461,20 @@ impl Store for MemoryStore {
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        let mut leases = self.ledger();
+        let mut leases = self.leases();
         leases.save(self.0.clock.now(), hold, number, checkpoint)
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let mut leases = self.ledger();
+        let mut leases = self.leases();
         let lease = leases.revoke(clock.now(), clock.minting_micros(), name, when)?;
         self.notify(Change::Look);
         Ok(lease)
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        let leases = self.ledger();
+        let leases = self.leases();
         Ok(leases.observe(self.0.clock.now(), scope))
     }
 

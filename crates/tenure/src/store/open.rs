@@ -58,7 +58,7 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 /// The URL for logs and messages: without its password, and without the value of any option that holds a secret.
-pub fn shown(url: &str) -> String {
+pub fn redact_url(url: &str) -> String {
     // Everything before the last '@' may be a password, which may itself contain '@', '/' or '?'. This may hide more than the
     // password, never less.
     let url = match url
@@ -116,7 +116,7 @@ impl<'a> StoreUrl<'a> {
         let Some((scheme, rest)) = url.split_once(':') else {
             return Err(Error::invalid(format!(
                 "'{}' is not a store URL: write file:DIR, redis://HOST:PORT/0, ...",
-                shown(url).escape_debug()
+                redact_url(url).escape_debug()
             )));
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -163,7 +163,7 @@ mod tests {
             ("redis://h?password_file=/run/x", "redis://h?password_file=/run/x"),
             ("file:/a@b:c", "file:/a@b:c"),
         ] {
-            assert_eq!(shown(url), safe);
+            assert_eq!(redact_url(url), safe);
         }
     }
 

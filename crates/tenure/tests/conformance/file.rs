@@ -93,7 +93,7 @@ impl Fixture for InDirectory {
         Clock::boot().sleep(time).await;
     }
 
-    async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
+    async fn corrupt(&self, name: &Name, spoil: Corruption) -> bool {
         // Opening the store creates its directories.
         drop(self.open().await);
         let path = match spoil {

@@ -67,19 +67,19 @@ impl Fixture for InMemory {
         }
     }
 
-    async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
-        self.store.ledger().spoil(name, spoil);
+    async fn corrupt(&self, name: &Name, spoil: Corruption) -> bool {
+        self.store.leases().corrupt(name, spoil);
         true
     }
 
     async fn is_untouched(&self, name: &Name) -> bool {
-        let found = self.store.ledger().observe(self.clock.now(), &Scope::name(name));
+        let found = self.store.leases().observe(self.clock.now(), &Scope::name(name));
         let kinds: Vec<_> = found.iter().map(|item| item.as_ref().map_err(|e| e.kind())).collect();
         matches!(kinds[..], [Err(Kind::Corrupt | Kind::Unavailable)])
     }
 
     async fn set_token(&self, name: &Name, last: Token) -> bool {
-        self.store.ledger().set_token(name, last);
+        self.store.leases().set_token(name, last);
         true
     }
 }

@@ -121,7 +121,7 @@ impl Subject for Family {
     }
 
     fn missing(&self) -> Option<String> {
-        servers::find(self.kind, self.program).is_none().then(|| servers::how_to_get(self.kind))
+        servers::find(self.kind, self.program).is_none().then(|| servers::install_hint(self.kind))
     }
 
     async fn fixture(&self, alone: bool) -> Result<Box<dyn Fixture>, String> {
@@ -329,7 +329,7 @@ impl Fixture for OnServer {
         Clock::boot().sleep(time).await;
     }
 
-    async fn spoil(&self, name: &Name, spoil: Corruption) -> bool {
+    async fn corrupt(&self, name: &Name, spoil: Corruption) -> bool {
         if spoil == Corruption::Locked {
             return false;
         }

@@ -31,7 +31,7 @@ pub(crate) fn find(kind: &str, program: &str) -> Option<PathBuf> {
 }
 
 /// The message if [`find`] finds no server.
-pub(crate) fn how_to_get(kind: &str) -> String {
+pub(crate) fn install_hint(kind: &str) -> String {
     format!("no server: scripts/servers {kind} gets it")
 }
 

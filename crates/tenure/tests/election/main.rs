@@ -88,7 +88,7 @@ async fn a_stale_leader_saves_nothing() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     let first = a.leadership().await.unwrap();
-    store.memory().ledger().forget(a.name());
+    store.memory().leases().forget(a.name());
     assert_eq!(first.save("x").await.unwrap(), Saved::Lost);
 }
 
@@ -100,7 +100,7 @@ async fn a_refused_renewal_ends_the_work_at_once_and_it_campaigns_again() {
     let ended = a
         .lead(async |leadership| {
             if terms.fetch_add(1, Ordering::SeqCst) == 0 {
-                store.memory().ledger().forget(a.name());
+                store.memory().leases().forget(a.name());
                 std::future::pending::<()>().await;
             }
             leadership.token()
@@ -470,7 +470,7 @@ async fn a_candidate_that_observed_a_leader_does_not_trust_a_store_that_lost_it(
     // A is gone without a release, and the store has lost its record: only b remembers that a may be alive.
     drop(a);
     drop(first);
-    store.memory().ledger().forget(b.name());
+    store.memory().leases().forget(b.name());
     clock.advance(TTL + Duration::from_millis(20));
     until("b holds it", || b.status().state == tenure::CandidateState::Starting).await;
     assert!(!b.is_leader());

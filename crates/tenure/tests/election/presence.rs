@@ -28,10 +28,10 @@ async fn a_candidate_is_present_under_its_own_name_only() {
     assert_eq!(ids(&long).await, [("y".to_owned(), String::new())]);
     // A second candidate with the same id is hidden. When the first one leaves, the second becomes visible.
     let again = announce(&short, "x", "http://again").await;
-    assert!(first.is_seen() && !again.is_seen());
+    assert!(first.is_visible() && !again.is_visible());
     assert_eq!(ids(&short).await.len(), 1);
     first.leave().await;
-    until("the second is seen", || again.is_seen()).await;
+    until("the second is seen", || again.is_visible()).await;
     assert_eq!(ids(&short).await, [("x".to_owned(), "http://again".to_owned())]);
     again.leave().await;
     assert!(ids(&short).await.is_empty());

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use tenure::{Clock, Election, Kind, Leadership};
 
 use crate::proxy::Proxy;
-use crate::redis_rig::{self, DURABLE, FORGETFUL, Rig, open, pause};
+use crate::redis_rig::{self, DURABLE, NOT_DURABLE, Rig, open, pause};
 use crate::startup_wait::{replicate, replicate_from};
 
 const TTL: Duration = Duration::from_secs(1);
@@ -144,7 +144,7 @@ pub(crate) async fn no_overlap_on_a_writable_replica() {
 /// A6, F14: the promoted replica lacks the grant, and never had `tenure:server`.
 pub(crate) async fn no_overlap_after_a_promotion_that_lost_the_grant() {
     turns(async || {
-        let (primary, replica) = (Rig::new(DURABLE), Rig::new(FORGETFUL));
+        let (primary, replica) = (Rig::new(DURABLE), Rig::new(NOT_DURABLE));
         let (to_holder, to_replica) =
             (Proxy::start(primary.port).await, Proxy::start(primary.port).await);
         replicate_from(&replica, to_replica.port()).await;

@@ -6,7 +6,7 @@ use tenure::store::{Grade, Scope, Store, Verdict};
 use tenure::{Claim, ClaimedWait, Clock, Ended, Grant, Kind, Lease, StartupWait, WaitReason};
 
 use crate::redis_rig::{
-    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
+    DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
 };
 
 /// The granularity of a server's uptime.
@@ -45,7 +45,7 @@ pub(crate) async fn a_durable_server_that_just_started_grants_at_once() {
 pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
     let everysec: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec"];
     let unsynced_rewrites = [DURABLE, &["--no-appendfsync-on-rewrite", "yes"]].concat();
-    for arguments in [FORGETFUL, everysec, &unsynced_rewrites] {
+    for arguments in [NOT_DURABLE, everysec, &unsynced_rewrites] {
         let rig = Rig::new(arguments);
         let store = rig.open().await;
         assert_eq!(store.examine().await.unwrap().grade, Grade::C);
@@ -77,7 +77,7 @@ pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
 
 /// Releasing while starting does not count as released: the next holder waits for the rest.
 pub(crate) async fn a_wait_survives_release_and_a_new_grant() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let first = granted(&*store, &claim("a", "one")).await;
     let before = assert_waits(&first, TTL, WaitReason::Restarted);
@@ -138,7 +138,7 @@ pub(crate) async fn durability_switched_off_at_run_time_is_detected_and_causes_a
 
 /// A4: an append-only file that was just switched on contains nothing before its first rewrite is done.
 pub(crate) async fn a_log_whose_first_rewrite_is_pending_is_not_durable() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     for number in 0..50 {
         rig.run::<()>(&format!("SET filler:{number} x")).await;
     }
@@ -172,7 +172,7 @@ pub(crate) async fn a_durable_run_after_one_that_was_not_waits() {
 
 /// A killed server comes back with a snapshot from before the last grant.
 pub(crate) async fn a_server_that_went_back_in_time_makes_the_next_holder_wait() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let first = granted(&*store, &claim("a", "one")).await;
     release(&*store, &first.hold).await;
@@ -192,7 +192,7 @@ pub(crate) async fn a_server_that_went_back_in_time_makes_the_next_holder_wait()
 
 /// `tenure:server` contains garbage: it is not trusted, and does not block grants.
 pub(crate) async fn garbage_about_the_server_is_not_trusted() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     granted(&*store, &claim("a", "me")).await;
     for (number, change) in [

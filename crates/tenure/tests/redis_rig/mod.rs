@@ -43,7 +43,7 @@ pub(crate) fn main(tests: &[Test]) -> ExitCode {
     let trial = |&(name, test): &Test| {
         let trial = Trial::test(name, move || {
             if missing {
-                return Err(servers::how_to_get(KIND).into());
+                return Err(servers::install_hint(KIND).into());
             }
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
@@ -56,7 +56,7 @@ pub(crate) fn main(tests: &[Test]) -> ExitCode {
             Ok(())
         });
         match missing && !required {
-            true => trial.with_kind(servers::how_to_get(KIND)).with_ignored_flag(true),
+            true => trial.with_kind(servers::install_hint(KIND)).with_ignored_flag(true),
             false => trial,
         }
     };
@@ -78,7 +78,7 @@ pub(crate) struct Rig {
 
 /// Every write is on disk before it is acknowledged.
 pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
-pub(crate) const FORGETFUL: &[&str] = &["--appendonly", "no"];
+pub(crate) const NOT_DURABLE: &[&str] = &["--appendonly", "no"];
 
 impl Rig {
     pub(crate) fn new(arguments: &[&str]) -> Self {

@@ -29,15 +29,15 @@ impl World {
             8 => {
                 let successor = self.rng.usize(0..self.nodes.len());
                 let next = self.rng.bool().then(|| self.nodes[successor].id.clone());
-                self.send_input(node, Input::Asked(Request::Resign(next)));
+                self.send_input(node, Input::Requested(Request::Resign(next)));
             }
             9 => {
                 self.send_input(node, Input::Health(false));
                 self.at(until, SimEvent::Input(node, Box::new(Input::Health(true))));
             }
             10 => {
-                self.send_input(node, Input::Asked(Request::Drain));
-                self.at(until, SimEvent::Input(node, Box::new(Input::Asked(Request::Undrain))));
+                self.send_input(node, Input::Requested(Request::Drain));
+                self.at(until, SimEvent::Input(node, Box::new(Input::Requested(Request::Undrain))));
             }
             11 => self.store_down_until = self.now + some_time / 2,
             12 if !self.plan.forgetful => self.stop_cleanly(node, until),
@@ -127,7 +127,7 @@ impl World {
         for node in 0..self.nodes.len() {
             let request = if has_observer && node == 0 { Request::Drain } else { Request::Undrain };
             self.at(arrived, SimEvent::Input(node, Box::new(Input::Health(true))));
-            self.at(arrived, SimEvent::Input(node, Box::new(Input::Asked(request))));
+            self.at(arrived, SimEvent::Input(node, Box::new(Input::Requested(request))));
             // A stop that a node received only when it resumed has ended that run too.
             self.at(arrived, SimEvent::Restart(node));
         }
@@ -158,7 +158,7 @@ impl World {
             if next.is_none() {
                 self.prefer(leader)?;
             }
-            self.send_input(leader, Input::Asked(Request::Resign(next)));
+            self.send_input(leader, Input::Requested(Request::Resign(next)));
         }
         let next = self.now + 6 * ttl + 2 * SECOND;
         if next + 4 * ttl < self.plan.end {

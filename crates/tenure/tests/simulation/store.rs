@@ -119,7 +119,7 @@ impl SimStore {
 
     pub(crate) fn set_garbage(&mut self, corrupted: bool) {
         if corrupted {
-            self.ledger.spoil(&self.name, Corruption::Garbage);
+            self.ledger.corrupt(&self.name, Corruption::Garbage);
         } else if self.corrupted {
             self.ledger.forget(&self.name);
         }

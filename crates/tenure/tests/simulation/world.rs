@@ -436,7 +436,7 @@ impl World {
             Effect::Extend(deadline) => self.extend(node, deadline, lag),
             Effect::End(ending) => {
                 let until = self.believed(node, ending.deadline, 0);
-                let wanted = matches!(ending.why, EndReason::Asked | EndReason::Shutdown);
+                let wanted = matches!(ending.reason, EndReason::Asked | EndReason::Shutdown);
                 self.record(Fact::StopRequested { node, until, wanted })?;
                 self.stop_work(node)
             }

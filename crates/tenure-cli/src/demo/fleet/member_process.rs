@@ -15,13 +15,13 @@ use crate::exit::Exit;
 use crate::output;
 
 /// The first argument on the command line; the demo's process id and the arguments of the member follow.
-pub(crate) const TIED: &str = "demo-member";
+pub(crate) const DEMO_MEMBER_COMMAND: &str = "demo-member";
 
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
     let usage = "demo-member is for 'tenure demo --fleet': it needs the process that starts it";
     let parent = arguments.first().and_then(|word| word.to_str()?.parse::<i32>().ok());
     let Some(parent) = parent else {
-        return output::failed(&Error::invalid(usage), false);
+        return output::report_error(&Error::invalid(usage), false);
     };
     let requested = set_parent_process_death_signal(Some(Signal::KILL));
     // If the demo ended before the request, the signal never comes.
@@ -31,5 +31,5 @@ pub(crate) fn run(arguments: &[OsString]) -> Exit {
     let exec_error =
         own_executable().map(|path| Command::new(path).arg0("tenure").args(&arguments[1..]).exec());
     let error = exec_error.unwrap_or_else(|error| error);
-    output::failed(&Error::denied(format!("cannot start a member: {error}")), false)
+    output::report_error(&Error::denied(format!("cannot start a member: {error}")), false)
 }

@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::mpsc;
 
-use super::member_process::TIED;
-use super::worker::WORKER;
+use super::member_process::DEMO_MEMBER_COMMAND;
+use super::worker::DEMO_WORKER_COMMAND;
 use crate::demo::processes::own_executable;
 use crate::guard::adopt_orphans;
 
@@ -74,7 +74,7 @@ impl DemoMembers {
         }
         command
             .env("TENURE_STORE", &config.store)
-            .arg(TIED)
+            .arg(DEMO_MEMBER_COMMAND)
             .arg(std::process::id().to_string())
             .args(&config.flags)
             .arg("--config")
@@ -85,7 +85,7 @@ impl DemoMembers {
             .arg(&config.shards)
             .arg("--")
             .arg(&own_executable)
-            .arg(WORKER)
+            .arg(DEMO_WORKER_COMMAND)
             .arg(config.journals.join("{}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

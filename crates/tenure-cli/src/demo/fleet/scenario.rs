@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::fleet::{Shard, Snapshot, survey};
+use tenure::fleet::{Shard, Snapshot, observe_fleet};
 use tenure::{Clock, Error, Kind, Moment, Name, Store};
 
 use super::chart::{FleetChart, MemberShare};
@@ -370,7 +370,7 @@ impl FleetScenario {
             }
             self.say(format!("   {id} was ended by hand ({status})."))?;
         }
-        match survey(&*self.store, &self.fleet, self.shards.iter().cloned()).await {
+        match observe_fleet(&*self.store, &self.fleet, self.shards.iter().cloned()).await {
             Ok(snapshot) => self.snapshot = snapshot,
             // The next observation may succeed.
             Err(error) if error.kind() == Kind::Unavailable => {}

@@ -13,13 +13,13 @@ use crate::exit::Exit;
 use crate::output;
 
 /// The first argument on the command line; the journal's path follows.
-pub(crate) const WORKER: &str = "demo-shard";
+pub(crate) const DEMO_WORKER_COMMAND: &str = "demo-shard";
 const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &[OsString]) -> Exit {
     match parse_arguments(arguments).and_then(|parsed| crate::runtime()?.block_on(work(parsed))) {
         Ok(()) => Exit::Done,
-        Err(error) => output::failed(&error, false),
+        Err(error) => output::report_error(&error, false),
     }
 }
 

@@ -22,7 +22,7 @@ impl FleetSupervisor {
             }
             Some(GuardEvent::Report(number, report)) => self.reported(number, report),
             Some(GuardEvent::Unresponsive) => {
-                self.messages.trouble("the guard does not answer: killed it");
+                self.messages.warning("the guard does not answer: killed it");
             }
             Some(GuardEvent::CannotKill(failure)) => self.messages.not_stopped(&failure),
             None => self.guard_is_gone(),
@@ -107,7 +107,7 @@ impl FleetSupervisor {
     /// another guard.
     pub(super) fn guard_is_gone(&mut self) {
         self.guard = None;
-        self.messages.trouble("the guard is gone, and with it every command: starting another");
+        self.messages.warning("the guard is gone, and with it every command: starting another");
         let now = self.clock.now();
         let running: Vec<u32> =
             self.jobs.iter().filter(|(_, job)| is_command(job)).map(|(n, _)| *n).collect();
@@ -129,7 +129,7 @@ impl FleetSupervisor {
     pub(super) fn replace_guard(&mut self, now: Moment) {
         self.guard_at = None;
         if let Err(error) = self.start_guard() {
-            self.messages.trouble(&format!("cannot start another guard: {error}"));
+            self.messages.warning(&format!("cannot start another guard: {error}"));
             self.guard_at = Some(now + MIN_BACKOFF);
         }
     }
@@ -140,7 +140,7 @@ fn how_it_ended(report: &GuardReport) -> Option<String> {
     Some(match report {
         GuardReport::CannotKill(_) | GuardReport::Acknowledged(_) => return None,
         GuardReport::Failed(why) => format!("could not be started: {why}"),
-        GuardReport::Gone { told: true, .. } => {
+        GuardReport::Gone { asked_to_stop: true, .. } => {
             "was stopped by the guard, which received no renewal in time".to_owned()
         }
         GuardReport::Gone { ended: ProcessExit::Code(0), .. } => "has ended".to_owned(),
@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_command_that_the_guard_stopped_has_not_ended_by_itself() {
-        let how = |ended, told| how_it_ended(&GuardReport::Gone { ended, told }).unwrap();
+        let how =
+            |ended, told| how_it_ended(&GuardReport::Gone { ended, asked_to_stop: told }).unwrap();
         assert_eq!(how(ProcessExit::Code(0), false), "has ended");
         assert_eq!(how(ProcessExit::Code(3), false), "has ended with code 3");
         assert_eq!(how(ProcessExit::Signal(9), false), "was ended by signal 9");

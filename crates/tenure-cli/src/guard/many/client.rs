@@ -20,8 +20,8 @@ use tokio::process::Child;
 use tokio::sync::mpsc;
 
 use super::super::log::Log;
-use super::super::protocol::{GuardReport, GuardSocket, HoldProof, line};
-use super::super::{MANY, OURSELVES, Orphans, SparedProcess, deaths, spawn_overseer};
+use super::super::protocol::{GuardReport, GuardSocket, HoldProof, socket_pair};
+use super::super::{MANY, OWN_EXECUTABLE, Orphans, SparedProcess, deaths, spawn_with_cleanup};
 use super::messages::{Argument, GuardMessage, ManySetup, pack};
 use super::watchdog::MemberWatchdog;
 use super::{GuardConfig, GuardState, until};
@@ -98,9 +98,12 @@ impl GuardClient {
         };
         if config.guarded {
             let guard = GuardProcess::start(config)?;
-            spawn_overseer(guard.run(queue, events, watchdog.clone()), cannot_kill);
+            spawn_with_cleanup(guard.run(queue, events, watchdog.clone()), cannot_kill);
         } else {
-            spawn_overseer(run_in_member(config, queue, events, watchdog.clone())?, cannot_kill);
+            spawn_with_cleanup(
+                run_in_member(config, queue, events, watchdog.clone())?,
+                cannot_kill,
+            );
         }
         let client = GuardClient { messages, watchdog, store, liveness_sent: Arc::default() };
         Ok((client, Reports(reports)))
@@ -199,10 +202,10 @@ struct GuardProcess {
 
 impl GuardProcess {
     fn start(config: &GuardClientConfig) -> io::Result<GuardProcess> {
-        let (socket, guard_end) = line()?;
-        let mut command = Command::new(OURSELVES);
+        let (socket, guard_end) = socket_pair()?;
+        let mut command = Command::new(OWN_EXECUTABLE);
         command.arg0("tenure").arg(MANY).stdin(Stdio::from(guard_end));
-        child_env::cleared(&mut command);
+        child_env::clear(&mut command);
         let process = tokio::process::Command::from(command).spawn()?;
         let pid = process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the guard has no process number"))?;
@@ -380,7 +383,7 @@ mod tests {
     #[test]
     fn messages_beyond_the_socket_buffer_arrive_in_order() {
         in_runtime(async {
-            let (member_end, guard_end) = line().unwrap();
+            let (member_end, guard_end) = socket_pair().unwrap();
             let guard_end = GuardSocket::over(guard_end).unwrap();
             let reader = tokio::spawn(async move {
                 let (mut next, mut packets) = (0, 0);
@@ -410,7 +413,7 @@ mod tests {
     #[test]
     fn sending_to_a_guard_that_does_not_read_times_out() {
         in_runtime(async {
-            let (member_end, guard_end) = line().unwrap();
+            let (member_end, guard_end) = socket_pair().unwrap();
             let begun = Clock::boot().now();
             send_messages(&member_end, &mut queued(2_000), |_| {}, &mut false).await;
             let took = Clock::boot().now().since(begun);

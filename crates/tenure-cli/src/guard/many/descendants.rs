@@ -162,7 +162,7 @@ impl GuardState {
             let Some(mut running) = command.running.take() else { continue };
             if let Some(ended) = running.tree.ended() {
                 let asked_to_stop = running.asked_to_stop.unwrap_or(false);
-                self.reports.push((*id, GuardReport::Gone { ended, told: asked_to_stop }));
+                self.reports.push((*id, GuardReport::Gone { ended, asked_to_stop }));
             }
             running.tree.reap_main();
             if !self.holds.contains_key(id) {

@@ -110,7 +110,7 @@ impl GuardState {
             Ok(main) => {
                 let spared = SparedProcess::new(main);
                 self.attribution.add(id, main.as_raw_nonzero().get(), &shard, &token);
-                let tree = ProcessTree::among_others(main);
+                let tree = ProcessTree::with_spared_children(main);
                 let running = Running { tree, asked_to_stop: None, kills: 0, _spared: spared };
                 self.commands.insert(
                     id,

@@ -12,7 +12,7 @@ use tenure::{Clock, Moment};
 use tokio::sync::Notify;
 
 use super::super::kill_schedule::{KillSchedule, reserve};
-use super::super::watchdog::{GUARD_REACTS, Watchdog};
+use super::super::watchdog::{GUARD_REACTION_TIME, Watchdog};
 
 /// How long a guard may take to confirm that a command it has killed is gone, if the deadline allows.
 const GUARD_KILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ impl WatchedCommand {
         let last = self.schedule.deadline().before(reserve(self.schedule.stop_within()) / 2);
         (self.schedule.kills_at() + GUARD_KILL_TIMEOUT)
             .min(last)
-            .max(self.ordered_at + GUARD_REACTS)
+            .max(self.ordered_at + GUARD_REACTION_TIME)
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(watchdog.expires_at(), Some(last));
         watchdog.clock.advance(last.since(now));
         watchdog.stop(1, now);
-        assert_eq!(watchdog.expires_at(), Some(last + GUARD_REACTS));
+        assert_eq!(watchdog.expires_at(), Some(last + GUARD_REACTION_TIME));
         watchdog.hold(2, now + SECOND);
         run(&watchdog, 2);
         watchdog.gone(1);

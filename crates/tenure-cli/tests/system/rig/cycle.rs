@@ -7,7 +7,7 @@ use tenure::Moment;
 
 use super::fault::Fault;
 use super::judge::Thaw;
-use super::stage::{PATIENCE, Stage, Term};
+use super::stage::{ElectionTrial, TIMEOUT, Term};
 use super::time::{now, pause};
 
 /// How long a process tree may keep working after a thaw, until it is killed.
@@ -37,13 +37,13 @@ impl Outcome {
     }
 }
 
-pub(crate) fn cycle(stage: &mut Stage, fault: Fault) -> Outcome {
+pub(crate) fn cycle(stage: &mut ElectionTrial, fault: Fault) -> Outcome {
     let term = stage.settled();
     let (struck, frozen) = fault.strike(stage, &term);
     let hit = now();
     let lingers = !matches!(fault, Fault::Kill | Fault::Term | Fault::Guard);
     let expiry = if lingers { stage.expiry(term.token) } else { None };
-    let first = stage.next_after(term.token, stage.ttl + PATIENCE).at;
+    let first = stage.next_after(term.token, stage.ttl + TIMEOUT).at;
     let mut outcome = Outcome {
         last: stage.last_of(term.token).at,
         code: None,

@@ -5,8 +5,8 @@ use tenure::Moment;
 
 use super::freezer::Frozen;
 use super::processes::{below, is_stopped, signal};
-use super::stage::{PATIENCE, Stage, Term};
-use super::time::{look, now};
+use super::stage::{ElectionTrial, TIMEOUT, Term};
+use super::time::{now, poll_until};
 
 /// The names are those of the command line, plus `kill-pair` and `guard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Fault {
     }
 
     /// Injects the fault. Returns the moment just before.
-    pub(crate) fn strike(self, stage: &Stage, term: &Term) -> (Moment, Option<Frozen>) {
+    pub(crate) fn strike(self, stage: &ElectionTrial, term: &Term) -> (Moment, Option<Frozen>) {
         let sent = |pid, which| {
             let at = now();
             signal(pid, which);
@@ -78,7 +78,7 @@ impl Fault {
             Fault::KillTree | Fault::KillPair => {
                 // Stopped first, so that the guard does not observe the others die.
                 signal(term.guard, Signal::STOP);
-                look(PATIENCE, || is_stopped(term.guard).then_some(())).expect("it stops");
+                poll_until(TIMEOUT, || is_stopped(term.guard).then_some(())).expect("it stops");
                 let at = now();
                 signal(term.leader, Signal::KILL);
                 if self == Fault::KillTree {

@@ -18,11 +18,11 @@ use tokio::runtime::Runtime;
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, Workers, judge};
 use super::output::Stderr;
-use super::place::{Kind, Place};
+use super::place::{Kind, TrialStore};
 use super::processes::{self, is_there};
-use super::room::{Actor, Room};
-use super::stage::PATIENCE;
-use super::time::{look, now, pause, runtime};
+use super::room::{TenureProcess, TrialDirectory};
+use super::stage::TIMEOUT;
+use super::time::{now, pause, poll_until, runtime};
 use super::worker::history_of;
 
 const NAME: &str = "system:fleet";
@@ -60,8 +60,8 @@ pub(crate) fn of<'a>(owners: &'a Owners, member: &str) -> BTreeMap<&'a str, &'a 
 // Fields are dropped in this order: the users of the store and the directory end before those.
 pub(crate) struct FleetStage {
     pub(crate) ttl: Duration,
-    pub(crate) members: Vec<Actor>,
-    pub(crate) place: Place,
+    pub(crate) members: Vec<TenureProcess>,
+    pub(crate) place: TrialStore,
     /// The thaws of shards that were frozen with their whole process tree.
     pub(crate) thaws: Vec<(String, Thaw)>,
     /// How often a worker writes.
@@ -73,14 +73,14 @@ pub(crate) struct FleetStage {
     histories: BTreeMap<String, History>,
     store: Arc<dyn Store>,
     runtime: Runtime,
-    room: Room,
+    room: TrialDirectory,
 }
 
 impl FleetStage {
     /// Starts no member yet.
     pub(crate) fn new(kind: Kind, ttl: Duration, shards: usize, each: Duration) -> FleetStage {
-        let room = Room::new();
-        let place = Place::open(kind, room.path(), 0);
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(kind, room.path(), 0);
         let runtime = runtime();
         let store = runtime.block_on(tenure::open(&place.url())).unwrap();
         let history = |number: usize| {
@@ -144,7 +144,7 @@ impl FleetStage {
         self.members[who] = self.start(&self.members[who].id);
     }
 
-    fn start(&self, id: &str) -> Actor {
+    fn start(&self, id: &str) -> TenureProcess {
         let shards: Vec<&str> = self.histories.keys().map(String::as_str).collect();
         let mut command = self.room.command();
         command.args(["--store", &self.place.url(), "--log-level", "info"]);
@@ -204,7 +204,7 @@ impl FleetStage {
         mut wanted: impl FnMut(&Owners) -> Option<()>,
     ) -> Owners {
         let mut since = None;
-        let settled = look(limit, || {
+        let settled = poll_until(limit, || {
             let owners = self.owners();
             pause(Duration::from_millis(20));
             if wanted(&owners).is_none() {
@@ -233,7 +233,7 @@ impl FleetStage {
         terms: &BTreeMap<String, Owner>,
         limit: Duration,
     ) -> BTreeMap<String, Line> {
-        let found = look(limit, || {
+        let found = poll_until(limit, || {
             let newer = |(shard, owner): (&String, &Owner)| {
                 let line = self.histories.get_mut(shard)?.first_after(owner.token)?;
                 Some((shard.clone(), line))
@@ -261,7 +261,7 @@ impl FleetStage {
 
     /// Waits until these processes are gone.
     pub(crate) fn gone(&self, pids: &[u32]) {
-        let gone = look(PATIENCE, || (!pids.iter().any(|pid| is_there(*pid))).then_some(()));
+        let gone = poll_until(TIMEOUT, || (!pids.iter().any(|pid| is_there(*pid))).then_some(()));
         if gone.is_none() {
             let left = processes::described(pids);
             self.fail(&format!("processes that should be gone:\n{left}"));
@@ -269,7 +269,7 @@ impl FleetStage {
     }
 
     pub(crate) fn ended(&mut self, who: usize) -> ExitStatus {
-        let ended = look(PATIENCE, || self.members[who].ended());
+        let ended = poll_until(TIMEOUT, || self.members[who].ended());
         ended.unwrap_or_else(|| self.fail(&format!("{} does not end", self.members[who].id)))
     }
 
@@ -280,7 +280,7 @@ impl FleetStage {
         let requester = CandidateId::new("judge").unwrap();
         let wait = Duration::from_secs(10);
         // Repeating the change does no harm, if a server was restarted.
-        let changed = look(PATIENCE, || {
+        let changed = poll_until(TIMEOUT, || {
             let change = overrides::change(&*self.store, &self.name, &requester, wait, &change);
             self.runtime.block_on(change).ok()
         });
@@ -322,7 +322,7 @@ impl FleetStage {
         };
         // A lease that cannot be read now (a server was restarted) can be read a moment later.
         let none = || held().is_ok_and(|held| held.is_empty()).then_some(());
-        if look(self.ttl + PATIENCE, none).is_none() {
+        if poll_until(self.ttl + TIMEOUT, none).is_none() {
             self.fail(&format!("somebody still holds {:?}", held()));
         }
         self.judged()

@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use super::processes::{MARK, below, is_stopped, is_there, signal};
-use super::room::Room;
-use super::time::{look, now};
+use super::room::TrialDirectory;
+use super::time::{now, poll_until};
 
 const ROOT: &str = "/sys/fs/cgroup/freezer";
 
@@ -31,7 +31,7 @@ pub(crate) fn remove(mark: &str) {
     let group = group(mark);
     // Until the group is empty: a process that a member forks before it is moved is a member too, and would be frozen with the
     // next tree.
-    look(Duration::from_secs(1), || {
+    poll_until(Duration::from_secs(1), || {
         let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines() {
             let _ = std::fs::write(Path::new(ROOT).join("cgroup.procs"), pid);
@@ -69,7 +69,7 @@ impl Frozen {
             let all = std::iter::once(root).chain(below(root));
             all.filter(|pid| !inside(pid)).collect::<Vec<_>>()
         };
-        let moved = look(Duration::from_secs(5), || {
+        let moved = poll_until(Duration::from_secs(5), || {
             let outside = outside();
             for pid in &outside {
                 let _ = std::fs::write(group.join("cgroup.procs"), pid.to_string());
@@ -80,7 +80,7 @@ impl Frozen {
         let at = now();
         std::fs::write(group.join("freezer.state"), "FROZEN").unwrap();
         let state = || std::fs::read_to_string(group.join("freezer.state")).unwrap();
-        look(Duration::from_secs(5), || (state().trim() == "FROZEN").then_some(()))
+        poll_until(Duration::from_secs(5), || (state().trim() == "FROZEN").then_some(()))
             .expect("the kernel freezes it");
         (frozen, at)
     }
@@ -88,7 +88,7 @@ impl Frozen {
     /// The leader first, so that no process is left that could react.
     fn stop_all(&self) {
         let all = || std::iter::once(self.root).chain(below(self.root));
-        look(Duration::from_secs(5), || {
+        poll_until(Duration::from_secs(5), || {
             all().for_each(|pid| signal(pid, Signal::STOP));
             all().all(|pid| is_stopped(pid) || !is_there(pid)).then_some(())
         })
@@ -124,7 +124,7 @@ impl Drop for Frozen {
 /// A tree that starts processes all the time leaves none of them in the group: a process left there would be frozen with the
 /// next tree, and what it does after that thaw would look like work of a stale leader.
 pub(crate) fn control() {
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let forks = "while :; do sleep 0.001 & sleep 0.001 & wait; done";
     let mut tree = Command::new("setsid");
     let tree = tree.args(["sh", "-c", forks]).env(MARK, room.mark()).spawn();

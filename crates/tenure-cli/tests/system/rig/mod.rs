@@ -50,7 +50,7 @@ pub(crate) fn run_role() -> Option<ExitCode> {
 
 /// The parsed arguments of a bench. Otherwise the exit code of this process, because it has run a role or the arguments are
 /// invalid.
-pub(crate) fn told<T>(
+pub(crate) fn parse_arguments<T>(
     read: impl FnOnce(std::iter::Skip<std::env::Args>) -> Result<T, String>,
 ) -> Result<T, ExitCode> {
     if let Some(code) = run_role() {

@@ -46,7 +46,7 @@ impl Kind {
             }
             Kind::Redis | Kind::Cabled => {
                 let found = servers::find(SERVER, "redis-server");
-                found.is_none().then(|| servers::how_to_get(SERVER))
+                found.is_none().then(|| servers::install_hint(SERVER))
             }
         }
     }
@@ -60,19 +60,19 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-pub(crate) enum Place {
+pub(crate) enum TrialStore {
     Directory { path: PathBuf, disk: Option<Disk> },
     Redis { server: Server, port: u16, cables: Vec<Proxy> },
 }
 
-impl Place {
-    pub(crate) fn open(kind: Kind, scratch: &Path, contenders: usize) -> Place {
+impl TrialStore {
+    pub(crate) fn open(kind: Kind, scratch: &Path, contenders: usize) -> TrialStore {
         match kind {
-            Kind::File => Place::Directory { path: scratch.join("store"), disk: None },
+            Kind::File => TrialStore::Directory { path: scratch.join("store"), disk: None },
             Kind::Disk | Kind::Image => {
                 let image = (kind == Kind::Image).then(|| scratch.join("image"));
                 let disk = Disk::new(scratch.join(DISK), image);
-                Place::Directory { path: disk.path.join("store"), disk: Some(disk) }
+                TrialStore::Directory { path: disk.path.join("store"), disk: Some(disk) }
             }
             Kind::Redis | Kind::Cabled => {
                 let port = free_port();
@@ -85,7 +85,7 @@ impl Place {
                 let server = runtime().block_on(started).unwrap();
                 let cables = if kind == Kind::Cabled { contenders } else { 0 };
                 let cables = (0..cables).map(|_| Proxy::start(port)).collect();
-                Place::Redis { server, port, cables }
+                TrialStore::Redis { server, port, cables }
             }
         }
     }
@@ -93,43 +93,45 @@ impl Place {
     /// The URL for the judge, which is never cut off.
     pub(crate) fn url(&self) -> String {
         match self {
-            Place::Directory { path, .. } => format!("file:{}", path.display()),
-            Place::Redis { port, .. } => redis(*port),
+            TrialStore::Directory { path, .. } => format!("file:{}", path.display()),
+            TrialStore::Redis { port, .. } => redis(*port),
         }
     }
 
     /// The URL for a candidate.
     pub(crate) fn url_for(&self, contender: usize) -> String {
         match self {
-            Place::Redis { cables, .. } if !cables.is_empty() => redis(cables[contender].port()),
+            TrialStore::Redis { cables, .. } if !cables.is_empty() => {
+                redis(cables[contender].port())
+            }
             _ => self.url(),
         }
     }
 
     pub(crate) fn cable(&self, contender: usize) -> &Proxy {
         match self {
-            Place::Redis { cables, .. } => &cables[contender],
-            Place::Directory { .. } => panic!("no cable leads to a directory"),
+            TrialStore::Redis { cables, .. } => &cables[contender],
+            TrialStore::Directory { .. } => panic!("no cable leads to a directory"),
         }
     }
 
     pub(crate) fn disk(&self) -> &Disk {
         match self {
-            Place::Directory { disk: Some(disk), .. } => disk,
+            TrialStore::Directory { disk: Some(disk), .. } => disk,
             _ => panic!("no disk of its own"),
         }
     }
 
     fn server(&self) -> (&Server, u16) {
         match self {
-            Place::Redis { server, port, .. } => (server, *port),
-            Place::Directory { .. } => panic!("no server"),
+            TrialStore::Redis { server, port, .. } => (server, *port),
+            TrialStore::Directory { .. } => panic!("no server"),
         }
     }
 
     /// The path of a directory store, and the path that it is moved to.
     pub(crate) fn paths(&self) -> Option<[PathBuf; 2]> {
-        let Place::Directory { path, .. } = self else { return None };
+        let TrialStore::Directory { path, .. } = self else { return None };
         Some([path.clone(), path.with_file_name("elsewhere")])
     }
 
@@ -180,8 +182,8 @@ impl Place {
     /// A plain connection to the server, without Tenure: measures its latency.
     pub(crate) fn ping(&self) -> Option<TcpStream> {
         match self {
-            Place::Redis { port, .. } => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).ok(),
-            Place::Directory { .. } => None,
+            TrialStore::Redis { port, .. } => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).ok(),
+            TrialStore::Directory { .. } => None,
         }
     }
 }

@@ -17,17 +17,17 @@ use super::freezer;
 use super::output::Stderr;
 use super::processes::{self, MARK, below, children, is_stopped, signal};
 use super::servers::Scratch;
-use super::stage::PATIENCE;
-use super::time::{look, now};
+use super::stage::TIMEOUT;
+use super::time::{now, poll_until};
 use super::undertaker::CleanupProcess;
 
 /// A process of the real command.
-pub(crate) struct Actor {
+pub(crate) struct TenureProcess {
     pub(crate) id: String,
     process: Child,
 }
 
-impl Actor {
+impl TenureProcess {
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -49,7 +49,7 @@ impl Actor {
         let guards = children(self.pid());
         guards.iter().for_each(|guard| signal(*guard, Signal::STOP));
         let stopped = || guards.iter().all(|guard| is_stopped(*guard)).then_some(());
-        look(PATIENCE, stopped).expect("it stops");
+        poll_until(TIMEOUT, stopped).expect("it stops");
         let (at, all) = (now(), below(self.pid()));
         self.signal(Signal::KILL);
         all.into_iter().for_each(|pid| signal(pid, Signal::KILL));
@@ -62,7 +62,7 @@ impl Actor {
     }
 }
 
-pub(crate) struct Room {
+pub(crate) struct TrialDirectory {
     mark: String,
     _cleanup: CleanupProcess,
     scratch: Scratch,
@@ -70,12 +70,12 @@ pub(crate) struct Room {
     unread: RefCell<Vec<PipeReader>>,
 }
 
-impl Room {
-    pub(crate) fn new() -> Room {
+impl TrialDirectory {
+    pub(crate) fn new() -> TrialDirectory {
         let scratch = Scratch::in_memory();
         let mark = scratch.path().display().to_string();
         let _cleanup = CleanupProcess::new(&mark, scratch.path());
-        Room { _cleanup, mark, scratch, unread: RefCell::default() }
+        TrialDirectory { _cleanup, mark, scratch, unread: RefCell::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -118,7 +118,12 @@ impl Room {
     }
 
     /// Starts a process and records its output, except a stderr that blocks or fails.
-    pub(crate) fn start(&self, id: &str, mut command: Command, stderr: Option<Stderr>) -> Actor {
+    pub(crate) fn start(
+        &self,
+        id: &str,
+        mut command: Command,
+        stderr: Option<Stderr>,
+    ) -> TenureProcess {
         let log = File::options().create(true).append(true).open(self.log_of(id)).unwrap();
         command.stdout(log.try_clone().unwrap());
         match stderr {
@@ -130,13 +135,13 @@ impl Room {
             None => _ = command.stderr(log),
         }
         // Ctrl-C at the terminal is handled by the test process.
-        Actor { id: id.to_owned(), process: command.process_group(0).spawn().unwrap() }
+        TenureProcess { id: id.to_owned(), process: command.process_group(0).spawn().unwrap() }
     }
 
     /// Waits briefly until every process of the trial has ended; the error describes those that are left.
     pub(crate) fn empties(&self) -> Result<(), String> {
         let left = || processes::marked(&self.mark);
-        let empty = look(Duration::from_secs(2), || left().is_empty().then_some(()));
+        let empty = poll_until(Duration::from_secs(2), || left().is_empty().then_some(()));
         empty.ok_or_else(|| format!("processes left behind:\n{}", processes::described(&left())))
     }
 
@@ -159,7 +164,7 @@ impl Room {
     }
 
     /// Kills every process of the trial, however the trial ended.
-    pub(crate) fn clear(&self, actors: &mut [Actor]) {
+    pub(crate) fn clear(&self, actors: &mut [TenureProcess]) {
         // Frozen processes do not die.
         freezer::thaw(&self.mark);
         processes::kill_marked(&self.mark);

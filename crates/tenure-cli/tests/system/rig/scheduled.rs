@@ -7,13 +7,13 @@ use rustix::process::Signal;
 
 use super::history::{History, Line};
 use super::judge::{Verdict, Workers, judge};
-use super::place::{Kind, Place};
+use super::place::{Kind, TrialStore};
 use super::poll_server::PollServer;
 use super::processes::is_stopped;
-use super::room::{Actor, Room};
+use super::room::{TenureProcess, TrialDirectory};
 use super::slots::{Observer, Saved, SlotVerdict, Started, check_slots};
-use super::stage::PATIENCE;
-use super::time::{look, runtime};
+use super::stage::TIMEOUT;
+use super::time::{poll_until, runtime};
 use super::worker::HISTORY;
 
 const IDS: [&str; 3] = ["a", "b", "c"];
@@ -50,21 +50,21 @@ impl Work {
 
 // Fields are dropped in this order: the users of the store and the directory end before those.
 pub(crate) struct Scheduled {
-    pub(crate) candidates: Vec<Actor>,
+    pub(crate) candidates: Vec<TenureProcess>,
     pub(crate) observer: Observer,
     polled: Option<PollServer>,
-    pub(crate) place: Place,
+    pub(crate) place: TrialStore,
     history: History,
     arguments: Vec<String>,
     ttl: Duration,
-    room: Room,
+    room: TrialDirectory,
 }
 
 impl Scheduled {
     /// Starts all candidates; `more` are further arguments of `tenure run`.
     pub(crate) fn new(kind: Kind, ttl: Duration, work: Work, more: &[&str]) -> Scheduled {
-        let room = Room::new();
-        let place = Place::open(kind, room.path(), IDS.len());
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(kind, room.path(), IDS.len());
         let history = History::create(&room.path().join(HISTORY));
         let url = place.url();
         let polled =
@@ -94,7 +94,7 @@ impl Scheduled {
         stage
     }
 
-    fn start(&self, who: usize) -> Actor {
+    fn start(&self, who: usize) -> TenureProcess {
         let mut command = self.room.command();
         command.args(["--store", &self.place.url_for(who), "run", NAME, "--node-id", IDS[who]]);
         command.args(["--lease-duration", &format!("{}ms", self.ttl.as_millis())]);
@@ -104,7 +104,7 @@ impl Scheduled {
 
     /// Waits until a killed candidate has ended, and starts it again.
     pub(crate) fn restart(&mut self, who: usize) {
-        let ended = look(PATIENCE, || self.candidates[who].ended());
+        let ended = poll_until(TIMEOUT, || self.candidates[who].ended());
         assert!(ended.is_some(), "candidate {} does not end", IDS[who]);
         self.candidates[who] = self.start(who);
     }
@@ -113,7 +113,7 @@ impl Scheduled {
     pub(crate) fn freeze(&mut self, who: usize) {
         self.candidates[who].signal(Signal::STOP);
         let pid = self.candidates[who].pid();
-        look(PATIENCE, || is_stopped(pid).then_some(())).expect("it stops");
+        poll_until(TIMEOUT, || is_stopped(pid).then_some(())).expect("it stops");
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -132,7 +132,8 @@ impl Scheduled {
 
     /// Waits until the store shows what `wanted` accepts.
     pub(crate) fn until<T>(&self, what: &str, mut wanted: impl FnMut(Saved) -> Option<T>) -> T {
-        let found = look(self.ttl + PATIENCE, || self.observer.observe().and_then(&mut wanted));
+        let found =
+            poll_until(self.ttl + TIMEOUT, || self.observer.observe().and_then(&mut wanted));
         found.unwrap_or_else(|| self.fail(&format!("not within its time: {what}")))
     }
 
@@ -157,7 +158,7 @@ impl Scheduled {
             candidate.signal(Signal::TERM);
         }
         for (who, id) in IDS.iter().enumerate() {
-            let ended = look(PATIENCE, || self.candidates[who].ended());
+            let ended = poll_until(TIMEOUT, || self.candidates[who].ended());
             ended.unwrap_or_else(|| self.fail(&format!("candidate {id} does not end")));
         }
         self.room.empties().unwrap_or_else(|why| self.fail(&why));

@@ -14,17 +14,17 @@ use tokio::runtime::Runtime;
 use super::history::{History, Line};
 use super::judge::{Thaw, Verdict, judge};
 use super::output::Stderr;
-use super::place::{Kind, Place};
+use super::place::{Kind, TrialStore};
 use super::processes::{self, below, children, is_killed, is_there};
 use super::register::{Books, Register};
-use super::room::{Actor, Room};
-use super::time::{look, now, pause, runtime};
+use super::room::{TenureProcess, TrialDirectory};
+use super::time::{now, pause, poll_until, runtime};
 use super::worker::{HISTORY, Mode};
 
 const IDS: [&str; 3] = ["a", "b", "c"];
 pub(crate) const NAME: &str = "system:trial";
 /// Longer than anything takes that works, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A term in progress: its leader and its processes.
 #[derive(Clone, Debug)]
@@ -39,12 +39,12 @@ pub(crate) struct Term {
 }
 
 // Fields are dropped in this order: the users of the store and the directory end before those.
-pub(crate) struct Stage {
+pub(crate) struct ElectionTrial {
     pub(crate) ttl: Duration,
     pub(crate) mode: Mode,
-    pub(crate) contenders: Vec<Actor>,
+    pub(crate) contenders: Vec<TenureProcess>,
     pub(crate) thaws: Vec<Thaw>,
-    pub(crate) place: Place,
+    pub(crate) place: TrialStore,
     stderr: Option<Stderr>,
     name: Name,
     history: History,
@@ -52,13 +52,13 @@ pub(crate) struct Stage {
     /// Opened at the first observation: this process must not use a disk that is to be unmounted.
     store: OnceCell<Arc<dyn Store>>,
     runtime: Runtime,
-    room: Room,
+    room: TrialDirectory,
 }
 
-impl Stage {
+impl ElectionTrial {
     /// Starts all candidates.
-    pub(crate) fn new(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
-        Stage::with_stderr(kind, ttl, mode, None)
+    pub(crate) fn new(kind: Kind, ttl: Duration, mode: Mode) -> ElectionTrial {
+        ElectionTrial::with_stderr(kind, ttl, mode, None)
     }
 
     /// The same with a stderr that blocks or fails.
@@ -67,18 +67,18 @@ impl Stage {
         ttl: Duration,
         mode: Mode,
         stderr: Option<Stderr>,
-    ) -> Stage {
-        let mut stage = Stage::empty(kind, ttl, mode);
+    ) -> ElectionTrial {
+        let mut stage = ElectionTrial::empty(kind, ttl, mode);
         stage.stderr = stderr;
         (0..IDS.len()).for_each(|_| stage.add());
         stage
     }
 
     /// Starts no candidate yet.
-    pub(crate) fn empty(kind: Kind, ttl: Duration, mode: Mode) -> Stage {
-        let room = Room::new();
-        let place = Place::open(kind, room.path(), IDS.len());
-        Stage {
+    pub(crate) fn empty(kind: Kind, ttl: Duration, mode: Mode) -> ElectionTrial {
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(kind, room.path(), IDS.len());
+        ElectionTrial {
             ttl,
             mode,
             contenders: Vec::new(),
@@ -125,7 +125,7 @@ impl Stage {
         self.contenders[who] = self.start(who);
     }
 
-    fn start(&self, who: usize) -> Actor {
+    fn start(&self, who: usize) -> TenureProcess {
         let mut command = self.room.command();
         command.args(["--store", &self.place.url_for(who), "--log-level", "debug"]);
         command.args(["run", self.name.as_str(), "--node-id", IDS[who], "--lease-duration"]);
@@ -137,7 +137,7 @@ impl Stage {
 
     /// Waits until a candidate's worker writes, and returns its term.
     pub(crate) fn steady(&mut self) -> Term {
-        let found = look(PATIENCE, || {
+        let found = poll_until(TIMEOUT, || {
             let line = self.history.newest()?;
             let fresh = now().since(line.at) < Duration::from_millis(100);
             fresh.then(|| self.term(&line)).flatten()
@@ -145,7 +145,7 @@ impl Stage {
         found.unwrap_or_else(|| self.fail("nobody works"))
     }
 
-    /// As [`Stage::steady`], after the waiting candidates have had time to observe the holder.
+    /// As [`ElectionTrial::steady`], after the waiting candidates have had time to observe the holder.
     pub(crate) fn settled(&mut self) -> Term {
         self.steady();
         pause(Duration::from_millis(150));
@@ -162,7 +162,7 @@ impl Stage {
 
     /// The first effect of the next term.
     pub(crate) fn next_after(&mut self, token: u64, limit: Duration) -> Line {
-        let found = look(limit, || self.history.first_after(token));
+        let found = poll_until(limit, || self.history.first_after(token));
         found.unwrap_or_else(|| self.fail(&format!("nobody works after term {token}")))
     }
 
@@ -171,7 +171,7 @@ impl Stage {
         let since = |history: &mut History| {
             history.lines().iter().filter(|line| line.at >= at).min_by_key(|line| line.at).cloned()
         };
-        let found = look(PATIENCE, || since(&mut self.history));
+        let found = poll_until(TIMEOUT, || since(&mut self.history));
         found.unwrap_or_else(|| self.fail("nobody works any more"))
     }
 
@@ -191,7 +191,7 @@ impl Stage {
     }
 
     fn until(&mut self, pids: &[u32], is_so: impl Fn(u32) -> bool) -> Moment {
-        let end = now() + PATIENCE;
+        let end = now() + TIMEOUT;
         loop {
             let at = now();
             if pids.iter().all(|pid| is_so(*pid)) {
@@ -208,14 +208,14 @@ impl Stage {
 
     /// Waits until a candidate has ended by itself.
     pub(crate) fn ended(&mut self, who: usize) -> ExitStatus {
-        let ended = look(PATIENCE, || self.contenders[who].ended());
+        let ended = poll_until(TIMEOUT, || self.contenders[who].ended());
         ended.unwrap_or_else(|| self.fail(&format!("contender {} does not end", IDS[who])))
     }
 
     /// Waits until a candidate runs without a guard and a command.
     pub(crate) fn waits(&mut self, who: usize) {
         let pid = self.contenders[who].pid();
-        let idle = look(PATIENCE, || children(pid).is_empty().then_some(()));
+        let idle = poll_until(TIMEOUT, || children(pid).is_empty().then_some(()));
         idle.unwrap_or_else(|| self.fail(&format!("contender {} has still work", IDS[who])));
         if let Some(status) = self.contenders[who].ended() {
             self.fail(&format!("contender {} does not wait, it ended: {status}", IDS[who]));
@@ -242,7 +242,7 @@ impl Stage {
     /// Waits until a candidate is granted a lease newer than `token`, before it can have acted on it. Returns the candidate and
     /// the token.
     pub(crate) fn granted_after(&self, token: u64) -> (usize, u64) {
-        let end = now() + self.ttl + PATIENCE;
+        let end = now() + self.ttl + TIMEOUT;
         while now() < end {
             // A lease that cannot be read now can be read a moment later.
             let lease = self.observe().ok().flatten();
@@ -283,7 +283,7 @@ impl Stage {
         self.stop();
         self.room.empties().unwrap_or_else(|why| self.fail(&why));
         // A candidate that was killed together with its guard leaves its lease to the TTL.
-        let free = look(self.ttl + PATIENCE, || {
+        let free = poll_until(self.ttl + TIMEOUT, || {
             let mut status = self.room.command();
             status.args(["--store", &self.place.url(), "status", self.name.as_str()]);
             (status.stdout(Stdio::null()).status().unwrap().code() == Some(1)).then_some(())
@@ -316,7 +316,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for ElectionTrial {
     fn drop(&mut self) {
         self.room.clear(&mut self.contenders);
     }

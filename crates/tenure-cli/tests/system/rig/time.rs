@@ -26,7 +26,7 @@ pub(crate) fn pause_until(at: Moment) {
 }
 
 /// Polls a condition until it returns a value or `limit` has passed.
-pub(crate) fn look<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn poll_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> Option<T> {
     let end = now() + limit;
     loop {
         if let Some(found) = found() {

@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::room::{Actor, Room};
-use super::stage::PATIENCE;
-use super::time::look;
+use super::room::{TenureProcess, TrialDirectory};
+use super::stage::TIMEOUT;
+use super::time::poll_until;
 
 /// The process; it is killed with all its descendants however the trial ends.
 pub(crate) struct TrialProcess<'a> {
-    room: &'a Room,
-    actor: [Actor; 1],
+    room: &'a TrialDirectory,
+    actor: [TenureProcess; 1],
 }
 
 impl<'a> TrialProcess<'a> {
-    pub(crate) fn start(room: &'a Room, command: Command) -> Self {
+    pub(crate) fn start(room: &'a TrialDirectory, command: Command) -> Self {
         TrialProcess { room, actor: [room.start("a", command, None)] }
     }
 
     /// `tenure run job` with `options`, and a command that runs for as long as this candidate leads. It may not lead yet.
-    pub(crate) fn start_candidate(room: &'a Room, store: &str, options: &[&str]) -> Self {
+    pub(crate) fn start_candidate(room: &'a TrialDirectory, store: &str, options: &[&str]) -> Self {
         let work = format!("echo lead >> {}; exec sleep 600", room.path().join("terms").display());
         let mut command = room.command();
         command.args(["--store", store, "run", "job", "--node-id", "a"]).args(options);
@@ -40,7 +40,7 @@ impl<'a> TrialProcess<'a> {
     /// Waits briefly for the process to end, and returns its exit status.
     pub(crate) fn exit(&mut self) -> ExitStatus {
         let ended = || self.actor[0].ended();
-        look(PATIENCE, ended).unwrap_or_else(|| self.room.fail("it does not end"))
+        poll_until(TIMEOUT, ended).unwrap_or_else(|| self.room.fail("it does not end"))
     }
 
     /// How many times the candidate's command was started.
@@ -50,7 +50,7 @@ impl<'a> TrialProcess<'a> {
 
     /// Waits until the candidate's command runs.
     pub(crate) fn wait_until_leading(&self, limit: Duration) {
-        let leads = look(limit, || (self.terms() > 0).then_some(()));
+        let leads = poll_until(limit, || (self.terms() > 0).then_some(()));
         leads.unwrap_or_else(|| self.room.fail(&format!("no candidate leads: {}", self.log())));
     }
 

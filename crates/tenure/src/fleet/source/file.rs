@@ -167,7 +167,7 @@ impl FileWatch {
                 continue;
             };
             let (mut relevant, mut ended) = (false, false);
-            let events = kernel.hear(|event| {
+            let events = kernel.next_events(|event| {
                 let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
                 ended |= event.events().intersects(gone | ReadFlags::UNMOUNT);
                 relevant |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);

@@ -53,7 +53,7 @@ pub async fn unpause(url: &str, fleet: &Name, shards: &[Shard]) -> Result<usize>
 }
 
 async fn change(url: &str, verb: &str, fleet: &Name, shards: &[Shard]) -> Result<usize> {
-    let (server, key) = (RedisServer::at(url)?, paused_key(fleet));
+    let (server, key) = (RedisServer::from_url(url)?, paused_key(fleet));
     let mut changed = 0;
     for shards in shards.chunks(MAX_BATCH) {
         let mut command = cmd(verb);
@@ -61,7 +61,7 @@ async fn change(url: &str, verb: &str, fleet: &Name, shards: &[Shard]) -> Result
         for shard in shards {
             command.arg(shard.as_str());
         }
-        changed += number(server.ask(&command, &key, "set").await?)?;
+        changed += number(server.send(&command, &key, "set").await?)?;
     }
     Ok(changed)
 }
@@ -79,7 +79,7 @@ impl RedisSets {
         if shards.is_empty() {
             return Err(Error::invalid("the key of a Redis set of shards must not be empty"));
         }
-        Ok(RedisSets { server: RedisServer::at(url)?, shards: shards.to_owned(), paused })
+        Ok(RedisSets { server: RedisServer::from_url(url)?, shards: shards.to_owned(), paused })
     }
 
     async fn read_sets(&self) -> Result<Shards> {
@@ -139,7 +139,7 @@ pub(super) async fn page(
     key: &str,
     kind: &str,
 ) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
-    let answer = tokio::time::timeout(PAGE_TIMEOUT, server.ask(command, key, kind)).await;
+    let answer = tokio::time::timeout(PAGE_TIMEOUT, server.send(command, key, kind)).await;
     let answer = answer.unwrap_or_else(|_| {
         Err(Error::unavailable(format!("the server did not answer within {PAGE_TIMEOUT:?}")))
     })?;

@@ -44,7 +44,7 @@ impl RedisKeys {
         }
         let own_prefixes = [leases_prefix(fleet), nodes_prefix(fleet), OWN_PREFIX.to_owned()];
         Ok(RedisKeys {
-            server: RedisServer::at(url)?,
+            server: RedisServer::from_url(url)?,
             pattern: pattern.to_owned(),
             before: before.to_owned(),
             after: after.to_owned(),

@@ -66,13 +66,13 @@ impl<'a> Harness<'a> {
 
     /// Puts garbage under the name.
     pub(super) async fn garbage(&self, name: &Name) -> PropertyResult {
-        let done = self.fixture.spoil(name, Corruption::Garbage).await;
+        let done = self.fixture.corrupt(name, Corruption::Garbage).await;
         done.then_some(()).ok_or(Capability::Garbage)
     }
 
     /// Locks the name.
     pub(super) async fn lock(&self, name: &Name) -> PropertyResult {
-        let done = self.fixture.spoil(name, Corruption::Locked).await;
+        let done = self.fixture.corrupt(name, Corruption::Locked).await;
         done.then_some(()).ok_or(Capability::Lock)
     }
 

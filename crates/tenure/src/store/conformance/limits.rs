@@ -74,7 +74,11 @@ fn odd_names() -> Vec<Name> {
     names.push(format!("{}:", "/".repeat(199)));
     let mut names: Vec<Name> = names.iter().map(|text| name(text)).collect();
     // Tenure's own names about them are longer: a request, and a member's presence.
-    names.extend([name("a").ask(), name(&"x".repeat(200)).ask(), name(&"/".repeat(200)).ask()]);
+    names.extend([
+        name("a").request_name(),
+        name(&"x".repeat(200)).request_name(),
+        name(&"/".repeat(200)).request_name(),
+    ]);
     names.push(name(&format!("tenure:node:{}:{}", "x".repeat(200), "/".repeat(100))));
     names
 }

@@ -138,7 +138,7 @@ impl Watches {
     /// Waits for events and reads all that are available.
     async fn read(&self, scope: &Scope) -> std::io::Result<Notifications> {
         let mut notifications = Notifications::default();
-        self.kernel.hear(|event| self.sort(event, scope, &mut notifications)).await?;
+        self.kernel.next_events(|event| self.sort(event, scope, &mut notifications)).await?;
         Ok(notifications)
     }
 

@@ -14,7 +14,7 @@ use super::settings::RedisSettings;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind, Result};
 use crate::store::open::StoreUrl;
-use crate::store::shown;
+use crate::store::redact_url;
 
 /// The minimum time between two hints: many changes in a short time make one hint.
 const HINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,12 +29,12 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    pub(crate) fn at(url: &str) -> Result<Self> {
+    pub(crate) fn from_url(url: &str) -> Result<Self> {
         let parts = StoreUrl::parse(url)?;
         if !["redis", "rediss"].contains(&parts.scheme) {
             return Err(Error::invalid(format!(
                 "'{}' is not a Redis server: write redis://HOST:PORT/0",
-                shown(url).escape_debug()
+                redact_url(url).escape_debug()
             )));
         }
         let connector = Connector::new(Arc::new(RedisSettings::from_url(&parts)?));
@@ -42,7 +42,7 @@ impl RedisServer {
     }
 
     /// Sends a command about `key`, which must have the type `kind`.
-    pub(crate) async fn ask(&self, command: &Cmd, key: &str, kind: &str) -> Result<Value> {
+    pub(crate) async fn send(&self, command: &Cmd, key: &str, kind: &str) -> Result<Value> {
         let link = self.connector.link().await?;
         link.send(command.clone()).await.map_err(|call_error| match call_error.wrong_type {
             true => Error::corrupt(format!(

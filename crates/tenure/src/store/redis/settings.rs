@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::super::{open::StoreUrl, shown};
+use super::super::{open::StoreUrl, redact_url};
 use crate::error::{Error, Result};
 
 /// `quarantine` is the earlier name of `startup_wait`, and still accepted.
@@ -312,5 +312,5 @@ fn displayed(url: &StoreUrl<'_>, options: &[(&str, &str)]) -> String {
     let options: Vec<String> =
         options.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-    shown(&format!("{}:{}{query}", url.scheme, url.rest))
+    redact_url(&format!("{}:{}{query}", url.scheme, url.rest))
 }

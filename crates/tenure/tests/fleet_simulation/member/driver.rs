@@ -216,7 +216,7 @@ impl Process {
 
     fn end(&mut self, id: ShardNumber, ending: &TermEnd, out: &mut Vec<MemberEffect>) -> bool {
         let lost = matches!(
-            ending.why,
+            ending.reason,
             EndReason::Unreachable(_)
                 | EndReason::StoreError(_)
                 | EndReason::Paused(_)
