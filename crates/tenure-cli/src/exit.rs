@@ -7,7 +7,7 @@ use tenure::Kind;
 /// The exit codes of `docs/CLI.md`. 1 means "no"; 120 and up are Tenure's own; all others are left to the command that `run`
 /// wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Done; or stopped by SIGINT or SIGTERM with no command running.
     Done,
     /// The answer is no: a check failed, an invariant is violated, or there is no leader.

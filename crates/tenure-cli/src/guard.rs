@@ -51,20 +51,18 @@ use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
 use tokio::sync::oneshot;
 
 pub(crate) use command_check::{changes_user, check as check_program, refused};
-pub(crate) use command_loop::{
-    CommandExit, OrderSource, deaths, spawn_with_cleanup, watch_command,
-};
-pub(crate) use exec::run as run_child;
+pub use command_loop::deaths;
+pub(crate) use command_loop::{CommandExit, OrderSource, spawn_with_cleanup, watch_command};
+pub use exec::run as run_child;
 pub(crate) use hook::Hook;
 pub(crate) use kill_schedule::{KillSchedule, reserve};
-pub(crate) use log::Log;
-pub(crate) use many::run as run_many;
-pub(crate) use many::{GuardClient, GuardClientConfig, GuardEvent, Reports};
-pub(crate) use process_tree::{
-    Orphans, ProcessExit, ProcessTree, SparedProcess, adopt_orphans, ended_orphans, reap,
-    reap_orphans,
-};
-pub(crate) use protocol::{GuardOrder, GuardReport, GuardSetup, GuardSocket, socket_pair};
+pub use log::Log;
+pub use many::run as run_many;
+pub use many::{GuardClient, GuardClientConfig, GuardEvent, Reports};
+pub(crate) use process_tree::{Orphans, ProcessTree, SparedProcess, ended_orphans, reap};
+pub use process_tree::{ProcessExit, adopt_orphans, reap_orphans};
+pub use protocol::GuardReport;
+pub(crate) use protocol::{GuardOrder, GuardSetup, GuardSocket, socket_pair};
 pub(crate) use watchdog::{GUARD_REACTION_TIME, Watchdog};
 
 use leader::LeaderProcess;
@@ -76,9 +74,9 @@ use crate::exit::Exit;
 use crate::signals;
 
 /// The hidden subcommands by which Tenure starts itself in another role.
-pub(crate) const GUARD: &str = "guard";
-pub(crate) const CHILD: &str = "guard-child";
-pub(crate) const MANY: &str = "guard-many";
+pub const GUARD: &str = "guard";
+pub const CHILD: &str = "guard-child";
+pub const MANY: &str = "guard-many";
 
 /// This program, also when the file it was started from has been replaced since.
 pub(crate) const OWN_EXECUTABLE: &str = "/proc/self/exe";
@@ -96,7 +94,7 @@ pub(crate) fn run(command: &[OsString]) -> Exit {
 }
 
 /// Runs a guard until `guard_loop` has ended, and returns the exit code of its process.
-pub(crate) fn run_guard(guard_loop: impl Future<Output = Result<()>>) -> Exit {
+pub fn run_guard(guard_loop: impl Future<Output = Result<()>>) -> Exit {
     // Before the guard requests the real-time class: the writer thread has no deadline.
     let _written_at_the_end = log::start();
     let runtime = match crate::runtime() {

@@ -6,17 +6,13 @@
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use servers::{Scratch, Server};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce, Release, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const BATCHES: usize = 100;
 const BATCH: usize = 1_000;
@@ -29,7 +25,7 @@ fn main() {
     runtime.block_on(async {
         let kind = std::env::var("KIND").unwrap_or_else(|_| "redis-7".to_owned());
         match Bench::start(&kind).await {
-            None => println!("{}", servers::install_hint(&kind)),
+            None => println!("{}", tenure_rig::servers::install_hint(&kind)),
             Some(mut bench) => bench.run().await,
         }
     });
@@ -57,8 +53,8 @@ struct Cost {
 impl Bench {
     async fn start(kind: &str) -> Option<Self> {
         let program = if kind.starts_with("valkey") { "valkey-server" } else { "redis-server" };
-        let program = servers::find(kind, program)?;
-        let port = servers::free_port();
+        let program = tenure_rig::servers::find(kind, program)?;
+        let port = tenure_rig::servers::free_port();
         let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
         let url = format!("redis://127.0.0.1:{port}");
         let client = redis::Client::open(url.as_str()).unwrap();

@@ -5,16 +5,12 @@
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
-
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use servers::{Scratch, Server};
 use tenure::fleet::{Fleet, FleetEvent, ShardWork, source};
 use tenure::{Clock, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -25,11 +21,11 @@ fn number(variable: &str, default: u32) -> u32 {
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let Some(program) = servers::find("redis-7", "redis-server") else {
-            println!("{}", servers::install_hint("redis-7"));
+        let Some(program) = tenure_rig::servers::find("redis-7", "redis-server") else {
+            println!("{}", tenure_rig::servers::install_hint("redis-7"));
             return;
         };
-        let port = servers::free_port();
+        let port = tenure_rig::servers::free_port();
         let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
         let url = format!("redis://127.0.0.1:{port}");
         let client = redis::Client::open(url.as_str()).unwrap();

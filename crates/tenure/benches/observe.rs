@@ -6,17 +6,13 @@
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use servers::{Scratch, Server};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, ClaimedWait, Clock, Name, Nonce, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const KIND: &str = "redis-7";
 const DEAD_NAMES: usize = 100_000;
@@ -28,8 +24,8 @@ const SHORT_TTL: Duration = Duration::from_secs(15);
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        if servers::find(KIND, "redis-server").is_none() {
-            println!("{}", servers::install_hint(KIND));
+        if tenure_rig::servers::find(KIND, "redis-server").is_none() {
+            println!("{}", tenure_rig::servers::install_hint(KIND));
             return;
         }
         run().await;
@@ -68,8 +64,8 @@ async fn run() {
 impl Case {
     /// Starts a server with one lease and three live candidates.
     async fn start(what: &'static str) -> Self {
-        let program = servers::find(KIND, "redis-server").unwrap();
-        let port = servers::free_port();
+        let program = tenure_rig::servers::find(KIND, "redis-server").unwrap();
+        let port = tenure_rig::servers::free_port();
         let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
         let url = format!("redis://127.0.0.1:{port}");
         let client = redis::Client::open(url.as_str()).unwrap();

@@ -5,17 +5,13 @@
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use servers::{Scratch, Server};
 use tenure::store::file::{FileOptions, FileStore};
 use tenure::{CandidateId, Claim, Clock, Election, Hold, Name, Nonce, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const REPEATS: usize = 50;
 
@@ -158,8 +154,8 @@ async fn dead_holder(what: &str, store: &Arc<dyn Store>) {
 }
 
 async fn redis() -> Option<(Server, String)> {
-    let program = servers::find("redis-7", "redis-server")?;
-    let port = servers::free_port();
+    let program = tenure_rig::servers::find("redis-7", "redis-server")?;
+    let port = tenure_rig::servers::free_port();
     let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
     let url = format!("redis://127.0.0.1:{port}/0?startup_wait=0s");
     let probe = async || match tenure::open(&url).await {

@@ -2,13 +2,13 @@
 //! own code; [`parts`], for authors of stores and of tools that read leases.
 
 pub mod fencing {
-    #![doc = include_str!("guide/fencing.md")]
+    #![doc = include_str!("docs/fencing.md")]
 }
 
 pub mod testing {
-    #![doc = include_str!("guide/testing.md")]
+    #![doc = include_str!("docs/testing.md")]
 }
 
 pub mod parts {
-    #![doc = include_str!("guide/parts.md")]
+    #![doc = include_str!("docs/parts.md")]
 }

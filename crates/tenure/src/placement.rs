@@ -269,9 +269,7 @@ fn assign(
 }
 
 #[cfg(test)]
-#[path = "placement/examples_tests.rs"]
-mod examples;
+mod examples_tests;
 
 #[cfg(test)]
-#[path = "placement/churn_tests.rs"]
-mod churn;
+mod churn_tests;

@@ -12,15 +12,10 @@ use tenure::fleet::source::{self, LastGood, Shards, Source, SourceMessage};
 use tenure::fleet::{Shard, fleet_name, overrides};
 use tenure::{CandidateId, Clock, Kind, Name};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
-
-use redis_rig::{DURABLE, NOT_DURABLE, Rig, acquire, granted, taken, tests};
+use tenure_rig::redis_rig::{DURABLE, NOT_DURABLE, Rig, acquire, granted, taken, tests};
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
+    tenure_rig::redis_rig::main(tests![
         a_set_of_shards_is_read_and_invalid_names_are_counted,
         a_fleet_on_redis_has_default_sets,
         a_set_that_is_replaced_during_a_read_loses_no_shard,
@@ -249,7 +244,7 @@ async fn keys_of_tenure_are_no_shards() {
         overrides::name(&fleet()),
     ];
     for name in own_names {
-        let mut claim = redis_rig::claim("x", "web-1");
+        let mut claim = tenure_rig::redis_rig::claim("x", "web-1");
         claim.name = name;
         granted(&*store, &claim).await;
     }
@@ -359,7 +354,7 @@ async fn shards_with_unusual_names_have_leases() {
         shard("a%20b"),
     ];
     for shard in &odd {
-        let mut claim = redis_rig::claim("x", "web-1");
+        let mut claim = tenure_rig::redis_rig::claim("x", "web-1");
         claim.name = shard.lease(&fleet());
         claim.note = shard.note(&fleet());
         granted(&*store, &claim).await;
@@ -380,7 +375,7 @@ async fn overrides_are_kept_on_redis() {
     let requesters = (0..8).map(|requester| {
         let url = rig.url();
         tokio::spawn(async move {
-            let store = redis_rig::open(&url).await;
+            let store = tenure_rig::redis_rig::open(&url).await;
             let me = CandidateId::new(&format!("asker-{requester}")).unwrap();
             for round in 0..4 {
                 let shard = shard(&format!("{requester} {round}"));
@@ -434,7 +429,7 @@ async fn a_million_shards_in_a_set_in_keys_and_in_a_file() {
     for number in numbers {
         let _ = writeln!(text, "tenant-{number}");
     }
-    let scratch = servers::Scratch::new();
+    let scratch = tenure_rig::servers::Scratch::new();
     let path = scratch.path().join("shards");
     std::fs::write(&path, text).unwrap();
     timed("a file", &*source::file(&path)).await;

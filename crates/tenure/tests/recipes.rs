@@ -6,24 +6,20 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use servers::{Scratch, Server};
+use tenure_rig::servers::{Scratch, Server};
 
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "it is there for the conformance trials")]
-mod servers;
-
-const CHAPTER: &str = include_str!("../src/guide/fencing.md");
+const CHAPTER: &str = include_str!("../src/docs/fencing.md");
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let server =
-        servers::find("redis-7", "redis-server").zip(servers::find("redis-7", "redis-cli"));
+    let server = tenure_rig::servers::find("redis-7", "redis-server")
+        .zip(tenure_rig::servers::find("redis-7", "redis-cli"));
     let sqlite = Command::new("python3").args(["-c", "import sqlite3"]).output();
     let no_sqlite = match sqlite {
         Ok(output) if output.status.success() => None,
         _ => Some("python3 with sqlite3 is missing".to_owned()),
     };
-    let no_redis = server.is_none().then(|| servers::install_hint("redis-7"));
+    let no_redis = server.is_none().then(|| tenure_rig::servers::install_hint("redis-7"));
     let trials = vec![
         trial("sql_statement_refuses_a_stale_token", no_sqlite, sql),
         trial("redis_script_refuses_a_stale_token", no_redis, redis),
@@ -70,7 +66,7 @@ fn sql() -> Result<(), Failed> {
 }
 
 fn redis() -> Result<(), Failed> {
-    let find = |program| servers::find("redis-7", program).ok_or("it was there");
+    let find = |program| tenure_rig::servers::find("redis-7", program).ok_or("it was there");
     let (server, client) = (find("redis-server")?, find("redis-cli")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -9,22 +9,17 @@ use std::time::Duration;
 
 use tenure::{Clock, Election, Leadership};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
-
-use redis_rig::authority::Authority;
-use redis_rig::delay_line::{DelayLine, ONE_WAY};
-use redis_rig::secure::Secure;
-use redis_rig::{DURABLE, Rig, acquire, claim, open, pause, tests};
-use servers::Scratch;
+use tenure_rig::redis_rig::certificates::Authority;
+use tenure_rig::redis_rig::delay_line::{DelayLine, ONE_WAY};
+use tenure_rig::redis_rig::tls_server::Secure;
+use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, open, pause, tests};
+use tenure_rig::servers::Scratch;
 
 /// The timeout against hanging, on a machine with other load.
 const HANG_TIMEOUT: Duration = Duration::from_secs(40);
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
+    tenure_rig::redis_rig::main(tests![
         elections_fail_over_at_300_ms,
         elections_over_tls_fail_over_at_300_ms,
         a_connection_attempt_outlives_its_callers,

@@ -8,18 +8,13 @@ use std::time::Duration;
 use tenure::store::{Scope, Store};
 use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
-
-use redis_rig::{NOT_DURABLE, Rig, TTL, claim, granted, release, renew, tests};
+use tenure_rig::redis_rig::{NOT_DURABLE, Rig, TTL, claim, granted, release, renew, tests};
 
 const DEAD_NAMES: usize = 100_000;
 const HOUR: i64 = 3_600;
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
+    tenure_rig::redis_rig::main(tests![
         dead_names_do_not_make_observe_more_expensive,
         dead_names_do_not_make_a_list_of_all_names_more_expensive,
         forgotten_names_leave_the_index,

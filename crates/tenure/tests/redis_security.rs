@@ -8,15 +8,10 @@ use std::time::Duration;
 use tenure::store::Store;
 use tenure::{Clock, Kind, Name};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
-
-use redis_rig::authority::Authority;
-use redis_rig::secure::Secure;
-use redis_rig::{DURABLE, Rig, acquire, claim, granted, open, renew, tests};
-use servers::Scratch;
+use tenure_rig::redis_rig::certificates::Authority;
+use tenure_rig::redis_rig::tls_server::Secure;
+use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, granted, open, renew, tests};
+use tenure_rig::servers::Scratch;
 
 /// The password in every URL; it must appear in no message.
 const SECRET: &str = "geheim/%40:4711";
@@ -24,7 +19,7 @@ const SECRET: &str = "geheim/%40:4711";
 const ENCODED: &str = "geheim%2F%2540%3A4711";
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
+    tenure_rig::redis_rig::main(tests![
         malformed_urls_are_invalid,
         no_message_shows_a_password,
         a_wrong_password_is_denied,
@@ -116,7 +111,7 @@ async fn all_messages(store: &dyn Store) -> String {
 
 async fn no_message_shows_a_password() {
     let rig = Rig::with(&["--requirepass", SECRET], &format!(":{ENCODED}@"));
-    let down = servers::free_port();
+    let down = tenure_rig::servers::free_port();
     for url in [
         format!("redis://:{ENCODED}@127.0.0.1:{down}"),
         format!("redis://default:{ENCODED}@127.0.0.1:{}", rig.port),
@@ -169,7 +164,7 @@ async fn a_password_file_is_read_for_every_connection() {
     std::fs::write(&file, "second\r\n").unwrap();
     assert!(renew(&*store, &hold).await.unwrap().is_held(), "what is connected stays");
     rig.run::<i64>("CLIENT KILL TYPE normal SKIPME yes").await;
-    redis_rig::pause(Duration::from_millis(50)).await;
+    tenure_rig::redis_rig::pause(Duration::from_millis(50)).await;
     assert!(renew(&*store, &hold).await.unwrap().is_held(), "the new password was read");
     for (content, says) in
         [(Some(""), "is empty"), (Some("wrong"), "WRONGPASS"), (None, "cannot read")]
@@ -202,7 +197,7 @@ async fn revoked_permissions_are_denied_and_take_no_lease() {
     rig.run::<()>("ACL SETUSER t resetchannels -publish").await;
     let store = open(&format!("redis://t:pw@127.0.0.1:{}", rig.port)).await;
     let hold = granted(&*store, &claim("b", "me")).await.hold;
-    redis_rig::release(&*store, &hold).await;
+    tenure_rig::redis_rig::release(&*store, &hold).await;
     rig.run::<()>("ACL SETUSER t off").await;
     let store = open(&format!("redis://t:pw@127.0.0.1:{}", rig.port)).await;
     assert_eq!(acquire(&*store, &claim("c", "me")).await.unwrap_err().kind(), Kind::Denied);

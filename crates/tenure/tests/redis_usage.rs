@@ -9,17 +9,12 @@ use futures_util::StreamExt;
 use tenure::store::{Change, Grade, Scope};
 use tenure::{Checkpoint, Claim, Clock, Hold};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
-
-use redis_rig::{
+use tenure_rig::redis_rig::{
     DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
 };
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
+    tenure_rig::redis_rig::main(tests![
         the_visible_key_works_like_a_plain_lock,
         a_lease_never_lasts_less_than_its_ttl,
         no_grade_is_better_than_the_server,

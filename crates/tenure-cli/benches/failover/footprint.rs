@@ -5,13 +5,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::Clock;
 
-use crate::figures::Figures;
-use crate::rig::place::{Kind, asked};
-use crate::rig::processes::memory;
-use crate::rig::stage::ElectionTrial;
-use crate::rig::time::{millis, now, pause};
-use crate::rig::worker::Mode;
 use crate::rows::TTL;
+use tenure_rig::figures::Figures;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::processes::memory;
+use tenure_rig::system::time::{millis, now, pause};
+use tenure_rig::system::trial_store::{Kind, asked};
+use tenure_rig::system::worker::Mode;
 
 pub(crate) fn measure(place: Kind, repeats: usize) -> String {
     let mut stage = ElectionTrial::empty(place, TTL, Mode::Plain);

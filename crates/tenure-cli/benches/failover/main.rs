@@ -6,10 +6,6 @@
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../../tests/system/rig/mod.rs"]
-mod rig;
-
-mod figures;
 mod footprint;
 mod options;
 mod rows;
@@ -17,11 +13,11 @@ mod rows;
 use std::process::ExitCode;
 
 use options::Options;
-use rig::fault::Fault;
-use rig::place::Kind;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::trial_store::Kind;
 
 fn main() -> ExitCode {
-    let options = match rig::parse_arguments(Options::read) {
+    let options = match tenure_rig::system::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };

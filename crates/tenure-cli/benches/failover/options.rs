@@ -1,7 +1,7 @@
 //! The options of the bench.
 
-use crate::rig::fault::Fault;
-use crate::rig::place::Kind;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::trial_store::Kind;
 
 pub(crate) struct Options {
     pub(crate) repeats: usize,

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::figures::Figures;
-use crate::rig::cycle::cycle;
-use crate::rig::fault::Fault;
-use crate::rig::place::Kind;
-use crate::rig::stage::ElectionTrial;
-use crate::rig::time::millis;
-use crate::rig::worker::Mode;
+use tenure_rig::figures::Figures;
+use tenure_rig::system::cycle::cycle;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::time::millis;
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 /// What the leader subtracts from its lease: the margin of a tenth and the drift of a thousandth.

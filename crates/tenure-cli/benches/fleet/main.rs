@@ -6,12 +6,6 @@
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../../tests/system/rig/mod.rs"]
-mod rig;
-
-#[allow(dead_code, reason = "the other bench uses more of it")]
-#[path = "../failover/figures.rs"]
-mod figures;
 mod members;
 mod observer;
 mod options;
@@ -20,10 +14,10 @@ mod rows;
 use std::process::ExitCode;
 
 use options::Options;
-use rig::place::Kind;
+use tenure_rig::system::trial_store::Kind;
 
 fn main() -> ExitCode {
-    let options = match rig::parse_arguments(Options::read) {
+    let options = match tenure_rig::system::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };

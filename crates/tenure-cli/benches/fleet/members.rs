@@ -6,10 +6,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{Moment, Name};
 
-use crate::rig::place::{Kind, TrialStore};
-use crate::rig::room::{TenureProcess, TrialDirectory};
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{now, poll_until};
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{now, poll_until};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 pub(crate) const MEMBERS: usize = 3;
 

@@ -10,7 +10,7 @@ use tenure::store::{Change, Scope, Store};
 use tenure::{Moment, Name};
 use tokio::runtime::Runtime;
 
-use crate::rig::time::{now, poll_until, runtime};
+use tenure_rig::system::time::{now, poll_until, runtime};
 
 /// One change of a shard.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Observer {
         let (kept, url, prefix) = (observed.clone(), url.to_owned(), leases_prefix(fleet));
         // It ends with the bench.
         std::thread::spawn(move || {
-            crate::rig::time::runtime().block_on(async {
+            tenure_rig::system::time::runtime().block_on(async {
                 let store = tenure::open(&url).await.unwrap();
                 let mut changes = store.watch(&Scope::Prefix(prefix.clone()));
                 while let Some(change) = changes.next().await {
@@ -86,7 +86,7 @@ impl Observer {
             if even && shares.values().sum::<usize>() == shards {
                 return Some(shares);
             }
-            crate::rig::time::pause(Duration::from_millis(100));
+            tenure_rig::system::time::pause(Duration::from_millis(100));
             None
         });
         settled.unwrap_or_else(|| panic!("not even: {:?}", self.shares()))

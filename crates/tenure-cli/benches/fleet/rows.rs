@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use tenure::fleet::fleet_name;
 use tenure::{Moment, Name};
 
-use crate::figures::Figures;
 use crate::members::{MEMBERS, Members};
 use crate::observer::{ObservedChange, Observer};
-use crate::rig::time::{millis, pause, poll_until};
+use tenure_rig::figures::Figures;
+use tenure_rig::system::time::{millis, pause, poll_until};
 
 /// How a member ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

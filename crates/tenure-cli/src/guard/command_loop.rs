@@ -37,7 +37,7 @@ pub(crate) struct CommandExit {
 }
 
 /// A stream of SIGCHLD, from the moment this is called.
-pub(crate) fn deaths() -> std::io::Result<Signals> {
+pub fn deaths() -> std::io::Result<Signals> {
     signal(SignalKind::child())
 }
 

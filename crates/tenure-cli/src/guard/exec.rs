@@ -14,7 +14,7 @@ use super::realtime::restore_class;
 use crate::exit::Exit;
 
 /// `tenure guard-child PID:CLASS CMD ARG…`
-pub(crate) fn run(args: &[OsString]) -> Exit {
+pub fn run(args: &[OsString]) -> Exit {
     let [guard, command, rest @ ..] = args else {
         let _written_at_the_end = log::start();
         log::unprefixed(&format!(

@@ -14,15 +14,15 @@ use crate::logs::queue::{self, LineWriter, LogQueue};
 
 /// The guard's log settings, taken from the leader's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Log {
-    pub(crate) json: bool,
+pub struct Log {
+    pub json: bool,
     /// Warnings are left out (`-q`).
-    pub(crate) only_errors: bool,
+    pub only_errors: bool,
 }
 
 impl Log {
     /// Every line, as text.
-    pub(crate) const TEXT: Log = Log { json: false, only_errors: false };
+    pub const TEXT: Log = Log { json: false, only_errors: false };
 }
 
 /// The queue of this process; unset in a process that is no guard.

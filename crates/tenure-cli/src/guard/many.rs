@@ -39,8 +39,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{CandidateId, Clock, Hold, Moment, Name};
 
-pub(crate) use client::{GuardClient, GuardClientConfig, GuardEvent, Reports};
-pub(crate) use main_loop::run;
+pub use client::{GuardClient, GuardClientConfig, GuardEvent, Reports};
+pub use main_loop::run;
 
 use super::command_loop::{MAX_POLL_INTERVAL, MIN_POLL_INTERVAL};
 use super::kill_errors::KillErrors;

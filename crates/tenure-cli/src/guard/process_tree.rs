@@ -28,7 +28,7 @@ use crate::exit::Exit;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum ProcessExit {
+pub enum ProcessExit {
     Code(i32),
     Signal(i32),
 }
@@ -68,7 +68,7 @@ impl Drop for SparedProcess {
 }
 
 /// Makes this process a subreaper: from now on it adopts every orphaned descendant.
-pub(crate) fn adopt_orphans() -> io::Result<()> {
+pub fn adopt_orphans() -> io::Result<()> {
     spare_fds::keep();
     Ok(set_child_subreaper(Some(getpid()))?)
 }
@@ -270,7 +270,7 @@ impl Orphans {
 }
 
 /// Reaps the adopted orphans that have ended.
-pub(crate) fn reap_orphans() {
+pub fn reap_orphans() {
     reap_all(unspared_children().unwrap_or_default());
 }
 

@@ -119,7 +119,7 @@ pub(crate) enum GuardOrder {
 
 /// A message from the guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum GuardReport {
+pub enum GuardReport {
     /// The command could not be started, with the reason.
     Failed(String),
     /// No process of the command is left.

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{CommandResult, World, eventually, signal, status};
+use tenure_rig::command::{CommandResult, World, eventually, signal, status};
 
 #[test]
 fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {

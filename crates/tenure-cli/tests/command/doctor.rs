@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use serde_json::json;
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::support::World;
+use tenure_rig::command::World;
 
 #[test]
 fn a_directory_is_described_in_text_and_in_json() {

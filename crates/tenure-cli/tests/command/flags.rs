@@ -1,6 +1,6 @@
 //! Every command accepts every flag that its help lists, and refuses a flag that cannot have an effect, with the reason.
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 /// A store that no command can open: a command that gets this far has accepted its flags.
 const NO_STORE: &str = "file:/dev/null/store";

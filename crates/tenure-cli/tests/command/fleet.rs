@@ -13,7 +13,7 @@ use tenure::fleet::{FleetEvent, Shard, fleet_name, overrides, source};
 use tenure::{CandidateId, Checkpoint, Claim, Fleet, Name, Nonce};
 
 use crate::local_candidates::Fixture;
-use crate::support::{CommandResult, World, eventually, signal};
+use tenure_rig::command::{CommandResult, World, eventually, signal};
 
 const FLEET: &str = "poll";
 

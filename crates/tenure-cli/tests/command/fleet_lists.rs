@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::node::Node;
-use crate::support::{CommandResult, World, deny_open_files, eventually, pause, set_file_limit};
+use tenure_rig::command::{
+    CommandResult, World, deny_open_files, eventually, pause, set_file_limit,
+};
+use tenure_rig::running_candidate::Node;
 
 const SHARDS: &str = "s01,s02,s03,s04,s05,s06,s07,s08,s09,s10,s11,s12";
 

@@ -13,8 +13,10 @@ use serde_json::Value;
 use tenure::Clock;
 use tenure::store::Scope;
 
-use crate::node::Node;
-use crate::support::{CommandResult, World, deny_open_files, eventually, pause, set_file_limit};
+use tenure_rig::command::{
+    CommandResult, World, deny_open_files, eventually, pause, set_file_limit,
+};
+use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "poll";
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::node::Node;
-use crate::support::{World, eventually, pause};
+use tenure_rig::command::{World, eventually, pause};
+use tenure_rig::running_candidate::Node;
 
 /// A shell command that records each of its runs and, while the condition `waits` holds, does not end before the file `go`
 /// exists.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 #[test]
 fn completions_have_every_public_command_and_no_hidden_one() {

@@ -11,8 +11,8 @@ use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce};
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::slow_calls::{SlowCalls, children};
-use crate::support::{CommandResult, eventually, pause};
+use tenure_rig::command::{CommandResult, eventually, pause};
+use tenure_rig::slow_calls::{SlowCalls, children};
 
 /// Long, so that no lease expires during a test.
 const TTL: Duration = Duration::from_secs(60);

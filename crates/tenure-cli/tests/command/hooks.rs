@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::node::Node;
-use crate::support::{World, eventually, pause};
+use tenure_rig::command::{World, eventually, pause};
+use tenure_rig::running_candidate::Node;
 
 /// The hook may take 2 s, but the lease ends half a second after the last renewal: without the kill, the hook would write
 /// "late" while the next leader runs.

@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
-use crate::node::Node;
-use crate::support::{CommandResult, World, eventually};
-use crate::web::{leads, status};
+use tenure_rig::command::{CommandResult, World, eventually};
+use tenure_rig::http_peer::{leads, status};
+use tenure_rig::running_candidate::Node;
 
 /// `tenure run ARGS` with these variables, on the world's own directory.
 fn command(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Command {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 fn files(path: &Path) -> Vec<String> {
     let mut found = Vec::new();

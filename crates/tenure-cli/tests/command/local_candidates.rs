@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::{Election, Store};
 use tokio::runtime::Runtime;
 
-use crate::support::{CommandResult, World, eventually};
+use tenure_rig::command::{CommandResult, World, eventually};
 
 pub(crate) const NAME: &str = "billing:nightly";
 

@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::node::Node;
-use crate::support::{eventually, status};
+use tenure_rig::command::{eventually, status};
+use tenure_rig::running_candidate::Node;
 
 fn command(fixture: &Fixture, verb: &str, id: &str, args: &[&str]) -> Command {
     let mut command =

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::support::{World, eventually};
+use tenure_rig::command::{World, eventually};
 
 #[test]
 fn resign_moves_leadership_and_reports_the_new_leader() {

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::support::{CommandResult, World, deny_open_files, eventually, signal};
+use tenure_rig::command::{CommandResult, World, deny_open_files, eventually, signal};
 
 /// Runs `tenure run NAME …` on the world's own directory.
 fn run(world: &World, args: &[&str]) -> CommandResult {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::node::Node;
-use crate::slow_calls::{DELAY, SlowCalls};
-use crate::support::{World, deny_open_files, eventually, pause, set_file_limit, within};
+use tenure_rig::command::{World, deny_open_files, eventually, pause, set_file_limit, within};
+use tenure_rig::running_candidate::Node;
+use tenure_rig::slow_calls::{DELAY, SlowCalls};
 
 fn count(node: &Node, text: &str) -> usize {
     node.log().matches(text).count()

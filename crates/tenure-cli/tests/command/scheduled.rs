@@ -10,9 +10,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::node::Node;
-use crate::support::{CommandResult, World, eventually, pause};
-use crate::web::{PollTarget, get};
+use tenure_rig::command::{CommandResult, World, eventually, pause};
+use tenure_rig::http_peer::{PollTarget, get};
+use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "shop:report";
 /// A period of which no test reaches a second slot.
@@ -45,7 +45,7 @@ fn each_slot_runs_once_and_is_counted() {
         &["--http", "0", "--every", "1s", "--", "sh", "-c", &work],
     );
     eventually("three runs", || world.marked().len() >= 3);
-    let shown = crate::web::status(a.port()).unwrap();
+    let shown = tenure_rig::http_peer::status(a.port()).unwrap();
     assert!(shown["lastPolled"].is_string() && shown["count"].as_u64() >= Some(3), "{shown}");
     // Between two slots, so that no run is interrupted.
     eventually("it has ended", || status(&world)["lastRun"]["outcome"] == "ok");

@@ -2,7 +2,7 @@
 
 #![cfg(feature = "redis")]
 
-use crate::support::{CommandResult, World};
+use tenure_rig::command::{CommandResult, World};
 
 /// No server listens on port 1.
 const URL: &str = "redis://:sentinelpw@127.0.0.1:1";

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::Clock;
 
-use crate::node::Node;
-use crate::support::{CommandResult, World, eventually, pause};
-use crate::web::{HttpResponse, get, leads, request};
+use tenure_rig::command::{CommandResult, World, eventually, pause};
+use tenure_rig::http_peer::{HttpResponse, get, leads, request};
+use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "billing";
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::{CommandResult, World};
+use tenure_rig::command::{CommandResult, World};
 
 /// The output of the command must never contain it.
 const PASSWORD: &str = "sentinelpw";

@@ -1,7 +1,7 @@
 //! `tenure fleet run` with a shell: the name of a shard as an argument, as a variable, and as code.
 
-use crate::node::Node;
-use crate::support::{World, eventually};
+use tenure_rig::command::{World, eventually};
+use tenure_rig::running_candidate::Node;
 
 const SHELL_CODE_WARNING: &str = "{} is inside the code of 'sh -c'";
 /// The warning about a command that does not mention the shard.

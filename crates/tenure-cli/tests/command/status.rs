@@ -7,7 +7,7 @@ use tenure::presence::Presence;
 use tenure::{CandidateId, Name};
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::support::World;
+use tenure_rig::command::World;
 
 #[test]
 fn an_unused_name_has_no_leader() {

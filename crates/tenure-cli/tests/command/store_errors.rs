@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::Signal;
 
-use crate::node::Node;
-use crate::support::{CommandResult, World, eventually};
+use tenure_rig::command::{CommandResult, World, eventually};
+use tenure_rig::running_candidate::Node;
 
 const REASON: &str = "is not a lease of Tenure";
 

@@ -1,6 +1,6 @@
 //! The hint of read commands about a `.env` that configures an instance with another store.
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 /// As root the default store is that of the whole machine, so the name is one that no other process uses.
 const NAME: &str = "tests:store-hint";

@@ -1,6 +1,6 @@
 //! Usage errors: exit code 125 and a hint.
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 #[test]
 fn help_has_examples_and_is_exit_0() {
@@ -82,12 +82,12 @@ fn a_flag_takes_precedence_over_a_variable() {
     let world = World::new();
     let directory = world.path().join("d");
     let mut command = world.command(&["doctor", "--lock-dir", directory.to_str().unwrap()]);
-    let ran = crate::support::CommandResult::new(
+    let ran = tenure_rig::command::CommandResult::new(
         command.env("TENURE_STORE", "memory:").output().unwrap(),
     );
     ran.exits(0).says("(from --lock-dir)");
     let mut command = world.command(&["doctor"]);
-    let ran = crate::support::CommandResult::new(
+    let ran = tenure_rig::command::CommandResult::new(
         command.env("TENURE_STORE", "memory:").output().unwrap(),
     );
     ran.exits(0).says("memory: (from TENURE_STORE)");

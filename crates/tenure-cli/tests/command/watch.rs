@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::local_candidates::{Fixture, NAME};
-use crate::support::{World, eventually, signal};
+use tenure_rig::command::{World, eventually, signal};
 
 /// A running `tenure watch`.
 struct WatchProcess {

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 
 use libtest_mimic::Trial;
 
-use crate::servers::Scratch;
 use crate::{needs, root, text, trial};
+use tenure_rig::servers::Scratch;
 
 const EVERYTHING: [(&str, &str); 6] = [
     ("bin/tenure", ""),

@@ -12,11 +12,13 @@ use serde_json::Value;
 use tenure::{Clock, Moment};
 
 use crate::compose::Compose;
-use crate::node::Node;
-use crate::servers::{self, Scratch, Server, free_port};
-use crate::support::{World, eventually};
-use crate::time::{now, pause, runtime};
-use crate::{processes, text, trial, web};
+use crate::{text, trial};
+use tenure_rig::command::{World, eventually};
+use tenure_rig::http_peer;
+use tenure_rig::running_candidate::Node;
+use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::system::processes;
+use tenure_rig::system::time::{now, pause, runtime};
 
 const SERVER: &str = "redis-7";
 /// The number of kills. `TENURE_KILLS=20` kills more often, and prints how long each failover took.
@@ -89,7 +91,7 @@ impl Worker {
     }
 
     fn status(&self) -> Option<Value> {
-        let status = web::status(self.environment["PORT"].parse().unwrap());
+        let status = http_peer::status(self.environment["PORT"].parse().unwrap());
         // While the worker is dead, another program may answer on its port.
         status
             .filter(|status| status["candidateId"] == *self.name && status["name"] == "poll:leader")

@@ -9,24 +9,6 @@ mod compose;
 mod files;
 mod installed;
 mod instances;
-#[allow(dead_code, reason = "shared")]
-#[path = "../command/node.rs"]
-mod node;
-#[allow(dead_code, reason = "shared")]
-#[path = "../system/rig/processes.rs"]
-mod processes;
-#[allow(dead_code, reason = "shared")]
-#[path = "../../../tenure/tests/conformance/servers.rs"]
-mod servers;
-#[allow(dead_code, reason = "shared")]
-#[path = "../command/support.rs"]
-mod support;
-#[allow(dead_code, reason = "shared")]
-#[path = "../system/rig/time.rs"]
-mod time;
-#[allow(dead_code, reason = "shared")]
-#[path = "../command/web.rs"]
-mod web;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

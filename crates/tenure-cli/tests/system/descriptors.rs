@@ -4,13 +4,13 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::faults::TTL;
-use crate::rig::descriptors::Descriptors;
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes::signal;
-use crate::rig::stage::{ElectionTrial, TIMEOUT};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::descriptors::Descriptors;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::processes::signal;
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();

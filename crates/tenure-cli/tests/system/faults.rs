@@ -6,16 +6,16 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::Moment;
 
-use crate::rig::cycle::{AFTER_THAW, cycle};
-use crate::rig::fault::Fault;
-use crate::rig::judge::Thaw;
-use crate::rig::output::{Stderr, turns};
-use crate::rig::place::Kind;
-use crate::rig::processes::{is_there, signal};
-use crate::rig::stage::{ElectionTrial, TIMEOUT};
-use crate::rig::time::{now, pause, poll_until};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::stderr_faults::{Stderr, turns};
+use tenure_rig::system::checker::Thaw;
+use tenure_rig::system::cycle::{AFTER_THAW, cycle};
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::processes::{is_there, signal};
+use tenure_rig::system::time::{now, pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 const CYCLES: usize = 5;
 /// The TTL of trials in which the lease has to expire.

@@ -9,16 +9,16 @@ use rustix::process::Signal;
 use tenure::{CandidateId, Moment};
 
 use crate::faults::{LONG, SOON, called, deadline};
-use crate::rig::cycle::AFTER_THAW;
-use crate::rig::fleet::{FleetStage, Owner, Owners, of, shares};
-use crate::rig::freezer::Frozen;
-use crate::rig::judge::Thaw;
-use crate::rig::output::Stderr;
-use crate::rig::place::Kind;
-use crate::rig::processes::signal;
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{now, pause, pause_until};
 use crate::trial;
+use tenure_rig::stderr_faults::Stderr;
+use tenure_rig::system::checker::Thaw;
+use tenure_rig::system::cycle::AFTER_THAW;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::fleet_trial::{FleetStage, Owner, Owners, of, shares};
+use tenure_rig::system::freezer::Frozen;
+use tenure_rig::system::processes::signal;
+use tenure_rig::system::time::{now, pause, pause_until};
+use tenure_rig::system::trial_store::Kind;
 
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How often a worker writes when there are few.

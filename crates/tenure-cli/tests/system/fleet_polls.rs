@@ -10,11 +10,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::rig::place::{Kind, TrialStore};
-use crate::rig::servers::Scratch;
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{now, pause};
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{now, pause};
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 const SHARDS: usize = 400;
 /// Fewer descriptors than shards.

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::rig::place::{Kind, TrialStore};
-use crate::rig::servers::Scratch;
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let sets = |name: &str, run: fn(&SetsFixture)| {

@@ -14,13 +14,13 @@ use tenure::{CandidateId, Moment};
 
 use crate::faults::called;
 use crate::fleet::is_long;
-use crate::rig::fleet::FleetStage;
-use crate::rig::output::Stderr;
-use crate::rig::place::Kind;
-use crate::rig::processes::signal;
-use crate::rig::time::{now, pause};
 use crate::storm::Dice;
 use crate::trial;
+use tenure_rig::stderr_faults::Stderr;
+use tenure_rig::system::fleet_trial::FleetStage;
+use tenure_rig::system::processes::signal;
+use tenure_rig::system::time::{now, pause};
+use tenure_rig::system::trial_store::Kind;
 
 const STORM_DURATION: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(2);

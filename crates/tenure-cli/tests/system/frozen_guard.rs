@@ -8,13 +8,13 @@ use rustix::process::Signal;
 
 use crate::faults::{LONG, SOON, TTL, called};
 use crate::fleet::{pids, taken_within, terms_of, three_with, two_go_on, unmoved};
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes::{is_stopped, is_there, signal};
-use crate::rig::stage::{ElectionTrial, TIMEOUT};
-use crate::rig::time::{now, poll_until};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::processes::{is_stopped, is_there, signal};
+use tenure_rig::system::time::{now, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();

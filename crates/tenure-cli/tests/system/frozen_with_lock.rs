@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::place::Kind;
-use crate::rig::stage::{ElectionTrial, NAME};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::system::election_trial::{ElectionTrial, NAME};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 const TTL: Duration = Duration::from_secs(2);
 const CYCLES: usize = 2;

@@ -11,14 +11,14 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes::{children, is_there, marked, signal};
-use crate::rig::room::{TenureProcess, TrialDirectory};
-use crate::rig::servers::Scratch;
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{pause, poll_until};
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::processes::{children, is_there, marked, signal};
+use tenure_rig::system::time::{pause, poll_until};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::Kind;
 
 const USER: u32 = 65534;
 const REFUSED: &str = ", uid 0): Operation not permitted";
@@ -224,7 +224,7 @@ impl Leader {
         });
         found.unwrap_or_else(|| {
             let all = marked(self.room.mark());
-            let all = crate::rig::processes::described(&all);
+            let all = tenure_rig::system::processes::described(&all);
             self.room.fail(&format!("the command does not run:\n{all}\n{}", self.log()))
         })
     }

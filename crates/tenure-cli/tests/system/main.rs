@@ -6,8 +6,6 @@
 
 #![allow(clippy::unwrap_used)] // A trial fails by panicking.
 
-mod rig;
-
 mod descriptors;
 mod faults;
 mod fleet;
@@ -37,21 +35,24 @@ mod untrusted;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
-use rig::place::{Kind, SERVER};
+use tenure_rig::system::trial_store::{Kind, SERVER};
 
 /// The trials that run at a time: they wait more than they compute.
 const TEST_THREADS: usize = 6;
 
 fn main() -> ExitCode {
-    if let Some(code) = rig::run_role() {
+    if let Some(code) = tenure_rig::system::run_role() {
         return code;
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
-    let mut trials =
-        vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
+    let mut trials = vec![trial(
+        "judge::sees_what_is_wrong".to_owned(),
+        Kind::File,
+        tenure_rig::system::checker::controls,
+    )];
     let freezer = "freezer::leaves_nothing_in_its_group".to_owned();
-    trials.push(trial(freezer, Kind::File, rig::freezer::control));
+    trials.push(trial(freezer, Kind::File, tenure_rig::system::freezer::control));
     // The longest first.
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());

@@ -7,11 +7,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::rig::place::{Kind, TrialStore};
-use crate::rig::processes::{below, signal, watches_a_process};
-use crate::rig::servers::Scratch;
-use crate::rig::time::poll_until;
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::system::processes::{below, signal, watches_a_process};
+use tenure_rig::system::time::poll_until;
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 /// A candidate that waits for this TTL exceeds every limit.
 const TTL: &str = "30s";

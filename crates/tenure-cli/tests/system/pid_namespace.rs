@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::room::TrialDirectory;
-use crate::rig::time::poll_until;
 use crate::trial;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::time::poll_until;
+use tenure_rig::system::trial_directory::TrialDirectory;
+use tenure_rig::system::trial_store::Kind;
 
 /// The trials that run inside: commands whose processes leave their session and parents, and storms.
 const INSIDE: [(&str, Kind); 7] = [

@@ -14,11 +14,11 @@ use tenure::store::Scope;
 use tenure::{Clock, Lease, Name, Store};
 use tokio::runtime::Runtime;
 
-use crate::rig::place::{Kind, TrialStore};
-use crate::rig::room::{TenureProcess, TrialDirectory};
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{poll_until, runtime};
 use crate::trial;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{poll_until, runtime};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 const TURNS: u32 = 5;
 const RANK_STEP_MS: u64 = 50;

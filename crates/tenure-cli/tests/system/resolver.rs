@@ -11,11 +11,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::pid_namespace::{both, unshare};
-use crate::rig::place::{Kind, TrialStore, run};
-use crate::rig::room::TrialDirectory;
-use crate::rig::time::pause;
-use crate::rig::trial_process::TrialProcess;
 use crate::trial;
+use tenure_rig::system::time::pause;
+use tenure_rig::system::trial_directory::TrialDirectory;
+use tenure_rig::system::trial_process::TrialProcess;
+use tenure_rig::system::trial_store::{Kind, TrialStore, run};
 
 const NAME: &str = "resolver::first_server_never_answers::redis";
 /// Set for the run of this program inside the namespaces.

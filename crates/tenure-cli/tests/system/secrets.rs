@@ -9,11 +9,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::rig::place::{Kind, SERVER};
-use crate::rig::processes::{below, signal};
-use crate::rig::servers::{self, Scratch, Server, free_port};
-use crate::rig::time::{poll_until, runtime};
 use crate::trial;
+use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::system::processes::{below, signal};
+use tenure_rig::system::time::{poll_until, runtime};
+use tenure_rig::system::trial_store::{Kind, SERVER};
 
 const PASSWORD: &str = "sentinelpw";
 const PATIENCE: Duration = Duration::from_secs(15);

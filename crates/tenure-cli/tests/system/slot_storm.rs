@@ -13,13 +13,13 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use crate::faults::called;
-use crate::rig::place::Kind;
-use crate::rig::resume::resume_first_thread_first;
-use crate::rig::scheduled::{Scheduled, Work};
-use crate::rig::slots::Started;
-use crate::rig::time::{now, pause, poll_until};
 use crate::storm::Dice;
 use crate::trial;
+use tenure_rig::system::resume::resume_first_thread_first;
+use tenure_rig::system::schedule_trial::{Scheduled, Work};
+use tenure_rig::system::slots::Started;
+use tenure_rig::system::time::{now, pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
 
 const TTL: Duration = Duration::from_secs(1);
 const STORM_DURATION: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ fn storm(place: Kind, work: Work) {
 }
 
 /// How many runs were started, whether their slots are known or not.
-fn starts(effects: &[crate::rig::history::Line], work: Work) -> usize {
+fn starts(effects: &[tenure_rig::system::history::Line], work: Work) -> usize {
     match work {
         Work::Get(_) => effects.len(),
         Work::Every(_) | Work::Cron => {
@@ -144,7 +144,7 @@ impl Storm {
     fn freeze_after_save(&mut self, leader: usize, token: u64, slot: Option<u64>) -> bool {
         if self.place == Kind::Cabled {
             // Held for a moment only, so that requests do not time out.
-            crate::rig::scheduled::pause_until_before_slot(self.work.period_ms(), 20);
+            tenure_rig::system::schedule_trial::pause_until_before_slot(self.work.period_ms(), 20);
             self.stage.place.cable(leader).hold_answers();
         }
         let within = if self.place == Kind::Cabled { TTL / 4 } else { SAVED_WITHIN };

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::place::Kind;
-use crate::rig::resume::resume_first_thread_first;
-use crate::rig::scheduled::{Scheduled, Work, pause_until_before_slot};
-use crate::rig::slots::{self, Saved};
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{now, pause, poll_until};
 use crate::trial;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::resume::resume_first_thread_first;
+use tenure_rig::system::schedule_trial::{Scheduled, Work, pause_until_before_slot};
+use tenure_rig::system::slots::{self, Saved};
+use tenure_rig::system::time::{now, pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
 
 const TTL: Duration = Duration::from_secs(1);
 const TURNS: usize = 5;

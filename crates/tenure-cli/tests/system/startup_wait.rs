@@ -8,11 +8,11 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use tenure::Moment;
 
-use crate::rig::place::{Kind, SERVER, answers};
-use crate::rig::room::{TenureProcess, TrialDirectory};
-use crate::rig::servers::{self, Scratch, Server, free_port};
-use crate::rig::time::{now, poll_until, runtime};
 use crate::trial;
+use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::system::time::{now, poll_until, runtime};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::{Kind, SERVER, answers};
 
 const TTL: Duration = Duration::from_secs(4);
 /// Long enough for a loaded machine.

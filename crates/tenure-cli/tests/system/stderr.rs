@@ -9,12 +9,12 @@ use crate::faults::{LONG, SOON, called, suffer};
 use crate::fleet::{
     AFTER_TTL, TTL, pids, stopped_in_time, taken_within, terms_of, three_with, two_go_on,
 };
-use crate::rig::fault::Fault;
-use crate::rig::output::{Stderr, turns};
-use crate::rig::place::Kind;
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::now;
 use crate::trial;
+use tenure_rig::stderr_faults::{Stderr, turns};
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::time::now;
+use tenure_rig::system::trial_store::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();

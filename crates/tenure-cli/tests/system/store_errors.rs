@@ -8,11 +8,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::faults::{SOON, TTL, deadline};
-use crate::rig::place::Kind;
-use crate::rig::stage::{ElectionTrial, TIMEOUT};
-use crate::rig::time::{now, pause_until, poll_until};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::time::{now, pause_until, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 /// How long each error lasts, in turn: from one that no renewal encounters to one that outlasts every lease.
 const LASTING: [Duration; 4] =

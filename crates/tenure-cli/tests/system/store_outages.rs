@@ -7,11 +7,11 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::faults::{SOON, TTL, deadline};
-use crate::rig::place::Kind;
-use crate::rig::stage::ElectionTrial;
-use crate::rig::time::{now, pause_until};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::time::{now, pause_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 const CYCLES: usize = 5;
 /// Longer than any lease that was granted before.

@@ -11,16 +11,16 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use crate::faults::{TTL, called};
-use crate::rig::cycle::AFTER_THAW;
-use crate::rig::freezer::Frozen;
-use crate::rig::judge::Thaw;
-use crate::rig::output::Stderr;
-use crate::rig::place::Kind;
-use crate::rig::processes::{children, has_open, signal};
-use crate::rig::stage::ElectionTrial;
-use crate::rig::time::{now, pause};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::stderr_faults::Stderr;
+use tenure_rig::system::checker::Thaw;
+use tenure_rig::system::cycle::AFTER_THAW;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::freezer::Frozen;
+use tenure_rig::system::processes::{children, has_open, signal};
+use tenure_rig::system::time::{now, pause};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 const STORM_DURATION: Duration = Duration::from_secs(20);
 

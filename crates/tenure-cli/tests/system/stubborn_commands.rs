@@ -6,15 +6,15 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::faults::{LONG, SOON, TTL, called, deadline, guard_alone};
-use crate::rig::cycle::cycle;
-use crate::rig::fault::Fault;
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes;
-use crate::rig::stage::{ElectionTrial, TIMEOUT};
-use crate::rig::time::{now, pause_until, poll_until};
-use crate::rig::worker::{CODE, Mode};
 use crate::trial;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::cycle::cycle;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::processes;
+use tenure_rig::system::time::{now, pause_until, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::{CODE, Mode};
 
 const CYCLES: usize = 3;
 

@@ -9,12 +9,12 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::faults::{TTL, called};
-use crate::rig::place::Kind;
-use crate::rig::processes::is_stopped;
-use crate::rig::stage::{ElectionTrial, TIMEOUT};
-use crate::rig::time::{pause, poll_until};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::processes::is_stopped;
+use tenure_rig::system::time::{pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 /// The sweep goes from the grant to well after the command's first effect.
 const STEPS: u32 = 24;

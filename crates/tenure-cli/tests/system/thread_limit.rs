@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::place::{Kind, TrialStore};
-use crate::rig::room::TrialDirectory;
-use crate::rig::stage::TIMEOUT;
-use crate::rig::time::{pause, poll_until};
-use crate::rig::trial_process::TrialProcess;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{pause, poll_until};
+use tenure_rig::system::trial_directory::TrialDirectory;
+use tenure_rig::system::trial_process::TrialProcess;
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
 /// Idle threads of tokio end after 10 s, so the thread that opened the directory is gone at the first renewal, after 15 s.

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::rig::servers::Scratch;
+use tenure_rig::servers::Scratch;
 
 const STRANGER: u32 = 65534;
 const TRIES: usize = 300;

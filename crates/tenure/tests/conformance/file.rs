@@ -15,7 +15,7 @@ use tenure::store::memory::Corruption;
 use tenure::{Clock, Name, Token};
 
 use crate::Subject;
-use crate::servers::Scratch;
+use tenure_rig::servers::Scratch;
 
 pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
     vec![

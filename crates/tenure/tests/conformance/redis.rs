@@ -17,16 +17,10 @@ use tenure::{Clock, Name, Token};
 use tokio::sync::OnceCell;
 
 use crate::Subject;
-use crate::servers::{self, Scratch, Server, free_port};
+use tenure_rig::servers::{self, Scratch, Server, free_port};
 
-#[path = "../redis_rig/authority.rs"]
-mod authority;
-#[path = "../redis_rig/delay_line.rs"]
-#[allow(dead_code, reason = "shared with the tests of latency")]
-mod delay_line;
-
-use authority::Authority;
-use delay_line::{DelayLine, ONE_WAY};
+use tenure_rig::redis_rig::certificates::Authority;
+use tenure_rig::redis_rig::delay_line::{DelayLine, ONE_WAY};
 
 const PASSWORD: &str = "s3cret";
 

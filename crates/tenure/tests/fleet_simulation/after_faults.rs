@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::clock::{MILLI, SECOND};
 use super::config::Script;
 use super::host::Count;
 use super::member::{Process, index};
 use super::world::{SimEvent, World};
+use tenure_rig::simulation::clock::{MILLI, SECOND};
 
 impl World {
     /// Ends all faults. In a world without faults, starts the change of its script.

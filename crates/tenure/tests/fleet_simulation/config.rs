@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tenure::store::{Grade, Limits};
 use tenure::timing::{Options, Timing};
 
-use super::clock::{Clock, MILLI, SECOND, Time};
+use tenure_rig::simulation::clock::{Clock, MILLI, SECOND, Time};
 
 /// The limit of members × shards × TTLs per seed. Most seeds need less; a fleet of 16 × 256 fits with a TTL of half a minute.
 const MAX_SEED_COST: u64 = 165_000;

@@ -2,8 +2,8 @@
 
 use tenure::fleet::node;
 
-use super::clock::{SECOND, Time};
 use super::world::{SimEvent, World, shard};
+use tenure_rig::simulation::clock::{SECOND, Time};
 
 impl World {
     /// Injects one fault and schedules the next.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tenure::CandidateId;
 use tenure::fleet::Shard;
 
-use super::clock::{Clock, Time};
 use super::invariants::ProcessRun;
 use super::member::Process;
+use tenure_rig::simulation::clock::{Clock, Time};
 
 pub(crate) struct Host {
     pub(crate) index: usize,

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tenure::Token;
 
-use super::clock::Time;
+use tenure_rig::simulation::clock::Time;
 
 /// A process: the host, and the number of its run.
 pub(crate) type ProcessRun = (usize, u32);

@@ -5,8 +5,6 @@
 //! More seeds: `TENURE_SEEDS=10000 cargo test -p tenure --test fleet_simulation`.
 
 mod after_faults;
-#[path = "../simulation/clock.rs"]
-mod clock;
 mod config;
 mod faults;
 mod host;
@@ -14,10 +12,6 @@ mod invariants;
 mod member;
 mod mutant;
 mod network;
-#[path = "../simulation/parallel_seeds.rs"]
-mod parallel_seeds;
-#[path = "../simulation/queue.rs"]
-mod queue;
 mod store;
 mod world;
 
@@ -39,7 +33,9 @@ fn seeds() -> u64 {
 /// Runs the seeds and returns those that broke an invariant. For a mutant, the first one is enough.
 fn run(seeds: u64, config: fn(u64) -> SimConfig, mutant: Mutant) -> Result<Vec<Outcome>, String> {
     let enough = |outcome: &Result<_, _>| outcome.is_err() && mutant != Mutant::None;
-    let all = parallel_seeds::each(0..seeds, enough, |seed| World::new(config(seed), mutant).run());
+    let all = tenure_rig::simulation::parallel_seeds::each(0..seeds, enough, |seed| {
+        World::new(config(seed), mutant).run()
+    });
     let failures: Vec<String> = all
         .iter()
         .filter_map(|(seed, outcome)| Some(format!("seed {seed}: {}", outcome.as_ref().err()?)))

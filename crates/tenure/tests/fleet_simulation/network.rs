@@ -4,11 +4,11 @@ use tenure::Name;
 use tenure::fleet::leases_prefix;
 use tenure::store::Change;
 
-use super::clock::{MILLI, SECOND, Time};
 use super::host::Count;
 use super::invariants::number;
 use super::store::Call;
 use super::world::{SimEvent, World};
+use tenure_rig::simulation::clock::{MILLI, SECOND, Time};
 
 /// The timeout of an observation of the fleet.
 const OBSERVE_TIMEOUT: Time = 5 * SECOND;

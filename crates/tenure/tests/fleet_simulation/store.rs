@@ -11,7 +11,7 @@ use tenure::{
     Answer, CandidateId, Claim, Error, Hold, Lease, Moment, Name, Release, Result, Token,
 };
 
-use super::clock::{Clock, Time};
+use tenure_rig::simulation::clock::{Clock, Time};
 
 /// A request to the store, batched as by the driver.
 #[derive(Clone, Debug)]

@@ -8,14 +8,14 @@ use tenure::fleet::{Shard, ShardNumber, fleet_name};
 use tenure::store::Change;
 use tenure::{CandidateId, Name, Token};
 
-use super::clock::{MILLI, SECOND, Time};
 use super::config::{Script, SimConfig};
 use super::host::Host;
 use super::invariants::{Fact, InvariantChecker, number};
 use super::member::{CoordinatorInput, DriverInput, MemberEffect, Process, index};
 use super::mutant::Mutant;
-use super::queue::Queue;
 use super::store::{Call, Reply, SimStore};
+use tenure_rig::simulation::clock::{MILLI, SECOND, Time};
+use tenure_rig::simulation::queue::Queue;
 
 /// The interval between reads of a source.
 const REREAD_INTERVAL: Time = 10 * SECOND;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::store::{Revoke, Scope, Store};
 use tenure::{Answer, Claim, Clock, Grant, Kind, Lease};
 
-use crate::redis_rig::{DURABLE, Rig, acquire, claim, granted, pause, taken};
+use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, granted, pause, taken};
 
 const TTL: Duration = Duration::from_secs(3);
 const HOUR_MILLIS: i64 = 3_600_000;

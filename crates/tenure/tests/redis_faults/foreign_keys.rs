@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::store::{Revoke, Scope};
 use tenure::{Ended, Kind};
 
-use crate::redis_rig::{DURABLE, Rig, TTL, acquire, claim, granted, release, renew, taken};
+use tenure_rig::redis_rig::{DURABLE, Rig, TTL, acquire, claim, granted, release, renew, taken};
 
 pub(crate) async fn flushed_scripts_are_sent_again() {
     let rig = Rig::new(DURABLE);

@@ -10,8 +10,8 @@ use futures_util::future::join_all;
 use tenure::{Clock, Election, Kind, Leadership};
 
 use crate::proxy::Proxy;
-use crate::redis_rig::{self, DURABLE, NOT_DURABLE, Rig, open, pause};
 use crate::startup_wait::{replicate, replicate_from};
+use tenure_rig::redis_rig::{self, DURABLE, NOT_DURABLE, Rig, open, pause};
 
 const TTL: Duration = Duration::from_secs(1);
 /// Concurrent turns: the machine has two cores, and each turn has up to two servers.

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::redis_rig::pause;
+use tenure_rig::redis_rig::pause;
 
 pub(crate) struct Proxy {
     port: u16,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::store::{Grade, Scope, Store, Verdict};
 use tenure::{Claim, ClaimedWait, Clock, Ended, Grant, Kind, Lease, StartupWait, WaitReason};
 
-use crate::redis_rig::{
+use tenure_rig::redis_rig::{
     DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
 };
 

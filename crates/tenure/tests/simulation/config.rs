@@ -6,7 +6,7 @@ use fastrand::Rng;
 use tenure::store::{Grade, Limits};
 use tenure::timing::{Options, Timing};
 
-use super::clock::{Clock, SECOND, Time};
+use tenure_rig::simulation::clock::{Clock, SECOND, Time};
 
 pub(crate) const HOUR: Time = 3_600 * SECOND;
 

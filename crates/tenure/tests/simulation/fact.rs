@@ -1,7 +1,7 @@
 //! Facts for the invariants: everything that happens, in true time, as an omniscient observer records it.
 
-use super::clock::Time;
 use tenure::{Hold, Nonce, Token};
+use tenure_rig::simulation::clock::Time;
 
 pub(crate) type NodeIndex = usize;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tenure::machine::{Input, Phase, Request};
 
-use super::clock::{SECOND, Time};
 use super::config::Judge;
 use super::fact::{Fact, NodeIndex};
 use super::world::{SimEvent, World};
+use tenure_rig::simulation::clock::{SECOND, Time};
 
 impl World {
     /// Injects one fault, and schedules the next.

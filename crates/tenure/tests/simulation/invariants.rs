@@ -17,8 +17,8 @@ mod priority_leads_next;
 mod release_only_own;
 mod stop_before_release;
 
-use super::clock::Time;
 use super::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 pub(crate) trait Invariant: Send {
     fn name(&self) -> &'static str;

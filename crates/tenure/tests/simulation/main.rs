@@ -4,15 +4,12 @@
 //! Replay a failing seed: `TENURE_SEED=4711 cargo test -p tenure --test simulation one_seed -- --nocapture`.
 //! More seeds: `TENURE_SEEDS=100000 cargo test -p tenure --test simulation`.
 
-mod clock;
 mod config;
 mod fact;
 mod faults;
 mod invariants;
 mod mutant;
 mod node;
-mod parallel_seeds;
-mod queue;
 mod store;
 mod world;
 
@@ -30,7 +27,7 @@ fn number(variable: &str) -> Option<u64> {
 /// Runs the seeds. Returns an error for the first seed that broke an invariant.
 fn run(seeds: std::ops::Range<u64>, mutant: Mutant) -> Result<Vec<RunOutcome>, String> {
     let run = |seed| World::new(Plan::from_seed(seed), mutant).run();
-    let all = parallel_seeds::each(seeds, Result::is_err, run).into_iter();
+    let all = tenure_rig::simulation::parallel_seeds::each(seeds, Result::is_err, run).into_iter();
     all.map(|(seed, outcome)| {
         outcome.map_err(|what| {
             format!(

@@ -4,8 +4,8 @@ use tenure::machine::{Machine, MachineConfig};
 use tenure::observation::Observations;
 use tenure::{CandidateId, Hold, Moment, Name, Nonce, Token};
 
-use super::clock::Time;
 use super::config::NodePlan;
+use tenure_rig::simulation::clock::Time;
 
 pub(crate) struct SimNode {
     pub(crate) id: CandidateId,

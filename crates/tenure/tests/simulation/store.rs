@@ -11,10 +11,10 @@ use tenure::{
     Release, StartupWait, Token, WaitReason,
 };
 
-use super::clock::{Clock, Time};
 use super::config::Judge;
 use super::fact::Fact;
 use super::mutant::Mutant;
+use tenure_rig::simulation::clock::{Clock, Time};
 
 /// A request to the store.
 #[derive(Clone, Debug)]

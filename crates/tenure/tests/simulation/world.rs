@@ -7,15 +7,15 @@ use tenure::machine::{Effect, EndReason, HOLD_BACK, Input, Phase, TermStart};
 use tenure::store::Change;
 use tenure::{Answer, Claim, Lease, Moment, Token};
 
-use super::clock::{MILLI, SECOND, Time};
 use super::config::{Judge, Plan};
 use super::fact::{Fact, NodeIndex};
 use super::faults::nanos;
 use super::invariants::{self, Invariant};
 use super::mutant::Mutant;
 use super::node::{SimNode, SimWork};
-use super::queue::Queue;
 use super::store::{SimCall, SimReply, SimStore};
+use tenure_rig::simulation::clock::{MILLI, SECOND, Time};
+use tenure_rig::simulation::queue::Queue;
 
 /// An event in the queue.
 #[derive(Clone, Debug)]

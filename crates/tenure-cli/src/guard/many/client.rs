@@ -6,6 +6,7 @@
 //! it has left, and then the [`Reports`] end. After that the member may start another guard, and sends it all its holds again.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -36,15 +37,23 @@ const MAX_BATCH: usize = 1_000;
 
 /// The configuration of a member's guard.
 #[derive(Clone)]
-pub(crate) struct GuardClientConfig {
+pub struct GuardClientConfig {
     /// The store's URL, with its password if it has one.
-    pub(crate) store_url: String,
-    pub(crate) fleet: Name,
-    pub(crate) member: CandidateId,
-    pub(crate) stop_within: Duration,
-    pub(crate) log: Log,
+    pub store_url: String,
+    pub fleet: Name,
+    pub member: CandidateId,
+    pub stop_within: Duration,
+    pub log: Log,
     /// `false`: the commands are the member's own children. If the member is killed or frozen, they keep running.
-    pub(crate) guarded: bool,
+    pub guarded: bool,
+}
+
+impl fmt::Debug for GuardClientConfig {
+    /// Without the URL, which may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut config = f.debug_struct("GuardClientConfig");
+        config.field("fleet", &self.fleet).field("member", &self.member).finish_non_exhaustive()
+    }
 }
 
 /// A message, and the file that is sent with it.
@@ -53,7 +62,7 @@ type OutgoingMessage = (GuardMessage, Option<OwnedFd>);
 /// The handle. Every message that has an `id` concerns one hold of this member, and messages arrive in the order they were
 /// sent.
 #[derive(Clone, Debug)]
-pub(crate) struct GuardClient {
+pub struct GuardClient {
     messages: mpsc::UnboundedSender<OutgoingMessage>,
     watchdog: Arc<MemberWatchdog>,
     store: Arc<dyn Store>,
@@ -62,7 +71,7 @@ pub(crate) struct GuardClient {
 
 /// An event of a member's commands or of its guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum GuardEvent {
+pub enum GuardEvent {
     /// A report on the command of the hold with this number.
     Report(u32, GuardReport),
     /// The guard does not acknowledge, or is late with an action: the member kills it.
@@ -73,18 +82,18 @@ pub(crate) enum GuardEvent {
 
 /// The stream of the guard's events.
 #[derive(Debug)]
-pub(crate) struct Reports(mpsc::UnboundedReceiver<GuardEvent>);
+pub struct Reports(mpsc::UnboundedReceiver<GuardEvent>);
 
 impl Reports {
     /// The next event. `None` when the guard is gone and no process of any command is left.
-    pub(crate) async fn next(&mut self) -> Option<GuardEvent> {
+    pub async fn next(&mut self) -> Option<GuardEvent> {
         self.0.recv().await
     }
 }
 
 impl GuardClient {
     /// Starts the guard. The caller must have called [`adopt_orphans`](crate::guard::adopt_orphans).
-    pub(crate) fn start(
+    pub fn start(
         config: &GuardClientConfig,
         store: Arc<dyn Store>,
     ) -> io::Result<(GuardClient, Reports)> {
@@ -110,7 +119,7 @@ impl GuardClient {
     }
 
     /// The member holds this lease until `deadline`. Without a shard it is the membership lease.
-    pub(crate) fn hold(&self, id: u32, hold: &Hold, shard: Option<&str>, deadline: Moment) {
+    pub fn hold(&self, id: u32, hold: &Hold, shard: Option<&str>, deadline: Moment) {
         if !self.send_liveness_file() {
             // Then no command is started under it, and the guard does not release it.
             return;
@@ -122,14 +131,14 @@ impl GuardClient {
 
     /// Starts the command of a shard. [`GuardReport::Gone`] or [`GuardReport::Failed`] follows; only then may it be called
     /// again.
-    pub(crate) fn run(&self, id: u32, argv: Vec<OsString>) {
+    pub fn run(&self, id: u32, argv: Vec<OsString>) {
         let number = self.watchdog.run(id);
         self.send(GuardMessage::Run { id, argv: argv.into_iter().map(Argument::from).collect() });
         number.into_iter().for_each(|number| self.send(GuardMessage::Acknowledge(number)));
     }
 
     /// Leases were renewed; the deadline is [`Moment::PAST`] where the renewal was refused.
-    pub(crate) fn extend(&self, deadlines: &[(u32, Moment)]) {
+    pub fn extend(&self, deadlines: &[(u32, Moment)]) {
         let number = self.watchdog.extend(deadlines);
         for some in deadlines.chunks(MAX_BATCH) {
             let nanos = some.iter().map(|(id, deadline)| (*id, deadline.as_nanos()));
@@ -139,30 +148,30 @@ impl GuardClient {
     }
 
     /// Stops the command, and kills it at `kill_at`.
-    pub(crate) fn stop(&self, id: u32, kill_at: Moment) {
+    pub fn stop(&self, id: u32, kill_at: Moment) {
         self.watchdog.stop(id, kill_at);
         self.send(GuardMessage::Stop { id, kill_at: kill_at.as_nanos() });
     }
 
     /// Forwards a signal to all commands.
-    pub(crate) fn signal_all(&self, number: i32) {
+    pub fn signal_all(&self, number: i32) {
         self.send(GuardMessage::Signal(number));
     }
 
     /// The hold is over: it was released, or its renewal was refused. A command that still runs under it is killed.
-    pub(crate) fn forget(&self, id: u32) {
+    pub fn forget(&self, id: u32) {
         self.watchdog.forget(id);
         self.send(GuardMessage::Forget { id });
     }
 
     /// Kills the guard and every process below it.
-    pub(crate) fn abandon(&self) {
+    pub fn abandon(&self) {
         self.watchdog.abandon();
     }
 
     /// Every lease was released, or is left to expire: the guard has nothing more to do. Returns when the guard and every
     /// process below it are gone.
-    pub(crate) async fn dismiss(self) {
+    pub async fn dismiss(self) {
         self.send(GuardMessage::Dismissed);
         let clock = Clock::boot();
         tokio::select! {

@@ -28,7 +28,7 @@ const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(100);
 /// The most packets that are received before other work gets its turn.
 const MAX_PACKETS_PER_ROUND: usize = 16;
 
-pub(crate) fn run() -> Exit {
+pub fn run() -> Exit {
     run_guard(guard_member())
 }
 

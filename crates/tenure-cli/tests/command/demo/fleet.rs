@@ -6,7 +6,7 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{CommandResult, World, eventually, signal};
+use tenure_rig::command::{CommandResult, World, eventually, signal};
 
 #[test]
 fn shares_are_even_after_each_event_and_only_necessary_moves_happen() {

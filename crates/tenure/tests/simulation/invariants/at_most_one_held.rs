@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 /// The nodes that are in a guarded section, and until when at the latest.
 #[derive(Default)]

@@ -2,8 +2,8 @@
 
 use super::Invariant;
 use super::in_time::InTime;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct CrashFailover(InTime);

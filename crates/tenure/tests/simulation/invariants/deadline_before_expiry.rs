@@ -1,8 +1,8 @@
 //! I5: while a candidate considers itself the leader, the store keeps its lease at least as long.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct DeadlineBeforeExpiry;

@@ -3,8 +3,8 @@
 use tenure::Token;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct FenceStrict(Option<Token>);

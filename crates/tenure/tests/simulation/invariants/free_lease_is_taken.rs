@@ -1,8 +1,8 @@
 //! L5: once the faults have stopped and everything had time to settle, a candidate leads.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct FreeLeaseIsTaken {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 /// Three renewals, or one poll, and a few more around a change of leaders.
 const MAX_CALLS_PER_TTL: usize = 11;

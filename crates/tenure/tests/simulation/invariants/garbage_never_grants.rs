@@ -1,8 +1,8 @@
 //! I10: a record that is not Tenure's never leads to a grant.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct GarbageNeverGrants;

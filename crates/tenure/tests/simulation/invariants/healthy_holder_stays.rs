@@ -1,8 +1,8 @@
 //! L4: in the calm, no candidate loses a term unless the end was requested.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct HealthyHolderStays {

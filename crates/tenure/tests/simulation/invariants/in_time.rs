@@ -1,6 +1,6 @@
 //! A bound shared by several invariants: a candidate must lead by a certain time.
 
-use crate::clock::Time;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct InTime(Option<Time>);

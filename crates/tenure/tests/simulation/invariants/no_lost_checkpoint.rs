@@ -1,8 +1,8 @@
 //! I4, for checkpoints: the next leader finds the last acknowledged checkpoint, or a later one.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct NoLostCheckpoint(u64);

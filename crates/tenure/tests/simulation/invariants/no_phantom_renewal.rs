@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tenure::Nonce;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct NoPhantomRenewal(BTreeSet<Nonce>);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tenure::Token;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct NoResurrection {

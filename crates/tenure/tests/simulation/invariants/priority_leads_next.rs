@@ -1,8 +1,8 @@
 //! In the calm, the next leader has the lowest rank of the campaigning candidates. This is a preference, not a safety property.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct PriorityLeadsNext {

@@ -1,8 +1,8 @@
 //! I7: a renewal or a release never changes a record with another nonce or token.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct ReleaseOnlyOwn;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 /// The nodes whose work is running.
 #[derive(Default)]
