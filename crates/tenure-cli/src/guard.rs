@@ -62,7 +62,7 @@ pub use many::{GuardClient, GuardClientConfig, GuardEvent, Reports};
 pub(crate) use process_tree::{Orphans, ProcessTree, SparedProcess, ended_orphans, reap};
 pub use process_tree::{ProcessExit, adopt_orphans, reap_orphans};
 pub use protocol::GuardReport;
-pub(crate) use protocol::{GuardOrder, GuardSetup, GuardSocket, socket_pair};
+pub(crate) use protocol::{GuardOrder, GuardSetup, GuardSocket, async_fd, socket_pair};
 pub(crate) use watchdog::{GUARD_REACTION_TIME, Watchdog};
 
 use leader::LeaderProcess;

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::{Command, ExitStatus, Stdio};
 
-use tenure::process::ProcessGroup;
+use crate::process::ProcessGroup;
 use tenure::{CandidateId, Name};
 use tokio::net::unix::pipe::Receiver;
 

@@ -23,6 +23,7 @@ mod messages;
 mod open_files;
 mod output;
 mod permit;
+mod process;
 mod resign;
 mod revoke;
 mod run;
@@ -57,7 +58,9 @@ pub fn main() -> ExitCode {
         Some((word, rest)) if word == member_process::DEMO_MEMBER_COMMAND => {
             return member_process::run(rest).into();
         }
-        Some((word, rest)) if word == worker::DEMO_WORKER_COMMAND => return worker::run(rest).into(),
+        Some((word, rest)) if word == worker::DEMO_WORKER_COMMAND => {
+            return worker::run(rest).into();
+        }
         _ => {}
     }
     match Args::read(std::env::args_os()) {
@@ -84,7 +87,9 @@ fn run(args: &Args) -> Exit {
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man(man) => generate::man(man),
     };
-    done.unwrap_or_else(|error| output::report_error_with_prefix(logs::prefix(args), &error, args.json))
+    done.unwrap_or_else(|error| {
+        output::report_error_with_prefix(logs::prefix(args), &error, args.json)
+    })
 }
 
 /// A runtime of one thread: renewals run on a thread of their own.

@@ -35,10 +35,23 @@ pub fn install_hint(kind: &str) -> String {
     format!("no server: scripts/servers {kind} gets it")
 }
 
-/// A port that is free now. If another process takes it before the server does, the server fails to start.
+/// A port that no process listens on. It is below the ports that the kernel gives to outgoing connections, so that no
+/// connection takes it before the server does.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on the loopback");
-    listener.local_addr().expect("it is bound").port()
+    const FIRST: u16 = 10_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let outgoing = range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok());
+    let count = u32::from(outgoing.unwrap_or(32_768_u16).max(FIRST + 1_000) - FIRST);
+    // Test programs that run at the same time begin at different ports.
+    let start = std::process::id().wrapping_mul(7_919);
+    loop {
+        let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = FIRST + u16::try_from(offset).expect("it is below the number of ports");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A private directory, removed with everything in it when dropped.

@@ -47,7 +47,7 @@ fn pool() -> MutexGuard<'static, Pool> {
 ///
 /// # Errors
 /// Unavailable if no thread can be started and there is none, or if `work` panics.
-pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     run_with(work, spawn).await
 }
 

@@ -113,7 +113,6 @@ pub mod machine;
 pub mod observation;
 pub mod placement;
 pub mod presence;
-pub mod process;
 pub mod request;
 mod rng;
 pub mod store;

@@ -433,5 +433,4 @@ async fn a_million_shards_in_a_set_in_keys_and_in_a_file() {
     let path = scratch.path().join("shards");
     std::fs::write(&path, text).unwrap();
     timed("a file", &*source::file(&path)).await;
-    timed("a command", &*source::command(&format!("cat '{}'", path.display())).unwrap()).await;
 }

@@ -175,7 +175,7 @@ impl FleetConfig<'_> {
 }
 
 /// Reaps orphans: processes that became children of this process, have ended, and have no owner in it (see
-/// [`tenure::process`]). An orphan is reaped when two checks in a row find it.
+/// [`crate::process`]). An orphan is reaped when two checks in a row find it.
 fn reap_orphans() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;

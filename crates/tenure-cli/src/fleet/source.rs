@@ -1,5 +1,7 @@
 //! The options that select the source of the shards (SOURCE in the docs).
 
+mod command;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,7 +55,7 @@ impl SourceArgs {
             return Ok(source::file(file));
         }
         if let Some(command) = &self.shards_command {
-            return source::command(command);
+            return Ok(Arc::new(command::CommandSource::new(command)?));
         }
         self.redis_source(fleet, store_url)
     }

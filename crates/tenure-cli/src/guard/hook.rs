@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tenure::process::ProcessGroup;
+use crate::process::ProcessGroup;
 use tenure::{CandidateId, Clock, Name, Token};
 
 /// A hook that takes longer is killed: the lease is not released before it ends.

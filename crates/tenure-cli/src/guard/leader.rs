@@ -27,7 +27,7 @@ impl LeaderProcess {
             return Ok(LeaderProcess(None));
         }
         let watched =
-            protocol::watched(pidfd).map_err(|error| cannot("watch the leader", &error))?;
+            protocol::async_fd(pidfd).map_err(|error| cannot("watch the leader", &error))?;
         Ok(LeaderProcess(Some(watched)))
     }
 

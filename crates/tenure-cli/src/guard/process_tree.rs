@@ -46,7 +46,7 @@ impl From<ProcessExit> for Exit {
 /// Children of this process that do not belong to the command: the guard itself, a hook, and the processes that the library
 /// starts.
 pub(super) fn spared() -> MutexGuard<'static, BTreeSet<i32>> {
-    tenure::process::owned()
+    crate::process::owned()
 }
 
 /// Spares a child of this process while it lives. Its owner reaps it, and then drops this.
@@ -342,10 +342,10 @@ mod tests {
     #[test]
     fn a_child_that_the_library_owns_is_no_orphan() {
         let mut command = std::process::Command::new("true");
-        let group = tenure::process::ProcessGroup::spawn(&mut command).unwrap();
+        let group = crate::process::ProcessGroup::spawn(&mut command).unwrap();
         let orphans =
             unspared_children().unwrap().into_iter().chain(ended_orphans()).map(raw).collect();
-        assert!(tenure::process::owned().is_disjoint(&orphans), "{orphans:?}");
+        assert!(crate::process::owned().is_disjoint(&orphans), "{orphans:?}");
         assert!(group.reap().unwrap().success());
     }
 

@@ -148,7 +148,7 @@ pub(crate) fn socket_pair() -> io::Result<(GuardSocket, OwnedFd)> {
 
 impl GuardSocket {
     pub(crate) fn over(socket: OwnedFd) -> io::Result<GuardSocket> {
-        Ok(GuardSocket(watched(socket)?))
+        Ok(GuardSocket(async_fd(socket)?))
     }
 
     /// Sends without blocking, or fails.
@@ -254,7 +254,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 /// Deprecated because a type could give out another descriptor than it owns. An `OwnedFd` cannot, and the replacement is
 /// an `unsafe fn`.
 #[allow(deprecated)]
-pub(crate) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
 }
 

@@ -22,7 +22,7 @@ fn start(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Node {
 #[test]
 fn the_environment_configures_an_instance() {
     let world = World::new();
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = tenure_rig::servers::free_port();
     let port = port.to_string();
     let names = [("REDIS_LOCK_KEY", "poll:leader"), ("REDIS_LOCK_TTL", "3000")];
     let names = [&names[..], &[("POLL_INTERVAL", "400"), ("PORT", &port)]].concat();

@@ -85,8 +85,16 @@ impl Scheduled {
         }
         let observer = Observer::open(&url, NAME);
         let candidates = Vec::new();
-        let mut stage =
-            Scheduled { candidates, observer, _polled: polled, place, history, arguments, ttl, room };
+        let mut stage = Scheduled {
+            candidates,
+            observer,
+            _polled: polled,
+            place,
+            history,
+            arguments,
+            ttl,
+            room,
+        };
         (0..IDS.len()).for_each(|who| {
             let started = stage.start(who);
             stage.candidates.push(started);

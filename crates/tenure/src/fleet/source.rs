@@ -26,7 +26,6 @@ use crate::error::Result;
 #[cfg(feature = "redis")]
 use crate::lease::Name;
 
-mod command;
 mod file;
 mod last_good;
 mod line_parser;
@@ -38,6 +37,7 @@ mod redis_keys;
 mod shard_set;
 
 pub use last_good::{LastGood, ListChange, SourceMessage};
+pub use line_parser::LineParser;
 pub use shard_set::{MAX_SHARDS, RefusedNames};
 
 /// A source of shards.
@@ -92,14 +92,6 @@ pub fn list(shards: impl IntoIterator<Item = impl AsRef<str>>) -> Arc<dyn Source
 /// new file and rename it over the old one: the source notices that at once, and never reads half of a list.
 pub fn file(path: impl Into<PathBuf>) -> Arc<dyn Source> {
     Arc::new(file::FileSource::new(path.into()))
-}
-
-/// The lines that a shell command prints, parsed like those of a [file](file()).
-///
-/// `/bin/sh -c` runs the command in its own process group, without input, for at most 30 seconds. If it exits with a status
-/// other than 0, its output is ignored. Processes that it leaves running in its group are killed.
-pub fn command(line: &str) -> Result<Arc<dyn Source>> {
-    Ok(Arc::new(command::CommandSource::new(line)?))
 }
 
 /// The members of a set on the Redis server of this URL, which takes the same options as the URL of a store. See [`mod@redis`].

@@ -10,8 +10,9 @@ pub(super) const MAX_BYTES: u64 = 1 << 30;
 const MAX_LINE_BYTES: usize = 4096;
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
+/// Reads shards from text that arrives in pieces: one shard a line, as [`file`](super::file()) does. For a [source](super::Source) of your own.
 #[derive(Debug, Default)]
-pub(super) struct LineParser {
+pub struct LineParser {
     shard_set: ShardSet,
     line: Vec<u8>,
     /// The current line is longer than the buffered part.
@@ -22,7 +23,7 @@ pub(super) struct LineParser {
 
 impl LineParser {
     /// Parses the next piece of the text.
-    pub(super) fn push(&mut self, mut piece: &[u8]) -> Result<()> {
+    pub fn push(&mut self, mut piece: &[u8]) -> Result<()> {
         self.bytes += piece.len() as u64;
         if self.bytes > MAX_BYTES {
             return Err(Error::invalid("there is more than a GiB: that is not a list of shards"));
@@ -43,7 +44,7 @@ impl LineParser {
     }
 
     /// Returns all shards. Text after the last line end is a line too.
-    pub(super) fn finish(mut self) -> Result<Shards> {
+    pub fn finish(mut self) -> Result<Shards> {
         if !self.line.is_empty() || self.cut {
             self.end_line()?;
         }

@@ -2,7 +2,7 @@
 //!
 //! A process that adopts orphans (a subreaper) ends and reaps children that it did not start. It must distinguish them from
 //! children that other parts of the same process have started and wait for: the shell of
-//! [`source::command`](crate::fleet::source::command()), a hook. So code that starts a child and waits for it registers the
+//! `--shards-command`, a hook. So code that starts a child and waits for it registers the
 //! child, and code that ends or reaps orphans ignores registered children. [`owned`] is the list of registered children; a
 //! [`ProcessGroup`] is on it from its start to its end.
 //!
@@ -21,7 +21,7 @@ use rustix::process::{
     waitid,
 };
 
-use crate::clock::async_fd;
+use crate::guard::async_fd;
 
 static OWNED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
@@ -29,14 +29,14 @@ static OWNED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 ///
 /// While the returned guard is held, no [`ProcessGroup`] is started or reaped. So a child of this process that is not on the
 /// list has no owner that uses [`ProcessGroup`].
-pub fn owned() -> MutexGuard<'static, BTreeSet<i32>> {
+pub(crate) fn owned() -> MutexGuard<'static, BTreeSet<i32>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A child that leads its own process group. It is registered until it is reaped. Dropping it kills the group and reaps the
 /// child.
 #[derive(Debug)]
-pub struct ProcessGroup {
+pub(crate) struct ProcessGroup {
     leader: Option<GroupLeader>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
@@ -44,7 +44,7 @@ pub struct ProcessGroup {
 
 impl ProcessGroup {
     /// Starts the command in its own process group.
-    pub fn spawn(command: &mut Command) -> io::Result<ProcessGroup> {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<ProcessGroup> {
         let mut owned = owned();
         let mut child = command.process_group(0).spawn()?;
         let raw = child.id().cast_signed();
@@ -68,12 +68,12 @@ impl ProcessGroup {
     }
 
     /// Takes the standard output and standard error, if they are pipes and were not taken before.
-    pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+    pub(crate) fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.stdout.take(), self.stderr.take())
     }
 
     /// Returns when the child has ended. Other processes of its group may still run.
-    pub async fn ended(&self) -> io::Result<()> {
+    pub(crate) async fn ended(&self) -> io::Result<()> {
         let Some(leader) = &self.leader else { return Ok(()) };
         let end = async_fd(leader.end.try_clone()?)?;
         end.readable().await?.retain_ready();
@@ -81,12 +81,12 @@ impl ProcessGroup {
     }
 
     /// Kills the whole group, unless another part of this process has reaped the child: then nothing is signalled.
-    pub fn kill(&self) -> io::Result<()> {
+    pub(crate) fn kill(&self) -> io::Result<()> {
         self.leader.as_ref().map_or(Ok(()), GroupLeader::kill)
     }
 
     /// Waits for the child, reaps it and returns its exit status. The rest of its group continues.
-    pub fn reap(mut self) -> io::Result<ExitStatus> {
+    pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
         let reaped = || io::Error::from(Errno::CHILD);
         self.leader.take().ok_or_else(reaped)?.reap()
     }
@@ -168,7 +168,7 @@ mod tests {
     use rustix::process::{WaitOptions, kill_process, waitpid};
 
     use super::*;
-    use crate::clock::Clock;
+    use tenure::Clock;
 
     fn shell(line: &str) -> ProcessGroup {
         let mut command = Command::new("/bin/sh");
