@@ -4,18 +4,13 @@
 //! The driver implements no rule of the election. It passes inputs to the [`Machine`]s, sends their requests to the store in
 //! batches, and reports all other effects to its [`DriverEvents`].
 
-mod builder;
-mod candidate_state;
-mod event;
-mod handle;
+mod command;
+mod events;
 mod health_task;
 mod id_map;
-mod leadership;
-mod pulse;
 mod renewal_stats;
-mod shared;
-mod status;
 mod term;
+mod thread;
 mod timers;
 
 use std::collections::HashMap;
@@ -29,30 +24,19 @@ use tokio::sync::mpsc;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind, Result};
 use crate::fleet::overrides;
-use crate::health::HealthResult;
-use crate::lease::{
-    Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, StartupWait,
-    Token,
-};
-use crate::machine::{
-    Effect, Input as MachineInput, Machine, OtherCandidates, Phase, Request, TermEnd, TermStart,
-};
+use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Release};
+use crate::machine::{Effect, Input as MachineInput, Phase};
 use crate::request::{self, ReceivedRequest};
 use crate::store::{Change, Scope, Store};
 use crate::timing::Timing;
 
-pub use builder::Builder;
-pub(crate) use builder::spawn;
-pub use candidate_state::CandidateState;
-pub use event::Event;
-pub use handle::Election;
-pub(crate) use health_task::HealthTask;
+pub(crate) use command::{DriverCommand, HandleInput, MachineSlot};
+pub(crate) use events::DriverEvents;
+pub(crate) use health_task::{HealthTask, NOT_CHECKED};
 pub(crate) use id_map::IdMap;
-pub use leadership::{Leadership, Saved};
-pub use pulse::Pulse;
 pub use renewal_stats::RenewalStats;
-pub use status::Status;
 pub(crate) use term::{Context, Term};
+pub(crate) use thread::spawn;
 use timers::Timers;
 
 /// The id of a machine of one driver. An id is never reused.
@@ -62,133 +46,6 @@ pub(crate) type MachineId = u64;
 const MAX_BATCH_ITEMS: usize = 1_000;
 /// The maximum number of commands that the driver processes before it reads the clock again.
 const MAX_COMMANDS_PER_TURN: usize = 1_000;
-
-/// The callbacks of a driver, which inform the application. The driver calls them on its own thread, so they must not block.
-pub(crate) trait DriverEvents: Send + Sync {
-    fn lead(&self, id: MachineId, lead: TermStart);
-    /// The lease was granted in this term. The candidate does not lead before the wait is over.
-    fn starting(&self, id: MachineId, token: Token, wait: StartupWait);
-    fn extend(&self, id: MachineId, deadline: Moment);
-    /// Returns whether there is no work that has to end first.
-    fn end(&self, id: MachineId, ending: TermEnd) -> bool;
-    /// Another candidate holds the lease, or none does; and whether the holder leads.
-    fn holder_changed(&self, id: MachineId, holder: Option<String>, leads: bool);
-    fn unreachable(&self, id: MachineId, error: Error);
-    /// The store answers again.
-    fn store_back(&self, id: MachineId);
-    /// The store has released the lease of this term.
-    fn released(&self, id: MachineId, token: Token);
-    /// A second living candidate with the same id holds the lease.
-    fn same_id(&self, id: MachineId);
-    fn warn(&self, id: MachineId, warning: &str);
-    /// The driver has ended. Nothing is renewed any more.
-    fn driver_ended(&self);
-
-    // The following callbacks are for status and metrics only: the election does not depend on them.
-
-    /// The store has answered without an error.
-    fn answered(&self, _id: MachineId) {}
-    /// The phase of the machine after every step, and whether the candidate is drained.
-    fn stepped(&self, _id: MachineId, _phase: Phase, _drained: bool) {}
-    /// The phase of the machine has changed.
-    fn phase_changed(&self, _id: MachineId, _phase: Phase) {}
-    /// The store has answered with this lease.
-    fn observed(&self, _id: MachineId, _lease: &Lease) {}
-    /// A renewal has ended with this answer, after this time.
-    fn renewal(&self, _id: MachineId, _took: Duration, _answer: &Result<Answer>) {}
-    /// The candidate became healthy or unhealthy.
-    fn health_changed(&self, _id: MachineId, _healthy: bool) {}
-    /// The health check gave this result.
-    fn checked(&self, _id: MachineId, _result: &HealthResult) {}
-    /// The driver has nothing to do before this moment.
-    fn sleeps_until(&self, _at: Option<Moment>) {}
-}
-
-/// An input from the application to a machine. Smaller than [`MachineInput`]: a hundred thousand may be queued.
-#[derive(Debug)]
-pub(crate) enum HandleInput {
-    Wanted(bool),
-    Resign(Option<CandidateId>),
-    Drain,
-    Undrain,
-    /// The result of the health check, with the reason of a failure.
-    Health(HealthResult),
-    /// The new note of the lease.
-    Note(Note),
-    Rivals(Arc<OtherCandidates>),
-    WorkEnded,
-    Stop,
-}
-
-impl From<HandleInput> for MachineInput {
-    fn from(input: HandleInput) -> MachineInput {
-        match input {
-            HandleInput::Wanted(wanted) => MachineInput::Wanted(wanted),
-            HandleInput::Resign(next) => MachineInput::Resign(next),
-            HandleInput::Drain => MachineInput::Requested(Request::Drain),
-            HandleInput::Undrain => MachineInput::Requested(Request::Undrain),
-            HandleInput::Health(result) => MachineInput::Health(result.is_ok()),
-            HandleInput::Note(_) => MachineInput::NoteChanged,
-            HandleInput::Rivals(rivals) => MachineInput::Rivals(rivals),
-            HandleInput::WorkEnded => MachineInput::WorkEnded,
-            HandleInput::Stop => MachineInput::Stop,
-        }
-    }
-}
-
-/// A command from the application to the driver.
-#[derive(Debug)]
-pub(crate) enum DriverCommand {
-    Input(MachineId, HandleInput),
-    /// Adds a machine.
-    Add(MachineId, Box<MachineSlot>),
-    /// No more machines will be added: end when all machines have stopped.
-    Close,
-    /// Stop at once and leave the leases to their TTL.
-    Abandon,
-}
-
-/// One machine and its state in the driver.
-#[derive(Debug)]
-pub(crate) struct MachineSlot {
-    pub(crate) machine: Machine,
-    pub(crate) note: Note,
-    pub(crate) ends_with_process: bool,
-    /// Whether the machine accepts requests from outside.
-    pub(crate) accepts_requests: bool,
-    /// The last request that the machine has processed: each request is processed once.
-    last_request: Option<Token>,
-    /// When the timers will wake the machine.
-    due: Option<Moment>,
-    phase: Phase,
-}
-
-impl MachineSlot {
-    pub(crate) fn new(machine: Machine) -> Self {
-        MachineSlot {
-            phase: machine.phase(),
-            machine,
-            note: Note::default(),
-            ends_with_process: false,
-            accepts_requests: false,
-            last_request: None,
-            due: None,
-        }
-    }
-
-    fn claim(&self, nonce: Nonce, wait: ClaimedWait) -> Claim {
-        let machine = &self.machine;
-        Claim {
-            name: machine.name().clone(),
-            candidate: machine.candidate().clone(),
-            nonce,
-            ttl: machine.timing().ttl,
-            note: self.note.clone(),
-            ends_with_process: self.ends_with_process,
-            wait,
-        }
-    }
-}
 
 /// The result of a call to the store.
 enum StoreReply {

@@ -74,7 +74,8 @@ pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix}
 pub use snapshot::{OwnedShard, Snapshot, observe_fleet};
 
 use crate::clock::Moment;
-use crate::driver::{DriverCommand, Pulse, RenewalStats};
+use crate::driver::{DriverCommand, RenewalStats};
+use crate::election::Pulse;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{CandidateId, Name, Token};
 use crate::placement;

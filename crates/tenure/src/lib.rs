@@ -101,6 +101,7 @@ pub mod blocking;
 mod clock;
 pub mod docs;
 mod driver;
+mod election;
 mod entropy;
 mod error;
 mod fence;
@@ -119,9 +120,8 @@ pub mod store;
 pub mod timing;
 
 pub use clock::{Clock, Moment};
-pub use driver::{
-    Builder, CandidateState, Election, Event, Leadership, Pulse, RenewalStats, Saved, Status,
-};
+pub use driver::RenewalStats;
+pub use election::{Builder, CandidateState, Election, Event, Leadership, Pulse, Saved, Status};
 pub use error::{Error, Kind, Result};
 pub use fence::{Fence, StaleToken};
 pub use fleet::Fleet;

@@ -30,7 +30,7 @@ mod announcement;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::driver::{Builder, CandidateState, Election};
+use crate::election::{Builder, CandidateState, Election};
 use crate::error::Result;
 use crate::lease::{CandidateId, Lease, Name, OWN_PREFIX};
 use crate::store::{Scope, Store};

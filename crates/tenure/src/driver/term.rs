@@ -8,13 +8,12 @@ use tokio::sync::mpsc;
 
 use super::{DriverCommand, HandleInput, MachineId};
 use crate::clock::{Clock, Moment};
+use crate::election::Saved;
 use crate::error::Result;
 use crate::fork_check::ProcessId;
 use crate::lease::{Answer, Checkpoint, Hold};
 use crate::machine::TermStart;
 use crate::store::Store;
-
-use super::leadership::Saved;
 
 /// The state that all handles of one term share.
 pub(crate) struct Term {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::{Reason, Shard};
 use crate::clock::Moment;
-use crate::driver::{Saved, Term};
+use crate::driver::Term;
+use crate::election::Saved;
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Checkpoint, Hold, Token};
 

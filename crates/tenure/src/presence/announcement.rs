@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::driver::CandidateState;
+use crate::election::CandidateState;
 use crate::lease::Note;
 
 const VERSION: u64 = 1;

@@ -10,7 +10,7 @@ use super::super::ListDigest;
 use super::super::event::FleetEvent;
 use super::{CoordinatorState, FleetSnapshot};
 use crate::clock::Moment;
-use crate::driver::Saved;
+use crate::election::Saved;
 use crate::error::Result;
 
 /// How soon to observe the members again when an announcement is expected: a member announces its list shortly after it has

@@ -1,4 +1,4 @@
-//! [`Builder`]: the settings of an election, and the start of the driver's thread.
+//! [`Builder`]: the settings of an election.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::handle::{Election, ONLY_MACHINE};
-use super::health_task::NOT_CHECKED;
-use super::shared::ElectionState;
-use super::{Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot};
-use crate::blocking::spawn_runtime;
+use super::state::ElectionState;
+use super::{Election, ONLY_MACHINE};
 use crate::clock::Clock;
+use crate::driver::{
+    self, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, NOT_CHECKED,
+};
 use crate::entropy;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{Machine, MachineConfig};
@@ -229,42 +229,13 @@ impl Builder {
         }
         let events = shared.clone() as Arc<dyn DriverEvents>;
         let (renewing, time) = (store.detached(), clock.clone());
-        spawn(events.clone(), Scope::Names(names), move || {
+        driver::spawn(events.clone(), Scope::Names(names), move || {
             Driver::new(renewing, time, events, &timing, inbox)
         })?;
         if let Some(health) = self.health {
             tokio::spawn(health.watch(ONLY_MACHINE, clock, commands));
         }
         Ok(Election::new(shared))
-    }
-}
-
-/// Starts the driver on its own thread and runtime, so that a busy application cannot starve it.
-pub(crate) fn spawn(
-    events: Arc<dyn DriverEvents>,
-    scope: Scope,
-    driver: impl FnOnce() -> Driver + Send + 'static,
-) -> Result<()> {
-    let over = EndedOnDrop(events);
-    let spawned = spawn_runtime("tenure", move |runtime| {
-        let _over = over;
-        runtime.block_on(driver().run(scope));
-    });
-    match spawned {
-        Ok(_detached) => Ok(()),
-        Err(error) => {
-            let message = format!("cannot start a thread to renew on: {error}");
-            Err(Error::unavailable(message).caused_by(error))
-        }
-    }
-}
-
-/// Reports the end of the driver even if it panics: a term without renewals must not seem alive.
-struct EndedOnDrop(Arc<dyn DriverEvents>);
-
-impl Drop for EndedOnDrop {
-    fn drop(&mut self) {
-        self.0.driver_ended();
     }
 }
 

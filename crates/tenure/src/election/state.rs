@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, watch};
 
+use super::ONLY_MACHINE;
 use super::candidate_state::CandidateState;
 use super::event::Event;
-use super::handle::ONLY_MACHINE;
 use super::leadership::Leading;
-use super::renewal_stats::RenewalStats;
-use super::term::Context;
-use super::{DriverCommand, DriverEvents, HandleInput, MachineId};
 use crate::clock::{Clock, Moment};
+use crate::driver::{Context, DriverCommand, DriverEvents, HandleInput, MachineId, RenewalStats};
 use crate::error::{Error, Result};
 use crate::fork_check::ProcessId;
 use crate::health::HealthResult;

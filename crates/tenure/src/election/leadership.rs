@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::HandleInput;
-use super::handle::ONLY_MACHINE;
-use super::term::{Context, Term};
+use super::ONLY_MACHINE;
 use crate::clock::Moment;
+use crate::driver::{Context, HandleInput, Term};
 use crate::error::Result;
 use crate::lease::{Checkpoint, Hold, Token};
 use crate::machine::{EndReason, TermEnd, TermStart};

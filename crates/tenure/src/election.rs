@@ -1,4 +1,11 @@
-//! [`Election`]: the application's handle of one candidate.
+//! The public API of one election: [`Election`], its [`Builder`], [`Leadership`], [`Status`] and [`Event`].
+
+mod builder;
+mod candidate_state;
+mod event;
+mod leadership;
+mod state;
+mod status;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,23 +17,22 @@ use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::broadcast;
 
-use super::builder::Builder;
-use super::candidate_state::CandidateState;
-use super::event::Event;
-use super::leadership::Leadership;
-use super::pulse::Pulse;
-use super::renewal_stats::RenewalStats;
-use super::shared::ElectionState;
-use super::status::Status;
-use super::{DriverCommand, HandleInput, MachineId};
 use crate::clock::Moment;
+use crate::driver::{DriverCommand, HandleInput, MachineId, RenewalStats};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{OtherCandidates, Phase};
 use crate::presence::Node;
+use state::ElectionState;
+
+pub use builder::Builder;
+pub use candidate_state::CandidateState;
+pub use event::Event;
+pub use leadership::{Leadership, Saved};
+pub use status::{Pulse, Status};
 
 /// An election has one machine.
-pub(super) const ONLY_MACHINE: MachineId = 0;
+const ONLY_MACHINE: MachineId = 0;
 
 /// One candidate in the election of one name.
 ///
@@ -56,7 +62,7 @@ impl Election {
         Builder::new(name)
     }
 
-    pub(super) fn new(shared: Arc<ElectionState>) -> Self {
+    fn new(shared: Arc<ElectionState>) -> Self {
         Election { shared }
     }
 
