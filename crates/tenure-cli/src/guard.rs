@@ -220,7 +220,7 @@ impl GuardLoop {
     async fn run(mut self, main: Pid, mut schedule: KillSchedule) -> Result<()> {
         let mut tree = ProcessTree::alone(main);
         let death = self.leader.death();
-        let CommandExit { ended, asked_to_stop: told } = watch_command(
+        let CommandExit { ended, asked_to_stop } = watch_command(
             &mut tree,
             &mut schedule,
             &mut self.deaths,
@@ -229,7 +229,7 @@ impl GuardLoop {
         )
         .await;
         // No process of the command is left from here on.
-        self.leader_socket.queue(&GuardReport::Gone { ended, asked_to_stop: told });
+        self.leader_socket.queue(&GuardReport::Gone { ended, asked_to_stop });
         self.release_after_death(Some(schedule.deadline())).await
     }
 

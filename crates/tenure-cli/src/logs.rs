@@ -13,7 +13,7 @@ use crate::args::{Args, Command};
 pub(crate) use queue::LogQueue;
 use text::TextFormat;
 
-/// `--log-level`.
+/// The least severe level that is logged: `--log-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
     Error,
@@ -36,7 +36,7 @@ impl LogLevel {
     }
 }
 
-/// `--log-format`.
+/// The format of log lines: `--log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,

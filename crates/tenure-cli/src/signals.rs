@@ -33,7 +33,7 @@ pub(crate) struct ReceivedSignal {
 }
 
 impl ReceivedSignal {
-    /// Ctrl-C.
+    /// Whether it is SIGINT, which Ctrl-C sends.
     pub(crate) fn interrupts(self) -> bool {
         self.number == INT
     }

@@ -22,7 +22,7 @@ const MAX_LIFETIME: Duration = Duration::from_secs(240);
 
 /// A private directory: TMPDIR, HOME and working directory of the processes that a test starts. Removed on drop.
 ///
-/// After [`MAX_LIFETIME`] all processes in it are killed. So no test waits forever: a test that reads from a process or waits
+/// After `MAX_LIFETIME` all processes in it are killed. So no test waits forever: a test that reads from a process or waits
 /// for its end notices the death, and shows the output so far.
 pub struct World {
     path: PathBuf,

@@ -11,7 +11,8 @@
 //! | [`figures`] | medians and maxima of the benches |
 
 // It fails like a test, and its readers are the tests.
-#![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations)]
+#![allow(clippy::unwrap_used, clippy::new_without_default)]
+#![allow(missing_docs, missing_debug_implementations)]
 
 pub mod command;
 pub mod descriptors;

@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let stop = async {
-        told_to_stop().await?;
+        stop_requested().await?;
         // The others see it go, its work is ended, and each shard is given to its next owner.
         fleet.leave().await;
         Ok::<(), std::io::Error>(())
@@ -66,7 +66,7 @@ async fn poll(_shard: &Shard) {
 }
 
 /// Returns on Ctrl-C and on SIGTERM.
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     tokio::select! {
         ctrl_c = tokio::signal::ctrl_c() => ctrl_c,

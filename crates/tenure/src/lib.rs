@@ -85,7 +85,6 @@
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](docs::testing) |
 //! | send a request to a leader elsewhere | [`request`] |
 //! | list the candidates | [`presence`] |
-//! | adopt orphans in the same process (as a subreaper) | [`process`] |
 //! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](docs::parts) |
 //! | handle errors | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
 //! | read the algorithm | [`machine`], [`placement`], [`fleet::planner`], [`observation`], [`timing`]: pure, with time and seeds as arguments |

@@ -194,7 +194,7 @@ pub fn preferred(members: &[PlacementMember<'_>], shard: &str) -> Option<usize> 
 }
 
 /// How many other members have a higher preference for a shard with this [hash] than the member `of`: 0 for the
-/// [preferred](preferred) member; `None` if `of` is drained or not in the list.
+/// [preferred] member; `None` if `of` is drained or not in the list.
 #[must_use]
 pub fn rank(members: &[PlacementMember<'_>], hash: u64, of: u32) -> Option<usize> {
     let recipients = recipients(members);

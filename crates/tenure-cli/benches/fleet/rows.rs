@@ -16,7 +16,7 @@ use tenure_rig::system::time::{millis, pause, poll_until};
 /// How a member ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// SIGTERM.
+    /// SIGTERM to the member, which leaves the fleet.
     Leave,
     /// SIGKILL to the member; its guard releases its shards.
     Kill,

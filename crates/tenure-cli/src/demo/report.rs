@@ -95,7 +95,8 @@ struct DemoFaultJson<'a> {
     lost: u64,
     doubled: u64,
     interrupted: u64,
-    trouble: Option<&'a str>,
+    #[serde(rename = "trouble")]
+    problem: Option<&'a str>,
 }
 
 impl<'a> DemoJson<'a> {
@@ -115,7 +116,7 @@ impl<'a> DemoJson<'a> {
             lost: found.lost,
             doubled: found.doubled,
             interrupted: found.interrupted,
-            trouble: fault_result.problem.as_deref(),
+            problem: fault_result.problem.as_deref(),
         });
         let candidates = outcome.nodes.iter().map(|(id, port)| DemoCandidateJson {
             candidate_id: id,

@@ -73,7 +73,7 @@ pub(super) fn name(shard: &Shard) -> String {
     if text.contains([' ', '\'']) { format!("'{text}'") } else { text }
 }
 
-/// `12,345`.
+/// A number for people: `12,345`.
 pub(super) fn number(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -159,13 +159,15 @@ mod tests {
     /// In a separate process: the children of all other tests would be killed too.
     #[test]
     #[allow(clippy::zombie_processes, reason = "what is tested reaps it")]
-    fn what_an_overseer_that_panics_has_left_is_killed() {
+    fn processes_of_a_task_that_panics_are_killed() {
         if std::env::var_os(SEPARATE_PROCESS_VAR).is_none() {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "--nocapture"]);
-            command.arg("guard::oversee::tests::what_an_overseer_that_panics_has_left_is_killed");
+            let (_, module) = module_path!().split_once("::").unwrap();
+            command.arg(format!("{module}::processes_of_a_task_that_panics_are_killed"));
             let output = command.env(SEPARATE_PROCESS_VAR, "1").output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
             return;
         }
         adopt_orphans().unwrap();

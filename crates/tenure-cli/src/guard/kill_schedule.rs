@@ -15,9 +15,9 @@ pub(crate) fn reserve(stop_within: Duration) -> Duration {
 /// The signal that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// SIGTERM.
+    /// SIGTERM, so that the command stops by itself.
     Terminate,
-    /// SIGKILL.
+    /// SIGKILL, to the whole process tree.
     Kill,
 }
 

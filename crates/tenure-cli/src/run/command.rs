@@ -194,10 +194,10 @@ impl GuardConnection {
                 None => self.socket.receive().await,
             };
             match report {
-                Some(GuardReport::Gone { ended, asked_to_stop: told }) => {
+                Some(GuardReport::Gone { ended, asked_to_stop }) => {
                     return CommandEvent::Ended(CommandEnd::Gone(CommandExit {
                         ended,
-                        asked_to_stop: told,
+                        asked_to_stop,
                     }));
                 }
                 Some(GuardReport::Failed(reason)) => {

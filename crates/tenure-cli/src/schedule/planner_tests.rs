@@ -8,7 +8,7 @@ use super::planner::ClockAhead;
 use super::*;
 
 const HOUR: u64 = 3_600_000;
-/// 2025-06-18T15:00:00Z
+/// The start of the tests: 2025-06-18T15:00:00Z.
 const T: u64 = 1_750_258_800_000;
 
 fn every(ms: u64) -> Schedule {

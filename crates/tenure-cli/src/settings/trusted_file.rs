@@ -332,7 +332,7 @@ mod tests {
         let entries = fs::read_dir(sources.join("settings")).unwrap();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| !path.ends_with("trusted_file.rs"));
-        let others = ["settings.rs", "run/names.rs", "choice.rs", "http/secret.rs"];
+        let others = ["settings.rs", "run/instance_env.rs", "store_url.rs", "http/secret.rs"];
         files.extend(others.map(|name| sources.join(name)));
         assert!(files.len() > 10, "{files:?}");
         for path in files {

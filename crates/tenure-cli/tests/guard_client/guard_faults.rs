@@ -182,7 +182,7 @@ fn slow_start(kind: Kind) {
     member.send(&MemberOrder::Stop(1, 1_000));
     assert_eq!(
         member.next(),
-        MemberEvent::Gone { id: 1, ended: "Signal(15)".to_owned(), told: true }
+        MemberEvent::Gone { id: 1, ended: "Signal(15)".to_owned(), asked_to_stop: true }
     );
     drop(slow);
     eventually("the second runs", || {
@@ -191,7 +191,7 @@ fn slow_start(kind: Kind) {
     member.send(&MemberOrder::Stop(2, 1_000));
     assert_eq!(
         member.next(),
-        MemberEvent::Gone { id: 2, ended: "Signal(15)".to_owned(), told: true }
+        MemberEvent::Gone { id: 2, ended: "Signal(15)".to_owned(), asked_to_stop: true }
     );
     assert!(member.has_no_event());
 }

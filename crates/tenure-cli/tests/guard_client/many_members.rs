@@ -111,7 +111,9 @@ fn together(kind: Kind) {
     let (begun, mut last) = (now(), now());
     let mut gone = BTreeSet::new();
     while gone.len() < 200 {
-        let (at, MemberEvent::Gone { id, told: false, ended }) = member.next_at() else { panic!() };
+        let (at, MemberEvent::Gone { id, asked_to_stop: false, ended }) = member.next_at() else {
+            panic!()
+        };
         assert_eq!(ended, "Code(0)");
         assert!(id <= 200 && gone.insert(id));
         last = at;
@@ -144,7 +146,7 @@ fn frozen(kind: Kind) {
     assert!(fixture.ended().iter().all(ran_out), "its guard gives nothing back while it lives");
     member.signal(Signal::CONT);
     for _ in 0..20 {
-        assert!(matches!(member.next(), MemberEvent::Gone { told: true, .. }));
+        assert!(matches!(member.next(), MemberEvent::Gone { asked_to_stop: true, .. }));
     }
     member.signal(Signal::KILL);
     member.wait();

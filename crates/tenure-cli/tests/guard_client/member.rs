@@ -53,7 +53,7 @@ pub(crate) enum MemberEvent {
     Gone {
         id: u32,
         ended: String,
-        told: bool,
+        asked_to_stop: bool,
     },
     Failed {
         id: u32,
@@ -145,8 +145,8 @@ async fn run_member(config: MemberConfig) {
         tokio::select! {
             report = reports.next(), if guarded => match report {
                 Some(guard::GuardEvent::Report(id, report)) => match report {
-                    GuardReport::Gone { ended, asked_to_stop: told } => {
-                        print(&MemberEvent::Gone { id, ended: format!("{ended:?}"), told });
+                    GuardReport::Gone { ended, asked_to_stop } => {
+                        print(&MemberEvent::Gone { id, ended: format!("{ended:?}"), asked_to_stop });
                     }
                     GuardReport::Failed(why) => print(&MemberEvent::Failed { id, why }),
                     GuardReport::CannotKill(why) => print(&MemberEvent::CannotKill { id: Some(id), why }),

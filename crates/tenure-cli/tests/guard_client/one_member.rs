@@ -39,7 +39,7 @@ fn stop(kind: Kind, guarded: bool) {
     fixture.runs(3);
     member.send(&MemberOrder::Stop(2, 10_000));
     let ended = "Signal(15)".to_owned();
-    assert_eq!(member.next(), MemberEvent::Gone { id: 2, ended, told: true });
+    assert_eq!(member.next(), MemberEvent::Gone { id: 2, ended, asked_to_stop: true });
     let lines: Vec<String> = fixture.commands().into_iter().map(|(_, line)| line).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(!lines.contains(&"sleep 6000.1 ".to_owned()));
@@ -58,7 +58,10 @@ fn stubborn(kind: Kind) {
     let ordered_at = now();
     member.send(&MemberOrder::Stop(1, 300));
     let (at, event) = member.next_at();
-    assert_eq!(event, MemberEvent::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true });
+    assert_eq!(
+        event,
+        MemberEvent::Gone { id: 1, ended: "Signal(9)".to_owned(), asked_to_stop: true }
+    );
     let took = at.since(ordered_at);
     assert!(took >= Duration::from_millis(300), "{took:?}");
     assert_eq!(fixture.commands(), []);
@@ -71,7 +74,7 @@ fn refused(kind: Kind) {
     member.send(&MemberOrder::Refused(1));
     assert_eq!(
         member.next(),
-        MemberEvent::Gone { id: 1, ended: "Signal(9)".to_owned(), told: true }
+        MemberEvent::Gone { id: 1, ended: "Signal(9)".to_owned(), asked_to_stop: true }
     );
     assert_eq!(fixture.commands().len(), 1);
 }
@@ -82,7 +85,7 @@ fn forgotten(kind: Kind) {
     fixture.runs(2);
     let guard = member.guard();
     member.send(&MemberOrder::Forget(1));
-    assert!(matches!(member.next(), MemberEvent::Gone { id: 1, told: true, .. }));
+    assert!(matches!(member.next(), MemberEvent::Gone { id: 1, asked_to_stop: true, .. }));
     member.signal(Signal::KILL);
     eventually("the guard has gone", || !is_alive(guard));
     assert_eq!(fixture.commands(), []);
@@ -99,7 +102,7 @@ fn environment(kind: Kind) {
     let member = fixture.member(&fixture.renewing_member(shards));
     assert_eq!(
         member.next(),
-        MemberEvent::Gone { id: 1, ended: "Code(0)".to_owned(), told: false }
+        MemberEvent::Gone { id: 1, ended: "Code(0)".to_owned(), asked_to_stop: false }
     );
     let text = std::fs::read_to_string(file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -119,12 +122,18 @@ fn unstartable(kind: Kind) {
         MemberEvent::Gone { id, .. } | MemberEvent::Failed { id, .. } => *id,
         _ => 0,
     });
-    assert_eq!(events[0], MemberEvent::Gone { id: 1, ended: "Code(127)".to_owned(), told: false });
+    assert_eq!(
+        events[0],
+        MemberEvent::Gone { id: 1, ended: "Code(127)".to_owned(), asked_to_stop: false }
+    );
     assert!(
         matches!(&events[1], MemberEvent::Failed { id: 2, why } if why.contains("NUL")),
         "{events:?}"
     );
-    assert_eq!(events[2], MemberEvent::Gone { id: 3, ended: "Code(126)".to_owned(), told: false });
+    assert_eq!(
+        events[2],
+        MemberEvent::Gone { id: 3, ended: "Code(126)".to_owned(), asked_to_stop: false }
+    );
     assert!(
         matches!(&events[3], MemberEvent::Failed { id: 4, why } if why.contains("64 KiB")),
         "{events:?}"
@@ -155,7 +164,7 @@ fn dismissed(kind: Kind) {
 fn again(kind: Kind) {
     let fixture = Fixture::new(kind);
     let mut member = fixture.member(&fixture.renewing_member(shards(1, &["sh", "-c", "exit 3"])));
-    let ended = MemberEvent::Gone { id: 1, ended: "Code(3)".to_owned(), told: false };
+    let ended = MemberEvent::Gone { id: 1, ended: "Code(3)".to_owned(), asked_to_stop: false };
     assert_eq!(member.next(), ended);
     for _ in 0..3 {
         member.send(&MemberOrder::Run(

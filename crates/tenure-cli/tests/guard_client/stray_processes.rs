@@ -47,7 +47,9 @@ fn orphan(member: &Member, line: &str) -> u32 {
 /// Stops the command with this number; all its processes must be gone when the event comes.
 fn stop(member: &mut Member, id: u32) {
     member.send(&MemberOrder::Stop(id, 5_000));
-    assert!(matches!(member.next(), MemberEvent::Gone { id: of, told: true, .. } if of == id));
+    assert!(
+        matches!(member.next(), MemberEvent::Gone { id: of, asked_to_stop: true, .. } if of == id)
+    );
 }
 
 fn daemon(kind: Kind) {
@@ -72,7 +74,10 @@ fn outlives(kind: Kind) {
     let member = fixture.member(&two_shards(&fixture, &script));
     let daemon = sleeper(&line);
     let (at, event) = member.next_at();
-    assert_eq!(event, MemberEvent::Gone { id: 1, ended: "Code(5)".to_owned(), told: false });
+    assert_eq!(
+        event,
+        MemberEvent::Gone { id: 1, ended: "Code(5)".to_owned(), asked_to_stop: false }
+    );
     assert!(!is_alive(daemon));
     assert!(at.since(begun) >= Duration::from_millis(1_200), "{:?}", at.since(begun));
     assert_eq!(fixture.commands().len(), 1, "b runs on");
@@ -101,7 +106,7 @@ fn hops(kind: Kind) {
     let mut member = fixture.member(&two_shards(&fixture, &begin));
     eventually("it hops", || hops() > 20);
     member.send(&MemberOrder::Stop(1, 100));
-    assert!(matches!(member.next(), MemberEvent::Gone { id: 1, told: true, .. }));
+    assert!(matches!(member.next(), MemberEvent::Gone { id: 1, asked_to_stop: true, .. }));
     let before = hops();
     assert_eq!(fixture.commands().len(), 1, "b runs on");
     pause(Duration::from_millis(100));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_removed() {
+    fn an_undecidable_shard_is_not_removed() {
         let all = shards(0..20);
         let list = ListDigest::of(&all[..10]);
         let none = BTreeSet::new();

@@ -173,7 +173,7 @@ pub enum Phase {
     Waiting,
     /// Holding the lease without leading yet, because an earlier leader may still be working.
     Starting,
-    /// Leading.
+    /// This candidate leads, until its deadline at the latest.
     Leading,
     /// The work is stopping, or the lease is being released.
     Resigning,

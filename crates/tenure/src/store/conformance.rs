@@ -83,11 +83,11 @@ pub trait Fixture: Send + Sync {
     /// Puts corrupt data where the record of `name` is or would be.
     ///
     /// If it is called for garbage several times, it may put another kind of garbage each time.
-    async fn corrupt(&self, _name: &Name, _spoil: Corruption) -> bool {
+    async fn corrupt(&self, _name: &Name, _corruption: Corruption) -> bool {
         false
     }
 
-    /// Whether what [`Fixture::spoil`] put there is unchanged.
+    /// Whether what [`Fixture::corrupt`] put there is unchanged.
     async fn is_untouched(&self, _name: &Name) -> bool {
         true
     }
@@ -112,15 +112,15 @@ pub trait Fixture: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
-    /// [`Fixture::spoil`] with [`Corruption::Garbage`].
+    /// The fixture can write garbage in place of a record: [`Fixture::corrupt`] with [`Corruption::Garbage`].
     Garbage,
-    /// [`Fixture::spoil`] with [`Corruption::Locked`].
+    /// The fixture can lock a name: [`Fixture::corrupt`] with [`Corruption::Locked`].
     Lock,
-    /// [`Fixture::set_token`].
+    /// The fixture can set the last token of a name: [`Fixture::set_token`].
     Tokens,
-    /// [`Fixture::restart`].
+    /// The fixture can restart the store: [`Fixture::restart`].
     Restart,
-    /// [`Fixture::take_as_foreign_holder`].
+    /// The fixture can take a name without this library: [`Fixture::take_as_foreign_holder`].
     ForeignHolder,
 }
 

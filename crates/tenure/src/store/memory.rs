@@ -185,7 +185,7 @@ impl Leases {
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
         let lease_or_error = |name: &Name, slot: &MemorySlot| match slot {
             MemorySlot::Record(record) => Ok(record.lease(name, now)),
-            MemorySlot::Corrupt(spoil) => Err(spoil.error(name)),
+            MemorySlot::Corrupt(corruption) => Err(corruption.error(name)),
         };
         match scope {
             Scope::Names(names) => {
@@ -200,8 +200,8 @@ impl Leases {
     }
 
     /// Replaces the record of `name` with corrupt data.
-    pub fn corrupt(&mut self, name: &Name, spoil: Corruption) {
-        self.0.insert(name.clone(), MemorySlot::Corrupt(spoil));
+    pub fn corrupt(&mut self, name: &Name, corruption: Corruption) {
+        self.0.insert(name.clone(), MemorySlot::Corrupt(corruption));
     }
 
     /// Removes the record of `name`, as a flushed server does.
@@ -218,7 +218,7 @@ impl Leases {
         match self.0.get_mut(name) {
             None => Ok(None),
             Some(MemorySlot::Record(record)) => Ok(Some(record)),
-            Some(MemorySlot::Corrupt(spoil)) => Err(spoil.error(name)),
+            Some(MemorySlot::Corrupt(corruption)) => Err(corruption.error(name)),
         }
     }
 

@@ -197,7 +197,7 @@ async fn claims_whose_replies_are_lost_are_no_second_member_with_the_same_id() {
     let clock = Clock::boot();
     let store = LostReplies::new();
     let builder = Fleet::builder("lost-replies").member("a").ttl(TTL);
-    let builder = builder.shards(source::list(&["shard"]));
+    let builder = builder.shards(source::list(["shard"]));
     // `join` would wait for the first reply.
     let fleet = builder.launch(Arc::new(store.clone())).unwrap();
     let end = clock.now() + 4 * TTL;

@@ -187,7 +187,8 @@ struct FleetDemoEventJson<'a> {
     unowned_ms: Option<f64>,
     unowned_median_ms: Option<f64>,
     overlaps: usize,
-    trouble: Option<&'a str>,
+    #[serde(rename = "trouble")]
+    problem: Option<&'a str>,
 }
 
 impl<'a> FleetDemoJson<'a> {
@@ -207,7 +208,7 @@ impl<'a> FleetDemoJson<'a> {
                 unowned_ms: finding.longest().map(millis),
                 unowned_median_ms: finding.median().map(millis),
                 overlaps: finding.overlaps,
-                trouble: event_result.problem.as_deref(),
+                problem: event_result.problem.as_deref(),
             }
         };
         FleetDemoJson {

@@ -167,8 +167,9 @@ mod tests {
 
     #[test]
     fn a_command_that_the_guard_stopped_has_not_ended_by_itself() {
-        let how =
-            |ended, told| how_it_ended(&GuardReport::Gone { ended, asked_to_stop: told }).unwrap();
+        let how = |ended, asked_to_stop| {
+            how_it_ended(&GuardReport::Gone { ended, asked_to_stop }).unwrap()
+        };
         assert_eq!(how(ProcessExit::Code(0), false), "has ended");
         assert_eq!(how(ProcessExit::Code(3), false), "has ended with code 3");
         assert_eq!(how(ProcessExit::Signal(9), false), "was ended by signal 9");

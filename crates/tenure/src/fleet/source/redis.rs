@@ -17,8 +17,9 @@ use ::redis::{Cmd, Value, cmd};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use super::shard_set::{ShardSet, finish_blocking};
+use super::shard_set::ShardSet;
 use super::{Shards, Source};
+use crate::blocking;
 use crate::error::{Error, Result};
 use crate::fleet::Shard;
 use crate::lease::Name;
@@ -104,7 +105,8 @@ impl RedisSets {
                 set.add(&member, || "a member of it".to_owned())?;
             }
             if next == b"0" {
-                return finish_blocking(|| set.finish()).await;
+                // Sorting a million names would delay the other tasks of this thread.
+                return blocking::run(|| set.finish()).await?;
             }
             cursor = next;
         }

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use super::redis::{SCAN_COUNT, cannot_read, page};
-use super::shard_set::{ShardSet, finish_blocking};
+use super::shard_set::ShardSet;
 use super::{Shards, Source};
+use crate::blocking;
 use crate::error::{Error, Result};
 use crate::fleet::{leases_prefix, nodes_prefix};
 use crate::lease::{Name, OWN_PREFIX};
@@ -70,7 +71,8 @@ impl RedisKeys {
                 }
             }
             if next == b"0" {
-                return finish_blocking(|| set.finish()).await;
+                // Sorting a million names would delay the other tasks of this thread.
+                return blocking::run(|| set.finish()).await?;
             }
             cursor = next;
         }

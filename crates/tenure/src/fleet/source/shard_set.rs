@@ -2,7 +2,6 @@
 //! the others.
 
 use super::Shards;
-use crate::blocking;
 use crate::error::{Error, Result};
 use crate::fleet::Shard;
 
@@ -90,13 +89,6 @@ impl ShardSet {
         self.shards.shrink_to_fit();
         Ok(Shards { shards: self.shards, paused: Vec::new(), refused: self.refused })
     }
-}
-
-/// Sorts on a blocking thread, because sorting a million names would delay other tasks on this thread.
-pub(super) async fn finish_blocking(
-    finish: impl FnOnce() -> Result<Shards> + Send + 'static,
-) -> Result<Shards> {
-    blocking::run(finish).await?
 }
 
 #[cfg(test)]
