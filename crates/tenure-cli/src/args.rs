@@ -1,4 +1,4 @@
-//! The command line, read by clap. Spelling is fixed in `docs/CLI.md`.
+//! The command line, parsed by clap. `docs/CLI.md` specifies the spelling.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{ColorChoice, Parser, Subcommand};
-use tenure::store::shown;
+use tenure::store::redact_url;
 
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
 use crate::exit::Exit;
 use crate::fleet::FleetArgs;
-use crate::logs::{Format, Level};
+use crate::generate::{ManArgs, Shell};
+use crate::logs::{LogFormat, LogLevel};
 use crate::output;
-use crate::pages::{ManArgs, Shell};
+use crate::resign::{DrainArgs, ResignArgs};
 use crate::revoke::RevokeArgs;
 use crate::run::{RunArgs, ServeArgs};
-use crate::settings::{self, Refused, Settings};
+use crate::settings::{self, Settings, SettingsError};
 use crate::status::StatusArgs;
-use crate::steer::{DrainArgs, ResignArgs};
 use crate::watch::WatchArgs;
 
 const EXAMPLES: &str = "\
@@ -39,7 +39,7 @@ unreachable, 123 an operator must act, 125 usage.";
 #[command(name = "tenure", version = env!("TENURE_VERSION"), after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Where leases live: file:DIR, redis://HOST:PORT/0, ... [default: this user's directory]
-    // The variable may hold a password, which help must not show.
+    // The variable may contain a password, which the help must not show.
     #[arg(long, global = true, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
 
@@ -53,12 +53,12 @@ pub(crate) struct Args {
 
     /// How much to log, on stderr [default: info; demo: warn]
     #[arg(long, global = true, value_name = "LEVEL", env = "TENURE_LOG_LEVEL")]
-    pub(crate) log_level: Option<Level>,
+    pub(crate) log_level: Option<LogLevel>,
 
     /// How to log
     #[arg(long, global = true, value_name = "FORMAT", env = "TENURE_LOG_FORMAT")]
     #[arg(default_value = "text")]
-    pub(crate) log_format: Format,
+    pub(crate) log_format: LogFormat,
 
     /// Only results and errors
     #[arg(short, global = true)]
@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Three processes, one leads and counts; it is killed, stopped, frozen, and another goes on
     Demo(DemoArgs),
     /// Runs a command only where this candidate leads
-    // The largest of the commands, and there is one of it.
+    // Boxed because it is the largest variant; there is only one value of it.
     Run(Box<RunArgs>),
     /// Answers over HTTP who leads, for programs that ask
     Serve(Box<ServeArgs>),
@@ -133,43 +133,44 @@ Exit codes: 0 done, 125 usage.")]
 }
 
 impl Args {
-    /// Reads the command line and the settings, or tells what is wrong with them.
+    /// Reads the command line and the settings. Reports an error itself, and returns the exit code.
     pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Exit> {
         let typed: Vec<OsString> = args.collect();
         let mut json = false;
         settings::read(&typed, &mut json).map_err(|refused| match refused {
-            Refused::Clap(error) => refuse(&error, &typed, json),
-            Refused::Wrong(error) => output::failed(&error, json),
-            Refused::Done(exit) => exit,
+            SettingsError::Clap(error) => print_clap_error(&error, &typed, json),
+            SettingsError::Wrong(error) => output::report_error(&error, json),
+            SettingsError::Done(exit) => exit,
         })
     }
 }
 
-/// Help and the version are answers; everything else clap has to say is a mistake in usage.
-fn refuse(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
+/// Prints what clap reports. Help and the version are results; everything else is a usage error.
+fn print_clap_error(error: &clap::Error, typed: &[OsString], json: bool) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A reader that has gone away is no failure.
+        // A closed stdout is not an error.
         let _ = error.print();
         return Exit::Done;
     }
     let typed: Vec<String> = typed.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let secret = typed.iter().any(|arg| shown(arg) != *arg);
-    // A word where none is expected is most often the command.
-    let stray = error.kind() == ErrorKind::UnknownArgument && typed.iter().any(|arg| arg == "run");
+    let secret = typed.iter().any(|arg| redact_url(arg) != *arg);
+    // An unexpected argument is most often the command to run.
+    let misplaced_command =
+        error.kind() == ErrorKind::UnknownArgument && typed.iter().any(|arg| arg == "run");
     let hint = "the command stands behind '--', as in 'tenure run NAME -- CMD ARG'";
     if !secret && !json {
         let _ = error.print();
-        if stray {
-            output::tell("invalid", &format!("\n  {hint}"), json);
+        if misplaced_command {
+            output::print_error("invalid", &format!("\n  {hint}"), json);
         }
         return Exit::Usage;
     }
-    // A URL in the wrong place is quoted by clap, password and all.
-    let glued = typed.iter().filter_map(|arg| Some(arg.split_once('=')?.1.to_owned()));
-    let quoted: Vec<String> = glued.chain(typed.iter().cloned()).collect();
+    // Clap quotes a URL in the wrong place, including its password.
+    let option_values = typed.iter().filter_map(|arg| Some(arg.split_once('=')?.1.to_owned()));
+    let quoted: Vec<String> = option_values.chain(typed.iter().cloned()).collect();
     let text = output::without_passwords(error.to_string(), &quoted);
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let text = if json { text.split("\n\n").next().unwrap_or(text) } else { text.trim_end() };
-    output::tell("invalid", text, json);
+    output::print_error("invalid", text, json);
     Exit::Usage
 }

@@ -1,4 +1,4 @@
-//! A candidate as `status`, `doctor`, `resign` and HTTP show it.
+//! A candidate as shown by `status`, `doctor`, `resign` and HTTP.
 
 use serde::Serialize;
 use tenure::CandidateState;
@@ -12,28 +12,28 @@ use crate::output;
 pub(crate) struct Candidate {
     pub(crate) candidate_id: String,
     pub(crate) url: Option<String>,
-    /// One of `waiting`, `starting`, `leading`, `stopping`, `drained`, `unhealthy`; `unknown` if it does not say it.
+    /// One of `waiting`, `starting`, `leading`, `stopping`, `drained`, `unhealthy`; `unknown` if presence has no state.
     pub(crate) state: &'static str,
-    /// Why it is unhealthy.
+    /// Why the candidate is unhealthy.
     pub(crate) reason: Option<String>,
     pub(crate) priority: i32,
 }
 
 impl Candidate {
-    /// The candidate `node`, of a lease whose holder and its state are given. The lease decides who holds it: presence is
-    /// written later.
+    /// The candidate `node` of a lease with the given holder and its state. The lease, not presence, decides which candidate
+    /// holds it: presence is written later.
     pub(crate) fn new(node: &Node, holder: Option<(&str, &'static str)>) -> Candidate {
-        let said = node.state.as_ref();
+        let reported = node.state.as_ref();
         let held = holder.filter(|(id, _)| *id == node.id.as_str()).map(|(_, state)| state);
-        let state = match (held, said) {
+        let state = match (held, reported) {
             (Some(_), Some(CandidateState::Stopping)) => "stopping",
             (Some(held), _) => held,
-            // It does not hold the lease any more, and has yet to say so.
+            // The candidate no longer holds the lease, but has not updated its presence yet.
             (None, Some(CandidateState::Leading | CandidateState::Starting)) => "waiting",
             (None, Some(state)) => state.as_str(),
             (None, None) => "unknown",
         };
-        let reason = said.and_then(CandidateState::reason).filter(|_| state == "unhealthy");
+        let reason = reported.and_then(CandidateState::reason).filter(|_| state == "unhealthy");
         Candidate {
             candidate_id: node.id.to_string(),
             url: node.url.clone(),
@@ -43,7 +43,7 @@ impl Candidate {
         }
     }
 
-    /// Whether it could take the lease if it were free, as far as is known.
+    /// Whether the candidate could acquire the lease if it were free, as far as presence tells.
     pub(crate) fn could_lead(&self) -> bool {
         !matches!(self.state, "stopping" | "drained" | "unhealthy")
     }
@@ -72,14 +72,14 @@ mod tests {
 
     use super::*;
 
-    fn state(said: Option<CandidateState>, holder: Option<(&str, &'static str)>) -> String {
+    fn state(reported: Option<CandidateState>, holder: Option<(&str, &'static str)>) -> String {
         let id = CandidateId::new("a").unwrap();
-        let node = Node { id, url: None, priority: 0, state: said, since: None };
+        let node = Node { id, url: None, priority: 0, state: reported, since: None };
         Candidate::new(&node, holder).shown_state()
     }
 
     #[test]
-    fn the_lease_decides_who_leads_and_presence_the_rest() {
+    fn the_lease_decides_who_leads_and_presence_decides_the_rest() {
         use CandidateState::{Drained, Leading, Stopping, Unhealthy, Waiting};
         let a = Some(("a", "leading"));
         let b = Some(("b", "leading"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_listed_as_people_do() {
+    fn names_are_joined_with_commas_and_and() {
         let list = |names: &[&str]| {
             listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };

@@ -1,19 +1,19 @@
-//! `tenure demo`: a few processes of ourselves, one leads and counts, and then things happen to it.
+//! `tenure demo`: several processes of this program elect a leader, which counts; then faults happen to the leader.
 
-mod cast;
-mod ending;
-mod face;
+mod checker;
+mod display;
 pub(crate) mod fleet;
+mod hints;
 mod journal;
-mod judge;
-mod look;
 pub(crate) mod node;
+mod node_http;
 mod ports;
+mod processes;
+mod protocol;
 mod report;
-mod scratch;
-mod script;
-mod show;
-mod wire;
+mod scenario;
+mod summary;
+mod temp_dir;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use tenure::store::{Scope, Store};
 use tenure::{Error, Name, Result};
 
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{doctor, interruption, logs, output};
-use cast::Cast;
-use judge::{Faults, Verdict};
-use scratch::Scratch;
-use script::{Halt, Scene, Stage};
-use show::Show;
-use wire::Plan;
+use crate::store_url::ChosenStore;
+use crate::{doctor, logs, output, shutdown};
+use checker::{CheckResult, Violations};
+use display::DemoOutput;
+use processes::DemoProcesses;
+use protocol::NodeConfig;
+use scenario::{FaultResult, Scenario, ScenarioStop};
+use temp_dir::TempDir;
 
-/// Short, so that nobody waits long for a frozen leader's lease to run out.
-const TTL: Duration = Duration::from_secs(2);
+/// Short, so that a frozen leader's lease expires soon.
+const DEMO_TTL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -82,8 +82,8 @@ pub(crate) enum Fault {
     None,
 }
 
-/// What happens unless somebody says otherwise.
-const FAULTS: [Fault; 3] = [Fault::Kill, Fault::Term, Fault::Freeze];
+/// The default faults.
+const DEFAULT_FAULTS: [Fault; 3] = [Fault::Kill, Fault::Term, Fault::Freeze];
 
 impl Fault {
     fn as_str(self) -> &'static str {
@@ -99,12 +99,12 @@ impl Fault {
         match self {
             Fault::Kill => Signal::KILL,
             Fault::Freeze => Signal::STOP,
-            // `None` is taken out before anything starts.
+            // `None` is removed before anything starts.
             Fault::Term | Fault::None => Signal::TERM,
         }
     }
 
-    /// As `kill` takes it.
+    /// The signal as an argument of kill(1).
     fn signal_name(self) -> &'static str {
         match self {
             Fault::Kill => "9",
@@ -114,22 +114,22 @@ impl Fault {
     }
 }
 
-/// Where the demo plays.
-struct Setting {
-    /// With its password, if it has one: never shown.
+/// The store and the lease of a demo.
+struct DemoConfig {
+    /// The store's URL, with its password if it has one: never shown.
     url: String,
-    /// Where that came from.
+    /// Where the URL came from.
     origin: String,
     store: Arc<dyn Store>,
     name: Name,
     ttl: Duration,
-    /// The store was made for this demo and goes with it.
+    /// The store was created for this demo and is removed with it.
     private: bool,
 }
 
-impl Setting {
-    async fn of(args: &Args, scratch: &Scratch) -> Result<Setting> {
-        let choice = Choice::of(args)?;
+impl DemoConfig {
+    async fn of(args: &Args, temp_dir: &TempDir) -> Result<DemoConfig> {
+        let choice = ChosenStore::of(args)?;
         if choice.url.starts_with("memory:") {
             return Err(Error::invalid(
                 "'memory:' is seen by one process only, and the demo has several: give another store",
@@ -137,20 +137,20 @@ impl Setting {
         }
         let private = choice.from.is_none();
         let (url, origin, name) = if private {
-            let url = format!("file:{}", scratch.path().join("store").display());
+            let url = format!("file:{}", temp_dir.path().join("store").display());
             (url, "(private to this demo)".to_owned(), "demo".to_owned())
         } else {
-            // On a store of somebody's own, a name that nobody has.
-            (choice.url.clone(), choice.origin(), format!("demo-{}", scratch::random()))
+            // On a user's store, use a name that is not in use.
+            (choice.url.clone(), choice.origin(), format!("demo-{}", temp_dir::random_suffix()))
         };
         let store = tenure::open(&url).await?;
-        let ttl = TTL.max(store.limits().min_ttl);
-        Ok(Setting { url, origin, store, name: Name::new(&name)?, ttl, private })
+        let ttl = DEMO_TTL.max(store.limits().min_ttl);
+        Ok(DemoConfig { url, origin, store, name: Name::new(&name)?, ttl, private })
     }
 
-    /// The orders of the process with this number.
-    fn plan(&self, number: usize, port: u16, journal: &Path) -> Plan {
-        Plan {
+    /// The config of the process with this number.
+    fn node_config(&self, number: usize, port: u16, journal: &Path) -> NodeConfig {
+        NodeConfig {
             store: self.url.clone(),
             name: self.name.to_string(),
             id: format!("node-{number}"),
@@ -161,23 +161,25 @@ impl Setting {
     }
 }
 
-/// What the demo came to.
-struct Outcome {
-    setting: Setting,
-    /// Who took part, and on which port it answers.
+/// The outcome of a demo.
+struct DemoOutcome {
+    config: DemoConfig,
+    /// The id and the HTTP port of each process.
     nodes: Vec<(String, Option<u16>)>,
-    scenes: Vec<(Scene, Faults)>,
-    verdict: Verdict,
-    /// What kept it from its end.
-    trouble: Option<String>,
+    fault_results: Vec<(FaultResult, Violations)>,
+    verdict: CheckResult,
+    /// The error that ended the demo early.
+    error: Option<String>,
 }
 
-impl Outcome {
-    fn is_well(&self) -> bool {
-        let scene = |scene: &Scene| scene.gap.is_some() && scene.trouble.is_none();
+impl DemoOutcome {
+    fn is_success(&self) -> bool {
+        let recovered = |fault_result: &FaultResult| {
+            fault_result.gap.is_some() && fault_result.problem.is_none()
+        };
         self.verdict.total().none()
-            && self.trouble.is_none()
-            && self.scenes.iter().all(|(it, _)| scene(it))
+            && self.error.is_none()
+            && self.fault_results.iter().all(|(fault_result, _)| recovered(fault_result))
     }
 }
 
@@ -185,82 +187,87 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     if demo.fleet {
         return fleet::run(args, demo);
     }
-    let mut faults = demo.fault.clone().unwrap_or_else(|| FAULTS.to_vec());
+    let mut faults = demo.fault.clone().unwrap_or_else(|| DEFAULT_FAULTS.to_vec());
     if faults.len() > 1 && faults.contains(&Fault::None) {
         return Err(Error::invalid("--fault none goes with no other fault"));
     }
     faults.retain(|fault| *fault != Fault::None);
     crate::runtime()?.block_on(async {
-        // Before anything exists that would have to be cleaned up.
-        let interrupted = interruption::caught()?;
-        let scratch = Scratch::new(demo.keep)?;
-        let exit = stage(args, demo, &faults, &scratch, interrupted).await;
-        if let Some(path) = scratch.kept().filter(|_| !args.json) {
+        // Catch signals before anything exists that has to be cleaned up.
+        let interrupted = shutdown::stop_signal()?;
+        let temp_dir = TempDir::new(demo.keep)?;
+        let exit = run_scenario(args, demo, &faults, &temp_dir, interrupted).await;
+        if let Some(path) = temp_dir.kept().filter(|_| !args.json) {
             output::line(format!("Kept: {}", path.display()))?;
         }
         exit
     })
 }
 
-/// Puts the demo on and takes it down again, whatever happens in between.
-async fn stage(
+/// Runs the demo and cleans up after it, also after an error or an interrupt.
+async fn run_scenario(
     args: &Args,
     demo: &DemoArgs,
     faults: &[Fault],
-    scratch: &Scratch,
+    temp_dir: &TempDir,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Exit> {
-    let setting = Setting::of(args, scratch).await?;
-    let show = Show { tells: !args.json && !args.quiet };
+    let config = DemoConfig::of(args, temp_dir).await?;
+    let output = DemoOutput { enabled: !args.json && !args.quiet };
     let level = logs::level(args).as_str();
     let flags = ["--log-level", level, "--log-format", args.log_format.as_str()];
-    let cast = Cast::new(flags.map(str::to_owned).to_vec());
-    let mut stage = Stage::new(cast, show, setting.ttl);
-    let journal = scratch.path().join("journal");
-    let played = async {
-        // A store that is down is better known now than from three processes at once.
-        let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
-        let ports = ports::allot(usize::from(demo.nodes));
-        show.say(report::opening(&setting, report.grade, &ports))?;
+    let processes = DemoProcesses::new(flags.map(str::to_owned).to_vec());
+    let mut scenario = Scenario::new(processes, output, config.ttl);
+    let journal = temp_dir.path().join("journal");
+    let run_result = async {
+        // Report a store that is down here, once, and not from three processes.
+        let report = doctor::examine(&*config.store).await.map_err(ScenarioStop::NoStore)?;
+        let ports = ports::choose(usize::from(demo.nodes));
+        output.say(report::opening(&config, report.grade, &ports))?;
         for (number, port) in (1..).zip(ports) {
-            stage.cast.start(setting.plan(number, port, &journal)).await?;
+            scenario.processes.start(config.node_config(number, port, &journal)).await?;
         }
-        stage.play(faults).await
+        scenario.play(faults).await
     };
-    let played = tokio::select! {
-        played = played => played,
-        () = interrupted => Err(Halt::Interrupted),
+    let run_result = tokio::select! {
+        run_result = run_result => run_result,
+        () = interrupted => Err(ScenarioStop::Interrupted),
     };
-    stage.cast.end().await;
-    let (trouble, kept) = match &played {
-        Ok(()) => (None, Some(checkpoint(&setting).await?)),
-        Err(Halt::NoStore(error)) => return Err(error.clone()),
-        Err(Halt::Failed(error)) => (Some(format!("❌ {error}")), None),
-        Err(Halt::Interrupted | Halt::OutputGone) => (None, None),
+    scenario.processes.kill_all().await;
+    let (error, saved_count) = match &run_result {
+        Ok(()) => (None, Some(checkpoint(&config).await?)),
+        Err(ScenarioStop::NoStore(error)) => return Err(error.clone()),
+        Err(ScenarioStop::Failed(error)) => (Some(format!("❌ {error}")), None),
+        Err(ScenarioStop::Interrupted | ScenarioStop::OutputGone) => (None, None),
     };
-    let verdict = judge::judge(&journal::read(&journal)?, kept);
-    let node = |which| (stage.cast.id(which).to_owned(), stage.cast.port(which));
-    let nodes = (0..stage.cast.len()).map(node).collect();
-    let scenes = answered_for(stage.scenes, &verdict);
-    let outcome = Outcome { setting, nodes, scenes, verdict, trouble };
-    report::close(args, &outcome, &played, scratch.kept())?;
-    Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
+    let verdict = checker::check(&journal::read(&journal)?, saved_count);
+    let node = |which| (scenario.processes.id(which).to_owned(), scenario.processes.port(which));
+    let nodes = (0..scenario.processes.len()).map(node).collect();
+    let fault_results = attribute_violations(scenario.fault_results, &verdict);
+    let outcome = DemoOutcome { config, nodes, fault_results, verdict, error };
+    report::close(args, &outcome, &run_result, temp_dir.kept())?;
+    Ok(if outcome.is_success() { Exit::Done } else { Exit::No })
 }
 
-/// What the last leader left; nothing, or nonsense, where a count should be is a count of nothing.
-async fn checkpoint(setting: &Setting) -> Result<u64> {
-    let lease = setting.store.observe(&Scope::name(&setting.name)).await?.pop().transpose()?;
+/// The count in the last leader's checkpoint; 0 if there is no checkpoint or it is not a count.
+async fn checkpoint(config: &DemoConfig) -> Result<u64> {
+    let lease = config.store.observe(&Scope::name(&config.name)).await?.pop().transpose()?;
     let checkpoint = lease.and_then(|lease| lease.checkpoint);
-    Ok(checkpoint.as_ref().and_then(face::count).unwrap_or(0))
+    Ok(checkpoint.as_ref().and_then(node_http::count).unwrap_or(0))
 }
 
-/// A fault answers for all terms from the one it ended to the one the next fault ends.
-fn answered_for(scenes: Vec<Scene>, verdict: &Verdict) -> Vec<(Scene, Faults)> {
-    let mut ends: Vec<u64> = scenes.iter().skip(1).map(|scene| scene.token).collect();
+/// Attributes violations to faults: a fault accounts for all terms after the one it ended, up to the one that the next fault
+/// ends.
+fn attribute_violations(
+    fault_results: Vec<FaultResult>,
+    verdict: &CheckResult,
+) -> Vec<(FaultResult, Violations)> {
+    let mut ends: Vec<u64> =
+        fault_results.iter().skip(1).map(|fault_result| fault_result.token).collect();
     ends.push(u64::MAX);
-    let answer = |(scene, until): (Scene, u64)| {
-        let faults = verdict.between(scene.token, until);
-        (scene, faults)
+    let attribute = |(fault_result, until): (FaultResult, u64)| {
+        let faults = verdict.between(fault_result.token, until);
+        (fault_result, faults)
     };
-    scenes.into_iter().zip(ends).map(answer).collect()
+    fault_results.into_iter().zip(ends).map(attribute).collect()
 }

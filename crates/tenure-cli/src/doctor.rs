@@ -1,4 +1,4 @@
-//! `tenure doctor`: what the store is, how fast, what it promises, and why nobody leads.
+//! `tenure doctor`: examines the store (kind, speed, grade), and explains why a lease has no leader.
 
 mod candidates;
 mod lease;
@@ -11,10 +11,10 @@ use tenure::store::{Check, Grade, Limits, Report, Store, Verdict};
 use tenure::{Name, Result};
 
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{output, reach, target};
-use lease::Finding;
+use crate::store_url::ChosenStore;
+use crate::{output, selector, store_access};
+use lease::LeaseFinding;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -26,40 +26,40 @@ Examples:
 Exit codes: 0 all is well, 1 a check failed, 122 unreachable, 123 denied or corrupt, 125 usage.")]
 pub(crate) struct DoctorArgs {
     /// Look at this lease too: who leads it, or why nobody does
-    #[arg(value_parser = target::name)]
+    #[arg(value_parser = selector::name)]
     name: Option<Name>,
 }
 
 pub(crate) fn run(args: &Args, doctor: &DoctorArgs) -> Result<Exit> {
-    let choice = Choice::of(args)?;
+    let choice = ChosenStore::of(args)?;
     choice.hint_other_store(args);
     crate::runtime()?.block_on(async {
         let store = tenure::store::open_existing(&choice.url).await?;
         let report = examine(&*store).await?;
         let lease = match &doctor.name {
-            Some(name) => Some(lease::look(&*store, &choice.origin(), name).await?.finding()),
+            Some(name) => Some(lease::observe(&*store, &choice.origin(), name).await?.finding()),
             None => None,
         };
-        let well = is_well(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);
+        let ok = all_checks_pass(&report) && lease.as_ref().is_none_or(|lease| !lease.is_stuck);
         if args.json {
-            output::json(&Answer::new(&*store, &report, well, lease))?;
+            output::json(&DoctorJson::new(&*store, &report, ok, lease))?;
         } else {
             output::line(text(&*store, &choice, &report, lease.as_ref()))?;
         }
-        Ok(if well { Exit::Done } else { Exit::No })
+        Ok(if ok { Exit::Done } else { Exit::No })
     })
 }
 
-/// Looks at the store, but not for ever.
+/// Examines the store, with a timeout.
 pub(crate) async fn examine(store: &dyn Store) -> Result<Report> {
-    reach::patiently(&store.url(), reach::PATIENCE, store.examine()).await
+    store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, store.examine()).await
 }
 
-fn is_well(report: &Report) -> bool {
+fn all_checks_pass(report: &Report) -> bool {
     report.checks.iter().all(|check| check.verdict != Verdict::Bad)
 }
 
-/// What a grade means, in the words of the design.
+/// The meaning of a grade, in the words of `docs/DESIGN.md`.
 pub(crate) fn meaning(grade: Grade) -> &'static str {
     match grade {
         Grade::A => "linearizable and durable",
@@ -68,14 +68,14 @@ pub(crate) fn meaning(grade: Grade) -> &'static str {
     }
 }
 
-fn seen_by(limits: &Limits) -> &'static str {
+fn visibility(limits: &Limits) -> &'static str {
     match limits.shared {
         true => "every machine that reaches it",
         false => "this machine only; candidates on another machine would not see it",
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Good => "good",
         Verdict::Weak => "weak",
@@ -87,18 +87,23 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Finding>) -> String {
-    // The answer first.
+fn text(
+    store: &dyn Store,
+    choice: &ChosenStore,
+    report: &Report,
+    lease: Option<&LeaseFinding>,
+) -> String {
+    // The findings about the lease come first: they answer the question.
     let mut lines = Vec::new();
     if let Some(lease) = lease {
-        lines.extend(lease.findings.iter().map(|said| format!("- {said}")));
+        lines.extend(lease.findings.iter().map(|finding| format!("- {finding}")));
         lines.push(String::new());
     }
     lines.extend([
         format!("store       {} {}", store.url(), choice.origin()),
         format!("what        {}", report.what),
         format!("grade       {}: {}", report.grade, meaning(report.grade)),
-        format!("seen by     {}", seen_by(&store.limits())),
+        format!("seen by     {}", visibility(&store.limits())),
         format!("round trip  {:.3} ms", millis(report.round_trip)),
         String::new(),
     ]);
@@ -110,14 +115,14 @@ fn text(store: &dyn Store, choice: &Choice, report: &Report, lease: Option<&Find
             Verdict::Weak => "⚠️ ",
             Verdict::Bad => "❌",
         };
-        format!("{mark} {what:width$}  {:4}  {found}", word(*verdict))
+        format!("{mark} {what:width$}  {:4}  {found}", verdict_name(*verdict))
     }));
     lines.push(String::new());
     lines.push(summary(report, lease));
     lines.join("\n")
 }
 
-fn summary(report: &Report, lease: Option<&Finding>) -> String {
+fn summary(report: &Report, lease: Option<&LeaseFinding>) -> String {
     let count = |verdict| report.checks.iter().filter(|check| check.verdict == verdict).count();
     if let Some(lease) = lease.filter(|lease| lease.is_stuck) {
         return format!("Nobody can lead '{}' as it is: why is said above.", lease.name);
@@ -131,7 +136,7 @@ fn summary(report: &Report, lease: Option<&Finding>) -> String {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct DoctorJson {
     store: String,
     what: String,
     grade: String,
@@ -139,26 +144,31 @@ struct Answer {
     shared: bool,
     round_trip_ms: f64,
     ok: bool,
-    checks: Vec<CheckAnswer>,
-    /// Null if no NAME was given.
-    lease: Option<Finding>,
+    checks: Vec<CheckJson>,
+    /// Null if no NAME is given.
+    lease: Option<LeaseFinding>,
 }
 
 #[derive(Serialize)]
-struct CheckAnswer {
+struct CheckJson {
     what: &'static str,
     verdict: &'static str,
     found: String,
 }
 
-impl Answer {
-    fn new(store: &dyn Store, report: &Report, ok: bool, lease: Option<Finding>) -> Answer {
-        let checks = report.checks.iter().map(|check| CheckAnswer {
+impl DoctorJson {
+    fn new(
+        store: &dyn Store,
+        report: &Report,
+        ok: bool,
+        lease: Option<LeaseFinding>,
+    ) -> DoctorJson {
+        let checks = report.checks.iter().map(|check| CheckJson {
             what: check.what,
-            verdict: word(check.verdict),
+            verdict: verdict_name(check.verdict),
             found: check.found.clone(),
         });
-        Answer {
+        DoctorJson {
             store: store.url(),
             what: report.what.clone(),
             grade: report.grade.to_string(),

@@ -1,18 +1,18 @@
-//! Every way in which the command ends.
+//! The exit codes of the command.
 
 use std::process::ExitCode;
 
 use tenure::Kind;
 
-/// The exit codes of `docs/CLI.md`. 1 is an answer, 120 and up are ours, everything else is left to
-/// the command that `run` wraps.
+/// The exit codes of `docs/CLI.md`. 1 means "no"; 120 and up are Tenure's own; all others are left to the command that `run`
+/// wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Done; or stopped by SIGINT or SIGTERM with no command running.
     Done,
-    /// The answer is no: a check failed, an invariant broke, nobody leads.
+    /// The answer is no: a check failed, an invariant is violated, or there is no leader.
     No,
-    /// `--wait` ran out, somebody else leads.
+    /// `--wait` has passed; another candidate leads.
     WaitedInVain,
     /// Leadership lost, with `--once`.
     LeadershipLost,
@@ -20,13 +20,13 @@ pub(crate) enum Exit {
     Unreachable,
     /// An operator must act: denied, or what is stored is corrupt.
     Operator,
-    /// Usage or settings; nothing was tried.
+    /// Invalid usage or settings; nothing was attempted.
     Usage,
     /// The command cannot be run.
     CannotRun,
     /// The command is not found.
     NotFound,
-    /// The command's own, passed through; 128 and the signal's number if it died of one.
+    /// The exit code of the wrapped command, passed through; 128 plus the signal number if a signal killed it.
     Passed(u8),
 }
 
@@ -52,7 +52,7 @@ impl From<Kind> for Exit {
         match kind {
             Kind::Unavailable => Exit::Unreachable,
             Kind::Invalid => Exit::Usage,
-            // A kind this build does not know of is not something to shrug off.
+            // A kind that this build does not know must not be ignored.
             Kind::Denied | Kind::Corrupt | _ => Exit::Operator,
         }
     }

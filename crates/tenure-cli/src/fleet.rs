@@ -1,20 +1,20 @@
-//! `tenure fleet …`: many leases, dealt out over however many members are running. One file for each subcommand.
+//! `tenure fleet …`: many leases (shards), distributed across the running members. One file for each subcommand.
 
-mod agenda;
-mod crew;
-mod lines;
-mod listing;
+mod client;
+mod drain;
+mod messages;
 mod options;
-mod outside;
 mod plan;
+mod redis_sets;
 mod run;
-mod sets;
+mod run_queue;
 mod shell_code;
 mod source;
 mod status;
-mod steer;
-mod task;
+mod supervisor;
+mod table;
 mod who;
+mod work;
 
 use clap::{Args as ClapArgs, Subcommand};
 use tenure::Result;
@@ -23,7 +23,7 @@ use crate::args::Args;
 use crate::exit::Exit;
 
 pub(crate) use options::FleetRunArgs;
-pub(crate) use status::View;
+pub(crate) use status::FleetJson;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -39,45 +39,45 @@ Exit codes: 0 done; 1 the answer is no; 122 store unreachable; 123 an operator m
 Each subcommand has more to say: 'tenure fleet status --help'.")]
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
-    command: Command,
+    command: FleetCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum FleetCommand {
     /// Takes its share of the shards, and runs a command for each
     Run(Box<FleetRunArgs>),
     /// Who is there, and who has what
-    Status(status::StatusArgs),
+    Status(status::FleetStatusArgs),
     /// Who has this shard
     Who(who::WhoArgs),
     /// Has a member give everything away, and take nothing
-    Drain(steer::DrainArgs),
+    Drain(drain::FleetDrainArgs),
     /// Has a member take its share again
-    Undrain(steer::UndrainArgs),
+    Undrain(drain::UndrainArgs),
     /// Has shards left alone by everybody, until they are resumed
-    Pause(steer::PauseArgs),
+    Pause(drain::PauseArgs),
     /// Has paused shards worked on again
-    Resume(steer::ResumeArgs),
+    Resume(drain::ResumeArgs),
     /// Who would have what, and what would move: asks no store
     Plan(plan::PlanArgs),
 }
 
 impl FleetArgs {
-    /// Whether there are commands beside us that have something to say too.
+    /// Whether this process starts commands, whose output shares its stdout and stderr.
     pub(crate) fn runs_a_command(&self) -> bool {
-        matches!(&self.command, Command::Run(run) if !run.work.task.command.is_empty())
+        matches!(&self.command, FleetCommand::Run(run) if !run.work.task.command.is_empty())
     }
 }
 
 pub(crate) fn run(args: &Args, fleet: &FleetArgs) -> Result<Exit> {
     match &fleet.command {
-        Command::Run(run) => run::run(args, run),
-        Command::Status(status) => status::run(args, status),
-        Command::Who(who) => who::run(args, who),
-        Command::Drain(drain) => steer::drain(args, drain),
-        Command::Undrain(undrain) => steer::undrain(args, undrain),
-        Command::Pause(pause) => steer::pause(args, pause),
-        Command::Resume(resume) => steer::resume(args, resume),
-        Command::Plan(plan) => plan::run(args, plan),
+        FleetCommand::Run(run) => run::run(args, run),
+        FleetCommand::Status(status) => status::run(args, status),
+        FleetCommand::Who(who) => who::run(args, who),
+        FleetCommand::Drain(drain) => drain::drain(args, drain),
+        FleetCommand::Undrain(undrain) => drain::undrain(args, undrain),
+        FleetCommand::Pause(pause) => drain::pause(args, pause),
+        FleetCommand::Resume(resume) => drain::resume(args, resume),
+        FleetCommand::Plan(plan) => plan::run(args, plan),
     }
 }

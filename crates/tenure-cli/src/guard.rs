@@ -1,38 +1,38 @@
 //! The guard: the small process between the leader and its command.
 //!
 //! ```text
-//! leader ──► guard ──► command, and whatever that starts
+//! leader ──► guard ──► command, and every process that it starts
 //! ```
 //!
-//! It ends the command when the leader is dead or out of time, and sees that nothing of it is left: so nobody leads beside a
-//! command that runs on. The lease of a dead leader it gives back: so another leads in milliseconds instead of a TTL. It is
-//! the leader's own program, started again, so that both are of one version; what it must know comes over a line of their
-//! own, never by argument or environment.
+//! The guard kills the command when the leader is dead or out of time, and confirms that no process of it is left: so no other
+//! candidate leads while the command keeps running. It releases the lease of a dead leader: so another candidate leads in
+//! milliseconds instead of a TTL. The guard is the leader's own program, started again, so that both have the same version. Its
+//! configuration comes over a socket pair, never by argument or environment.
 //!
-//! Without a command (work on a schedule between two runs, polls over HTTP) it only waits for the leader's death.
+//! Without a command (work on a schedule between two runs, polls over HTTP) the guard only waits for the leader's death.
 
-// A guard that waits for stderr, or dies of it, kills too late or not at all: it logs through `log`.
+// A guard that blocks on stderr, or is killed by it, kills too late or not at all: it logs through `log`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-mod child;
-mod failures;
-mod family;
-mod fuse;
-mod giving_back;
-mod haste;
+mod command_check;
+mod command_loop;
+mod exec;
 mod hook;
+mod kill_errors;
+mod kill_schedule;
 mod leader;
 mod log;
 mod many;
-mod oversee;
 mod pidfd;
 pub(crate) mod proc_mount;
-mod program;
+mod process_tree;
+mod procfs;
+mod protocol;
+mod realtime;
+mod release;
 mod spare_fds;
 mod starter;
-mod tree;
 mod watchdog;
-mod wire;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -46,62 +46,64 @@ use std::time::Duration;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
-use tenure::store::file::Locked;
+use tenure::store::file::LockHolder;
 use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
 use tokio::sync::oneshot;
 
-pub(crate) use child::run as run_child;
-pub(crate) use fuse::{Fuse, reserve};
+pub(crate) use command_check::{changes_user, check as check_program, refused};
+pub use command_loop::deaths;
+pub(crate) use command_loop::{CommandExit, OrderSource, spawn_with_cleanup, watch_command};
+pub use exec::run as run_child;
 pub(crate) use hook::Hook;
-pub(crate) use log::Log;
-pub(crate) use many::run as run_many;
-pub(crate) use many::{Duty, Keeper, News, Reports};
-pub(crate) use oversee::{Orders, Outcome, deaths, oversee, spawn as spawn_overseer};
-pub(crate) use program::{changes_user, check as check_program, refused};
-pub(crate) use tree::{
-    Ended, Orphans, Spared, Tree, adopt_orphans, ended_orphans, reap, reap_orphans,
-};
-pub(crate) use watchdog::{GUARD_REACTS, Watchdog};
-pub(crate) use wire::{Line, Order, Report, Setup, line};
+pub(crate) use kill_schedule::{KillSchedule, reserve};
+pub use log::Log;
+pub use many::run as run_many;
+pub use many::{GuardClient, GuardClientConfig, GuardEvent, Reports};
+pub(crate) use process_tree::{Orphans, ProcessTree, SparedProcess, ended_orphans, reap};
+pub use process_tree::{ProcessExit, adopt_orphans, reap_orphans};
+pub use protocol::GuardReport;
+pub(crate) use protocol::{GuardOrder, GuardSetup, GuardSocket, async_fd, socket_pair};
+pub(crate) use watchdog::{GUARD_REACTION_TIME, Watchdog};
 
-use giving_back::GivingBack;
-use leader::Leader;
+use leader::LeaderProcess;
+use release::Releaser;
 use starter::Starter;
 
-use crate::environment;
+use crate::child_env;
 use crate::exit::Exit;
 use crate::signals;
 
-/// The words by which we start ourselves as something else.
-pub(crate) const GUARD: &str = "guard";
-pub(crate) const CHILD: &str = "guard-child";
-pub(crate) const MANY: &str = "guard-many";
+/// The hidden subcommands by which Tenure starts itself in another role.
+pub const GUARD: &str = "guard";
+pub const CHILD: &str = "guard-child";
+pub const MANY: &str = "guard-many";
 
-/// Our own program, also when the file it came from has been replaced meanwhile.
-pub(crate) const OURSELVES: &str = "/proc/self/exe";
+/// This program, also when the file it was started from has been replaced since.
+pub(crate) const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// The end of the line is seen a moment before the death that caused it.
-const DEATH_FOLLOWS: Duration = Duration::from_secs(1);
+/// How long after the socket was closed the guard waits for the leader's death: the close is observed a moment before the death
+/// that caused it.
+const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the guard tries to kill what its commands have started after a panic. A living leader then continues.
-const AFTER_PANIC: Duration = Duration::from_secs(10);
+/// How long the guard tries to kill the descendants of its commands after a panic. A leader that is alive then continues.
+const PANIC_KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `tenure guard [CMD ARG…]`, started by `tenure run`.
 pub(crate) fn run(command: &[OsString]) -> Exit {
-    stand_by(stand(command))
+    run_guard(guard_command(command))
 }
 
-/// Runs a guard to its end.
-pub(crate) fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
-    // Before the guard asks for the real-time class: the writer thread has no deadline.
+/// Runs a guard until `guard_loop` has ended, and returns the exit code of its process.
+pub fn run_guard(guard_loop: impl Future<Output = Result<()>>) -> Exit {
+    // Before the guard requests the real-time class: the writer thread has no deadline.
     let _written_at_the_end = log::start();
     let runtime = match crate::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return cannot_work(&error),
     };
-    let done = catch_unwind(AssertUnwindSafe(|| runtime.block_on(watch)));
+    let done = catch_unwind(AssertUnwindSafe(|| runtime.block_on(guard_loop)));
     if done.is_err() {
-        // The panic itself is in the log. The commands must not outlive their guard; the lease is left to its time.
+        // The panic itself is in the log. The commands must not outlive their guard; the lease is left to expire.
         let end = async {
             let mut orphans = Orphans::new();
             while let Some(failure) = orphans.end().await {
@@ -112,11 +114,11 @@ pub(crate) fn stand_by(watch: impl Future<Output = Result<()>>) -> Exit {
         runtime.block_on(async {
             tokio::select! {
                 () = end => {}
-                () = clock.sleep(AFTER_PANIC) => {}
+                () = clock.sleep(PANIC_KILL_TIMEOUT) => {}
             }
         });
     }
-    // A release that hangs in a file system must not keep us here.
+    // A release that hangs in a file system must not keep this process alive.
     runtime.shutdown_background();
     match done {
         Ok(Ok(())) => Exit::Done,
@@ -130,190 +132,201 @@ fn cannot_work(error: &Error) -> Exit {
     Exit::Operator
 }
 
-/// What every guard does first. The line to the leader.
-fn take_post(starter: &str) -> Result<Line> {
-    // Out of reach of the terminal: Ctrl-Z would stop us beside a command that runs on.
+/// Sets up this process as a guard. Returns the socket to the leader.
+fn set_up_guard(starter: &str) -> Result<GuardSocket> {
+    // A session of its own: otherwise Ctrl-Z would stop the guard while the command keeps running.
     let _ = setsid();
     let _ = rustix::thread::set_name(c"tenure-guard");
-    haste::hurry();
-    // Whoever ends a whole control group means the command; we see it end and report.
-    signals::be_deaf()?;
-    // A guard that is stopped (SIGSTOP) goes on when the leader dies. Should that be dead already, `Leader::of` sees it.
+    realtime::request_class();
+    // A signal to a whole control group is meant for the command; the guard observes its end and reports it.
+    signals::catch_and_ignore()?;
+    // A guard that is stopped (SIGSTOP) continues when the leader dies. If the leader is dead already, `LeaderProcess::of`
+    // detects it.
     set_parent_process_death_signal(Some(Signal::CONT))
         .map_err(|error| cannot("be told of the leader's death", &error.into()))?;
     adopt_orphans().map_err(|error| cannot("adopt orphans", &error))?;
-    inherited_line(starter)
+    inherited_socket(starter)
 }
 
-async fn stand(command: &[OsString]) -> Result<()> {
-    let line = take_post("tenure run")?;
+async fn guard_command(command: &[OsString]) -> Result<()> {
+    let socket = set_up_guard("tenure run")?;
     let deaths = deaths().map_err(|error| cannot("watch over children", &error))?;
-    let Some((setup, files)) = line.receive_with_files::<Setup>().await else {
-        // The leader died before it could say what there is to guard.
+    let Some((setup, files)) = socket.receive_with_files::<GuardSetup>().await else {
+        // The leader died before it could send the configuration.
         return Ok(());
     };
-    let leader = Leader::of(setup.leader)?;
+    let leader = LeaderProcess::of(setup.leader)?;
     let hold = setup.hold()?;
     let mut files = files.into_iter();
     let (stdin, live) = (files.next(), files.next());
     let candidate = hold.candidate.clone();
-    let leader_line =
-        LeaderLine { line, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
-    // A leader that is gone starts nothing any more. If it ended normally, it has dismissed us; else its lease is released.
+    let leader_socket =
+        LeaderSocket { socket, log: setup.log, candidate, outbox: VecDeque::new(), received: None };
+    // A leader that is gone starts nothing any more. If it ended normally, it has dismissed this guard; otherwise the guard
+    // releases its lease.
     if command.is_empty() || leader.was_gone() {
-        let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
-        let done = Watch { ended: "", leader_line, leader, setup, hold, giving_back, deaths }
-            .give_back(None)
+        let releaser = Releaser::prepare(setup.store.clone(), hold.name.clone());
+        let done = GuardLoop { ended: "", leader_socket, leader, setup, hold, releaser, deaths }
+            .release_after_death(None)
             .await;
         drop(live);
         return done;
     }
     let stop_within = Duration::from_millis(setup.stop_within_ms);
-    let mut fuse = Fuse::new(setup.deadline(), stop_within);
-    let started = match (proc_mount::check(), fuse.due(Clock::boot().now())) {
+    let mut schedule = KillSchedule::new(setup.deadline(), stop_within);
+    let started = match (proc_mount::check(), schedule.due(Clock::boot().now())) {
         (Err(error), _) => Err(io::Error::other(error)),
-        // We or the leader did not run for a while.
+        // This process or the leader did not run for a while.
         (Ok(()), Some(_)) => Err(io::Error::other("the term is over already")),
         (Ok(()), None) => match live.as_ref().map(OwnedFd::try_clone).transpose() {
             Ok(inherited) => {
                 let prepared = prepare(command, stdin, |command| {
-                    environment::of(command, &hold.name, &hold.candidate, Some(hold.token));
+                    child_env::set(command, &hold.name, &hold.candidate, Some(hold.token));
                 });
-                start_in_time(prepared, inherited, &leader, &fuse).await
+                start_in_time(prepared, inherited, &leader, &schedule).await
             }
             Err(error) => Err(error),
         },
     };
-    // Only now: the command does not wait for the store.
-    let giving_back = GivingBack::prepare(setup.store.clone(), hold.name.clone());
+    // Only after the command was started: it does not wait for the store.
+    let releaser = Releaser::prepare(setup.store.clone(), hold.name.clone());
     let ended = if started.is_ok() { "ended the command and " } else { "" };
-    let mut watch = Watch { ended, leader_line, leader, setup, hold, giving_back, deaths };
+    let mut guard_loop = GuardLoop { ended, leader_socket, leader, setup, hold, releaser, deaths };
     let done = match started {
-        Ok(main) => watch.keep(main, fuse).await,
+        Ok(main) => guard_loop.run(main, schedule).await,
         Err(error) => {
-            watch.leader_line.queue(&Report::Failed(error.to_string()));
-            watch.give_back(None).await
+            guard_loop.leader_socket.queue(&GuardReport::Failed(error.to_string()));
+            guard_loop.release_after_death(None).await
         }
     };
-    // Until now the lease is not free by the leader's death alone.
+    // Until this file is closed, the leader's death alone does not free the lease.
     drop(live);
     done
 }
 
-struct Watch {
-    /// What there was to end, for the log.
+/// The guard of one lease, with or without a command.
+struct GuardLoop {
+    /// What the guard has ended, for the log.
     ended: &'static str,
-    leader_line: LeaderLine,
-    leader: Leader,
-    setup: Setup,
+    leader_socket: LeaderSocket,
+    leader: LeaderProcess,
+    setup: GuardSetup,
     hold: Hold,
-    giving_back: GivingBack,
+    releaser: Releaser,
     deaths: tokio::signal::unix::Signal,
 }
 
-impl Watch {
-    async fn keep(mut self, main: Pid, mut fuse: Fuse) -> Result<()> {
-        let mut tree = Tree::alone(main);
+impl GuardLoop {
+    async fn run(mut self, main: Pid, mut schedule: KillSchedule) -> Result<()> {
+        let mut tree = ProcessTree::alone(main);
         let death = self.leader.death();
-        let Outcome { ended, told } =
-            oversee(&mut tree, &mut fuse, &mut self.deaths, &mut self.leader_line, death).await;
-        // Nothing of the command is left from here on.
-        self.leader_line.queue(&Report::Gone { ended, told });
-        self.give_back(Some(fuse.deadline())).await
+        let CommandExit { ended, asked_to_stop } = watch_command(
+            &mut tree,
+            &mut schedule,
+            &mut self.deaths,
+            &mut self.leader_socket,
+            death,
+        )
+        .await;
+        // No process of the command is left from here on.
+        self.leader_socket.queue(&GuardReport::Gone { ended, asked_to_stop });
+        self.release_after_death(Some(schedule.deadline())).await
     }
 
-    /// Gives the lease back when the leader is dead. Never while it lives, however long it is frozen: a renewal may be under
-    /// way of which we know nothing, and when it goes on it believes in that.
-    async fn give_back(mut self, deadline: Option<Moment>) -> Result<()> {
+    /// Waits for the leader's death, and releases the lease then. Never while the leader lives, however long it is frozen: a
+    /// renewal that the guard knows nothing about may be in flight, and a leader that resumes relies on it.
+    async fn release_after_death(mut self, deadline: Option<Moment>) -> Result<()> {
         let clock = Clock::boot();
         let mut frozen = false;
         loop {
             tokio::select! {
                 biased;
-                dismissed = self.leader_line.hung_up() => {
+                dismissed = self.leader_socket.closed() => {
                     let followed = async {
                         tokio::select! {
                             () = self.leader.death() => true,
-                            () = clock.sleep(DEATH_FOLLOWS) => false,
+                            () = clock.sleep(DEATH_TIMEOUT) => false,
                         }
                     };
-                    // A leader that hung up and lives has its own reasons, and gives back itself what is to be given back.
+                    // A leader that closed the socket and lives has its own reasons, and releases its lease itself.
                     if dismissed || !followed.await {
                         return Ok(());
                     }
                     break;
                 }
                 () = self.leader.death() => break,
-                () = believed_no_more(&clock, deadline.unwrap_or(Moment::NEVER)), if !frozen => {
+                () = deadline_passed(&clock, deadline), if !frozen => {
                     frozen = true;
                     self.on_lose().await;
                     let what = "the leader's process is frozen";
-                    self.say(what, "left the lease to run out by itself");
-                    if self.is_locked_by_the_leader().await {
-                        // Nobody could ever lead before it goes on. Its death costs nothing but a restart.
+                    self.warn(what, "left the lease to run out by itself");
+                    if self.is_locked_by_leader().await {
+                        // No other candidate could lead before the leader resumes. Killing it costs nothing but a restart.
                         let then = match self.leader.kill() {
                             Ok(()) => "killed it".to_owned(),
                             Err(error) => format!("could not kill it: {error}"),
                         };
-                        self.say(&format!("{what} in the middle of a change"), &then);
+                        self.warn(&format!("{what} in the middle of a change"), &then);
                     }
                 }
             }
         }
-        // What the leader sent last may not be read yet.
-        if self.leader_line.was_dismissed() {
+        // The leader's last messages may not be read yet.
+        if self.leader_socket.was_dismissed() {
             return Ok(());
         }
         if !frozen {
             self.on_lose().await;
         }
-        let given = self.giving_back.give(vec![self.hold.clone()]).await;
-        let then = match given {
+        let outcome = self.releaser.release(vec![self.hold.clone()]).await;
+        let then = match outcome {
             Ok(()) => "released the lease".to_owned(),
-            Err(kept) => {
-                format!("could not release the lease, which runs out by itself: {}", kept.why)
+            Err(failed) => {
+                format!("could not release the lease, which runs out by itself: {}", failed.error)
             }
         };
-        self.say("the leader's process died", &then);
+        self.warn("the leader's process died", &then);
         Ok(())
     }
 
-    /// What a leader that lives does itself.
+    /// Runs the `--on-lose` hook, in place of a leader that cannot.
     async fn on_lose(&self) {
         if let Some(on_lose) = &self.setup.on_lose {
-            // There is nothing left to end, and the hook is in no hurry.
-            let _ = haste::former().map(haste::calm);
+            // Nothing is left to kill, and the hook needs no real-time class.
+            let _ = realtime::former_class().map(realtime::restore_class);
             let hold = &self.hold;
             Hook::new(on_lose, &hold.name, &hold.candidate, Some(hold.token)).run().await;
         }
     }
 
-    /// Whether the leader stands in the middle of a change, so that nobody else can make one.
-    async fn is_locked_by_the_leader(&mut self) -> bool {
-        let asked = self.giving_back.give(vec![nobodys(&self.hold)]).await;
-        let in_the_way = asked.err().and_then(|kept| stuck_in_the_way(&kept.why));
-        in_the_way.is_some() && in_the_way == u32::try_from(self.setup.leader).ok()
+    /// Whether the leader was frozen in the middle of a change and holds the store's lock, so that no other candidate can make
+    /// one.
+    async fn is_locked_by_leader(&mut self) -> bool {
+        let probed = self.releaser.release(vec![hold_with_new_nonce(&self.hold)]).await;
+        let lock_holder_pid = probed.err().and_then(|failed| lock_holder(&failed.error));
+        lock_holder_pid.is_some() && lock_holder_pid == u32::try_from(self.setup.leader).ok()
     }
 
-    fn say(&self, what: &str, then: &str) {
+    fn warn(&self, what: &str, then: &str) {
         let text = format!("{what}: {}{then}", self.ended);
         log::warn(self.setup.log, &self.hold.candidate, &text);
     }
 }
 
-/// The same lease in hands that never held it: to give this back changes nothing, and waits for whoever is changing it.
-fn nobodys(hold: &Hold) -> Hold {
+/// A hold on the same lease with a nonce that never held it. To release it changes nothing, and waits for the process that is
+/// changing the lease.
+fn hold_with_new_nonce(hold: &Hold) -> Hold {
     Hold { nonce: Nonce::random(), ..hold.clone() }
 }
 
-/// A command in a group of its own, to be started by way of [`child`].
+/// A command in its own process group, to be started by way of [`exec`].
 fn prepare(
     command: &[OsString],
     stdin: Option<OwnedFd>,
     environment: impl FnOnce(&mut Command),
 ) -> Command {
-    let mut prepared = Command::new(OURSELVES);
-    let former = haste::former().map(|class| class.to_string()).unwrap_or_default();
+    let mut prepared = Command::new(OWN_EXECUTABLE);
+    let former = realtime::former_class().map(|class| class.to_string()).unwrap_or_default();
     let guard = format!("{}:{former}", std::process::id());
     prepared.arg0("tenure").arg(CHILD).arg(guard).args(command);
     environment(&mut prepared);
@@ -321,8 +334,8 @@ fn prepare(
     prepared
 }
 
-/// Starts what was prepared. The file is open in it and in whatever it starts: the lease is not free by our death as long as
-/// anything of the command has it open.
+/// Starts a prepared command. The command and all its descendants inherit the file `inherited`: the guard's death does not free
+/// the lease while any of them has it open.
 fn spawn(prepared: &mut Command, inherited: Option<OwnedFd>) -> io::Result<Pid> {
     if let Some(file) = &inherited {
         fcntl_setfd(file.as_fd(), FdFlags::empty())?;
@@ -334,12 +347,13 @@ fn spawn(prepared: &mut Command, inherited: Option<OwnedFd>) -> io::Result<Pid> 
         .ok_or_else(|| io::Error::other("the command has no process number"))
 }
 
-/// Starts the command unless the leader dies or its time comes first: then it is killed, however far its start has come.
+/// Starts the command unless the leader dies or its deadline comes first: then the command is killed, however far its start has
+/// come.
 async fn start_in_time(
     prepared: Command,
     inherited: Option<OwnedFd>,
-    leader: &Leader,
-    fuse: &Fuse,
+    leader: &LeaderProcess,
+    schedule: &KillSchedule,
 ) -> io::Result<Pid> {
     let clock = Clock::boot();
     let (reply, mut started) = oneshot::channel();
@@ -348,9 +362,9 @@ async fn start_in_time(
         biased;
         started = &mut started => return started.unwrap_or_else(|_| Err(start_aborted())),
         () = leader.death() => {}
-        () = clock.sleep_until(fuse.burns_until()) => {}
+        () = clock.sleep_until(schedule.next_due_at()) => {}
     }
-    // Before the thread has answered there may be nothing to kill yet.
+    // Before the thread has answered, the process to kill may not exist yet.
     let mut orphans = Orphans::new();
     let mut answered = false;
     loop {
@@ -362,7 +376,7 @@ async fn start_in_time(
         }
         tokio::select! {
             _ = &mut started => answered = true,
-            () = clock.sleep(oversee::AT_LAST) => {}
+            () = clock.sleep(command_loop::MAX_POLL_INTERVAL) => {}
         }
     }
 }
@@ -371,9 +385,9 @@ fn start_aborted() -> io::Error {
     io::Error::other("the command was not started in time")
 }
 
-/// The guard's end of the line to the leader: receives orders, and sends reports when there is room for them.
-struct LeaderLine {
-    line: Line,
+/// The guard's end of the socket to the leader: receives orders, and sends reports when there is room for them.
+struct LeaderSocket {
+    socket: GuardSocket,
     log: Log,
     candidate: CandidateId,
     outbox: VecDeque<Vec<u8>>,
@@ -381,26 +395,26 @@ struct LeaderLine {
     received: Option<u64>,
 }
 
-impl LeaderLine {
-    fn queue(&mut self, report: &Report) {
+impl LeaderSocket {
+    fn queue(&mut self, report: &GuardReport) {
         // Every report can be written as JSON.
         self.outbox.extend(serde_json::to_vec(report));
     }
 
-    /// Returns when there is nothing more to do for the leader; whether it said so.
-    async fn hung_up(&mut self) -> bool {
+    /// Returns when the leader needs the guard no more: `true` if it dismissed the guard, `false` if the socket was closed.
+    async fn closed(&mut self) -> bool {
         while let Some(order) = self.next().await {
-            if order == Order::Dismissed {
+            if order == GuardOrder::Dismissed {
                 return true;
             }
         }
         false
     }
 
-    /// Whether the leader, which is dead, has dismissed us: everything it ever sent has arrived.
+    /// Whether the leader, which is dead, has dismissed the guard: everything it ever sent has arrived.
     fn was_dismissed(&mut self) -> bool {
-        while let Some(Some((order, _))) = self.line.take::<Order>() {
-            if order == Order::Dismissed {
+        while let Some(Some((order, _))) = self.socket.take::<GuardOrder>() {
+            if order == GuardOrder::Dismissed {
                 return true;
             }
         }
@@ -408,24 +422,25 @@ impl LeaderLine {
     }
 }
 
-impl Orders for LeaderLine {
-    async fn next(&mut self) -> Option<Order> {
+impl OrderSource for LeaderSocket {
+    async fn next(&mut self) -> Option<GuardOrder> {
         loop {
-            // Only now: the caller asks for the next order when it has carried out the last. One acknowledgement covers many.
+            // Acknowledged only now: the caller requests the next order when it has carried out the last. One acknowledgement
+            // covers many.
             if self.outbox.is_empty()
                 && let Some(number) = self.received.take()
             {
-                self.queue(&Report::Acknowledged(number));
+                self.queue(&GuardReport::Acknowledged(number));
             }
             tokio::select! {
                 biased;
-                order = self.line.receive::<Order>() => {
-                    if let Some(Order::Deadline { number, .. }) = order {
+                order = self.socket.receive::<GuardOrder>() => {
+                    if let Some(GuardOrder::Deadline { number, .. }) = order {
                         self.received = Some(number);
                     }
                     return order;
                 }
-                sent = self.line.pass(self.outbox.front().map_or(&[], Vec::as_slice), &[]),
+                sent = self.socket.send_when_writable(self.outbox.front().map_or(&[], Vec::as_slice), &[]),
                     if !self.outbox.is_empty() =>
                 {
                     self.outbox.pop_front();
@@ -440,29 +455,30 @@ impl Orders for LeaderLine {
 
     fn cannot_kill(&mut self, failure: String) {
         log::error(self.log, &self.candidate, &failure);
-        self.queue(&Report::CannotKill(failure));
+        self.queue(&GuardReport::CannotKill(failure));
     }
 }
 
-/// Returns at the deadline; never after a refusal, when there is nothing to give back, and a leader that has told us so.
-async fn believed_no_more(clock: &Clock, deadline: Moment) {
+/// Returns at the deadline. Never returns while no deadline is known, nor after a refused renewal ([`Moment::PAST`]): there is
+/// nothing to release, and the leader that reported the refusal was not frozen.
+async fn deadline_passed(clock: &Clock, deadline: Option<Moment>) {
     match deadline {
-        Moment::NEVER => std::future::pending().await,
-        deadline => clock.sleep_until(deadline).await,
+        None | Some(Moment::PAST) => std::future::pending().await,
+        Some(deadline) => clock.sleep_until(deadline).await,
     }
 }
 
-fn inherited_line(starter: &str) -> Result<Line> {
+fn inherited_socket(starter: &str) -> Result<GuardSocket> {
     if socket_type(io::stdin()).is_err() {
         return Err(Error::invalid(format!("it is started by '{starter}', and by nobody else")));
     }
     let socket = io::stdin().as_fd().try_clone_to_owned();
-    socket.and_then(Line::over).map_err(|error| cannot("use the line to the leader", &error))
+    socket.and_then(GuardSocket::over).map_err(|error| cannot("use the line to the leader", &error))
 }
 
-/// The process that has locked what we want to give back.
-fn stuck_in_the_way(error: &Error) -> Option<u32> {
-    std::error::Error::source(error)?.downcast_ref::<Locked>()?.by
+/// The process that holds the lock which kept a lease from being released.
+fn lock_holder(error: &Error) -> Option<u32> {
+    std::error::Error::source(error)?.downcast_ref::<LockHolder>()?.by
 }
 
 fn cannot(what: &str, error: &io::Error) -> Error {

@@ -1,20 +1,20 @@
-//! The command of `--health`: run once, with the reason where it fails.
+//! The command of `--health`: runs it once, and returns the reason if it fails.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::{Command, ExitStatus, Stdio};
 
-use tenure::process::Group;
+use crate::process::ProcessGroup;
 use tenure::{CandidateId, Name};
 use tokio::net::unix::pipe::Receiver;
 
-use crate::{environment, output};
+use crate::{child_env, output};
 
-/// How much of the end of stderr is kept to find its last line.
-const TAIL: usize = 4096;
-/// How much of that line is shown.
-const SHOWN: usize = 100;
+/// How many bytes of the end of stderr are kept to find its last line.
+const TAIL_BYTES: usize = 4096;
+/// How many characters of that line are shown.
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// Runs `line` in a shell; if it fails, the error has the exit code and the last line of stderr.
 ///
@@ -22,10 +22,10 @@ const SHOWN: usize = 100;
 /// Dropping this kills the command and its process group.
 pub(crate) async fn run(line: &str, name: &Name, candidate: &CandidateId) -> Result<(), String> {
     let mut command = Command::new("/bin/sh");
-    environment::of(&mut command, name, candidate, None);
+    child_env::set(&mut command, name, candidate, None);
     command.arg("-c").arg(line).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let cannot = |error: std::io::Error| format!("cannot be run: {error}");
-    let mut group = Group::spawn(&mut command).map_err(cannot)?;
+    let mut group = ProcessGroup::spawn(&mut command).map_err(cannot)?;
     let (_, stderr) = group.take_output();
     let stderr = stderr.map(|stderr| Receiver::from_owned_fd(OwnedFd::from(stderr)));
     let stderr = stderr.transpose().map_err(cannot)?;
@@ -43,9 +43,9 @@ pub(crate) async fn run(line: &str, name: &Name, candidate: &CandidateId) -> Res
             }
         }
     }
-    // What it wrote before it ended is in the pipe; a process that it left behind is not waited for.
+    // What it wrote before it ended is in the pipe; a process that it left is not waited for.
     while let Some(stderr) = &stderr
-        && keep(stderr, &mut tail)
+        && read_available(stderr, &mut tail)
     {}
     let status = group.reap().map_err(cannot)?;
     if status.success() {
@@ -62,7 +62,7 @@ async fn read(stderr: Option<&Receiver>, tail: &mut Vec<u8>) -> bool {
     if stderr.readable().await.is_err() {
         return false;
     }
-    let mut piece = [0; TAIL];
+    let mut piece = [0; TAIL_BYTES];
     match stderr.try_read(&mut piece) {
         Ok(0) => false,
         Ok(length) => {
@@ -73,9 +73,9 @@ async fn read(stderr: Option<&Receiver>, tail: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Keeps what is there now; `false` when there is nothing more.
-fn keep(stderr: &Receiver, tail: &mut Vec<u8>) -> bool {
-    let mut piece = [0; TAIL];
+/// Reads what is in the pipe now; `false` when it is empty.
+fn read_available(stderr: &Receiver, tail: &mut Vec<u8>) -> bool {
+    let mut piece = [0; TAIL_BYTES];
     match stderr.try_read(&mut piece) {
         Ok(length) if length > 0 => {
             push(tail, &piece[..length]);
@@ -87,14 +87,14 @@ fn keep(stderr: &Receiver, tail: &mut Vec<u8>) -> bool {
 
 fn push(tail: &mut Vec<u8>, piece: &[u8]) {
     tail.extend_from_slice(piece);
-    let excess = tail.len().saturating_sub(TAIL);
+    let excess = tail.len().saturating_sub(TAIL_BYTES);
     tail.drain(..excess);
 }
 
 fn last_line(tail: &[u8]) -> String {
     let text = String::from_utf8_lossy(tail);
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
-    output::printable(&last.chars().take(SHOWN).collect::<String>())
+    output::printable(&last.chars().take(MAX_SHOWN_CHARS).collect::<String>())
 }
 
 fn shown(status: ExitStatus) -> String {

@@ -1,58 +1,59 @@
-//! What an instance tells over HTTP, and what it lets itself be told.
+//! The HTTP server of a candidate or of a fleet member: status, events, metrics, and control.
 //!
-//! The server has a thread and a runtime of its own: whatever clients do, neither the work nor, on a third thread, the
-//! renewals wait for it. Handlers read what is known here. What needs the store (`/leases`, `/fleet`) is done beside them,
-//! over connections of its own, and one reading serves everybody.
+//! The server has its own thread and runtime: no client can delay the work, nor the renewals, which run on a third thread.
+//! Handlers read what this process already knows. Requests that need the store (`/leases`, `/fleet`) run on another thread
+//! over separate connections, and all clients share one cached read.
 //!
-//! One server answers for either of two: a candidate of an election, or a member of a fleet. Only [`subject`] knows which.
+//! One server answers for either a candidate of an election or a member of a fleet. Only [`participant`] knows which.
 //!
 //! ```text
-//! options   --http and what belongs to it      server      the thread, the connections, their limits
-//! door      the port, before anything begins   connection  one connection, and whether its client still reads
-//! secret    who may steer                      gate        who may ask at all: Host and Origin
-//! subject   whom we answer for                 routes      which path means what
-//! instance  what is known of a candidate       member      what is known of a member
-//! answers   until when we have said yes        control     resign, drain, undrain
-//! work      what the work last did             news        /events: what happened, for those who listen
-//! status    the body of a candidate's /status  told        and in which words
-//! aside     the thread that needs the store    reading     one reading for all
-//! leases    /leases                            fleet       /fleet
-//! tally     what only adds up                  metrics     /metrics
-//! limits    how much of us anybody may have    reply       how answers and refusals look
+//! options          --http and related options        server       the thread, the connections, their limits
+//! listener         the port, opened at the start     connection   one connection, and whether its client reads
+//! secret           who may use control               auth         which requests are accepted: Host and Origin
+//! participant      a candidate or a member           routes       the paths and their handlers
+//! candidate        the state of a candidate          member       the state of a member
+//! validity         how long answers are valid        control      resign, drain, undrain
+//! run_stats        statistics of the runs            events       /events: the event log and its subscribers
+//! status           the body of a candidate's status  event_body   the names and bodies of events
+//! store_thread     the thread that uses the store    cached_read  one read of the store for all clients
+//! leases           /leases                           fleet        /fleet
+//! leadership_time  time with and without a leader    metrics      /metrics
+//! histogram        durations by class                response     responses and errors
+//! limits           what clients may use
 //! ```
 
-mod answers;
-mod aside;
+mod auth;
+mod cached_read;
+mod candidate;
 mod connection;
 mod control;
-mod door;
+mod event_body;
+mod events;
 mod fleet;
-mod gate;
 mod histogram;
-mod instance;
+mod leadership_time;
 mod leases;
 mod limits;
+mod listener;
 mod member;
 mod metrics;
-mod news;
 mod options;
-mod reading;
-mod reply;
+mod participant;
+mod response;
 mod routes;
+mod run_stats;
 mod secret;
 mod server;
 mod status;
-mod subject;
-mod tally;
+mod store_thread;
 #[cfg(test)]
 mod tests;
-mod told;
-mod work;
+mod validity;
 
-pub(crate) use door::Door;
-pub(crate) use instance::Instance;
-pub(crate) use limits::Limits;
-pub(crate) use member::Member;
+pub(crate) use candidate::HttpCandidate;
+pub(crate) use limits::HttpLimits;
+pub(crate) use listener::Listener;
+pub(crate) use member::HttpMember;
 pub(crate) use options::{AnswerArgs, HttpArgs, Listen};
-pub(crate) use server::Server;
-pub(crate) use work::{LastRun, Work};
+pub(crate) use run_stats::{LastRun, RunStats};
+pub(crate) use server::HttpServer;

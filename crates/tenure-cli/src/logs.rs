@@ -1,4 +1,4 @@
-//! Logs: on stderr, so that data on stdout stays data.
+//! Logging to stderr, so that stdout carries only data.
 
 pub(crate) mod queue;
 mod text;
@@ -10,12 +10,12 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Args, Command};
-pub(crate) use queue::Queue;
-use text::Text;
+pub(crate) use queue::LogQueue;
+use text::TextFormat;
 
-/// `--log-level`.
+/// The least severe level that is logged: `--log-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     Error,
     Warn,
     Info,
@@ -23,53 +23,53 @@ pub(crate) enum Level {
     Trace,
 }
 
-impl Level {
-    /// The word on the command line.
+impl LogLevel {
+    /// The spelling on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
         }
     }
 }
 
-/// `--log-format`.
+/// The format of log lines: `--log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-impl Format {
-    /// The word on the command line.
+impl LogFormat {
+    /// The spelling on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Format::Text => "text",
-            Format::Json => "json",
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
         }
     }
 }
 
-/// What is logged when nobody says how much.
-pub(crate) fn level(args: &Args) -> Level {
+/// The log level: `--log-level`, `--quiet`, or the default of the command.
+pub(crate) fn level(args: &Args) -> LogLevel {
     let default = match args.command {
-        // The demo tells its story itself; the same again from the library would drown it.
-        Command::Demo(_) | Command::DemoNode => Level::Warn,
-        _ => Level::Info,
+        // The demo prints its own account; the library's log of the same events would hide it.
+        Command::Demo(_) | Command::DemoNode => LogLevel::Warn,
+        _ => LogLevel::Info,
     };
-    args.log_level.unwrap_or(if args.quiet { Level::Error } else { default })
+    args.log_level.unwrap_or(if args.quiet { LogLevel::Error } else { default })
 }
 
-/// The target of lines that are spelled in `docs/CLI.md`: they say everything themselves.
-pub(crate) const LINE: &str = "line";
+/// The target of the lines that are spelled in `docs/CLI.md`: their text is complete without fields.
+pub(crate) const LINE_TARGET: &str = "line";
 
-/// The target of what the library says of its own events; where we show those, it is for those who debug.
+/// The target of the events that the library logs. Commands that log these events themselves show them only for debugging.
 const EVENT: &str = "tenure::event";
 
-/// Beside a command, every line of ours begins in a way that tells it from the command's.
+/// The prefix of Tenure's lines where a command writes to the same stderr, to tell them apart.
 pub(crate) fn prefix(args: &Args) -> &'static str {
     match &args.command {
         Command::Run(run) if !run.work.task.command.is_empty() => "tenure: ",
@@ -78,28 +78,28 @@ pub(crate) fn prefix(args: &Args) -> &'static str {
     }
 }
 
-/// Starts logging, the same on a terminal and in a pipe. What is logged is written when this is dropped.
+/// Starts logging, the same on a terminal and in a pipe. Dropping the queue writes what is left.
 #[must_use]
-pub(crate) fn start(args: &Args) -> Queue {
+pub(crate) fn start(args: &Args) -> LogQueue {
     let level = match level(args) {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     };
     let shows_events = matches!(args.command, Command::Run(_) | Command::Serve(_));
-    let twice = shows_events && level < LevelFilter::DEBUG;
-    let filter = filter_fn(move |event| !twice || event.target() != EVENT);
+    let hides_events = shows_events && level < LevelFilter::DEBUG;
+    let filter = filter_fn(move |event| !hides_events || event.target() != EVENT);
     let (queue, writer) = queue::start();
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let registry = tracing_subscriber::registry().with(level);
     match args.log_format {
-        Format::Text => {
-            let text = Text { prefix: prefix(args) };
+        LogFormat::Text => {
+            let text = TextFormat { prefix: prefix(args) };
             registry.with(layer.event_format(text).with_filter(filter)).init();
         }
-        Format::Json => {
+        LogFormat::Json => {
             let json = layer.with_target(false).json().flatten_event(true);
             registry.with(json.with_filter(filter)).init();
         }

@@ -1,14 +1,14 @@
-//! What goes to stdout, and how an error is told.
+//! Writes results to stdout and errors to stderr, as text or JSON.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use tenure::Error;
-use tenure::store::shown;
+use tenure::store::redact_url;
 
 use crate::exit::Exit;
 
-/// Text as it is. A reader that has gone away (`| head`) wants no more: that is no failure.
+/// Writes text unchanged. A reader that has closed the pipe (`| head`) is not an error.
 pub(crate) fn raw(text: &str) -> tenure::Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -18,31 +18,31 @@ pub(crate) fn raw(text: &str) -> tenure::Result<()> {
     }
 }
 
-/// One line of data.
+/// Writes one line of data.
 pub(crate) fn line(text: impl AsRef<str>) -> tenure::Result<()> {
     raw(&format!("{}\n", text.as_ref()))
 }
 
-/// `text` from a stranger, with whatever would act on a terminal written out.
+/// Untrusted text, with control characters escaped so that they have no effect on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        // Those three do nothing, and are in many a sentence of our own.
+        // These three are harmless, and common in Tenure's own messages.
         if matches!(c, '\'' | '"' | '\\') { safe.push(c) } else { safe.extend(c.escape_debug()) }
     }
     safe
 }
 
-/// `text`, which may quote some of `values` as they are or written out, without their passwords.
+/// Removes passwords from `text`, which may quote some of `values`, verbatim or escaped.
 pub(crate) fn without_passwords(mut text: String, values: &[String]) -> String {
-    for value in values.iter().filter(|value| shown(value) != **value) {
-        let safe = shown(value);
+    for value in values.iter().filter(|value| redact_url(value) != **value) {
+        let safe = redact_url(value);
         text = text.replace(value, &safe).replace(&value.escape_debug().to_string(), &safe);
     }
     text
 }
 
-/// One JSON object on a line of its own.
+/// Writes one JSON object on its own line.
 pub(crate) fn json(value: &impl Serialize) -> tenure::Result<()> {
     let text = serde_json::to_string(value)
         .map_err(|error| Error::invalid("the answer cannot be written as JSON").caused_by(error))?;
@@ -50,36 +50,36 @@ pub(crate) fn json(value: &impl Serialize) -> tenure::Result<()> {
 }
 
 #[derive(Serialize)]
-struct Failed<'a> {
-    error: Said<'a>,
+struct ErrorJson<'a> {
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize)]
-struct Said<'a> {
+struct ErrorBody<'a> {
     kind: &'static str,
     message: &'a str,
 }
 
-/// Tells of an error on stderr and gives its exit code.
-pub(crate) fn failed(error: &Error, json: bool) -> Exit {
-    failed_beside("", error, json)
+/// Prints an error to stderr, and returns its exit code.
+pub(crate) fn report_error(error: &Error, json: bool) -> Exit {
+    report_error_with_prefix("", error, json)
 }
 
-/// The same where a line has to say whose it is; in JSON it needs not.
-pub(crate) fn failed_beside(prefix: &str, error: &Error, json: bool) -> Exit {
+/// Prints an error to stderr with a prefix that names the source of the line, and returns its exit code; JSON has no prefix.
+pub(crate) fn report_error_with_prefix(prefix: &str, error: &Error, json: bool) -> Exit {
     let prefix = if json { "" } else { prefix };
-    tell(error.kind().as_str(), &format!("{prefix}{error}"), json);
+    print_error(error.kind().as_str(), &format!("{prefix}{error}"), json);
     error.kind().into()
 }
 
-/// The same for a message that is not yet an [`Error`].
-pub(crate) fn tell(kind: &'static str, message: &str, json: bool) {
-    let failed = Failed { error: Said { kind, message } };
+/// Prints an error message of the given kind to stderr.
+pub(crate) fn print_error(kind: &'static str, message: &str, json: bool) {
+    let failed = ErrorJson { error: ErrorBody { kind, message } };
     let text = match serde_json::to_string(&failed) {
         Ok(text) if json => text,
         _ => message.to_owned(),
     };
-    // Nothing is left to tell it to if stderr is gone.
+    // If stderr is closed, there is nowhere to report that.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::{printable, without_passwords};
 
     #[test]
-    fn a_password_is_hidden_however_it_is_quoted() {
+    fn a_password_is_hidden_verbatim_and_escaped() {
         let value = "redis://:ge\"heim@h".to_owned();
         let text = format!("invalid '{value}': '{}' is none", value.escape_debug());
         let safe = without_passwords(text, &[value, "invalid".to_owned()]);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_acts_on_a_terminal_is_written_out() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("it's \"ö\" \\"), "it's \"ö\" \\");
         assert_eq!(printable("a\x1b[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
     }

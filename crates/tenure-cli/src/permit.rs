@@ -1,19 +1,19 @@
-//! The clock is read immediately before every effect that this process starts itself.
+//! Permits: the clock is read immediately before every effect that this process starts itself.
 //!
-//! A process that was frozen may run again after its deadline and before its renewal thread has declared the loss. So no
-//! effect relies on the notification of a loss alone: a synchronous effect starts inside [`HeldTerm::permit`], an
-//! asynchronous one is polled by [`while_valid`].
+//! A frozen process may resume after its deadline and before its renewal thread has declared the loss. So no effect relies on
+//! the notification of a loss alone: a synchronous effect starts inside [`TermDeadline::permit`], an asynchronous one is polled
+//! by [`while_valid`].
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure::fleet::Work;
+use tenure::fleet::ShardWork;
 use tenure::{Hold, Leadership, Moment};
 
 /// A term of this process: the leadership of an election, or the ownership of a shard.
-pub(crate) trait HeldTerm {
+pub(crate) trait TermDeadline {
     fn hold(&self) -> &Hold;
 
     fn deadline(&self) -> Moment;
@@ -50,9 +50,12 @@ impl Permit<'_> {
 
 /// Polls `effect` only while the term is valid, and drops it when the term is over: then the result is `None`.
 ///
-/// The clock is read before every poll. Whatever `effect` waited for (a name server, a connection, a TLS handshake), the
-/// check comes after that wait and immediately before the step that follows it.
-pub(crate) async fn while_valid<F: Future>(term: &impl HeldTerm, effect: F) -> Option<F::Output> {
+/// The clock is read before every poll. For anything that `effect` waited for (a name server, a connection, a TLS handshake),
+/// the check comes after that wait and immediately before the step that follows it.
+pub(crate) async fn while_valid<F: Future>(
+    term: &impl TermDeadline,
+    effect: F,
+) -> Option<F::Output> {
     let mut effect = pin!(effect);
     poll_fn(|context| match term.permit(Duration::ZERO, |_permit| effect.as_mut().poll(context)) {
         Some(polled) => polled.map(Some),
@@ -61,7 +64,7 @@ pub(crate) async fn while_valid<F: Future>(term: &impl HeldTerm, effect: F) -> O
     .await
 }
 
-impl HeldTerm for Leadership {
+impl TermDeadline for Leadership {
     fn hold(&self) -> &Hold {
         Leadership::hold(self)
     }
@@ -75,17 +78,17 @@ impl HeldTerm for Leadership {
     }
 }
 
-impl HeldTerm for Work {
+impl TermDeadline for ShardWork {
     fn hold(&self) -> &Hold {
-        Work::hold(self)
+        ShardWork::hold(self)
     }
 
     fn deadline(&self) -> Moment {
-        Work::deadline(self)
+        ShardWork::deadline(self)
     }
 
     fn valid_for(&self) -> Duration {
-        Work::valid_for(self)
+        ShardWork::valid_for(self)
     }
 }
 
@@ -117,7 +120,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl HeldTerm for TestTerm {
+    impl TermDeadline for TestTerm {
         fn hold(&self) -> &Hold {
             &self.hold
         }
@@ -149,7 +152,7 @@ pub(crate) mod tests {
         let effect = poll_fn(|context| {
             polls.set(polls.get() + 1);
             if polls.get() == 1 {
-                // It waits for a connection, and the process is frozen meanwhile.
+                // The effect waits for a connection, and the process is frozen meanwhile.
                 term.clock.advance(LENGTH);
                 context.waker().wake_by_ref();
                 return Poll::Pending;

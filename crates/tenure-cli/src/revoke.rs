@@ -1,4 +1,4 @@
-//! `tenure revoke`: break-glass. The one thing here that can make two leaders, so it asks first.
+//! `tenure revoke`: break-glass. The only command that can cause two leaders, so it asks for confirmation.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tenure::{Error, Lease, Name, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
-use crate::status::Row;
-use crate::target::Target;
-use crate::{duration, output, reach, target};
+use crate::selector::Selector;
+use crate::status::LeaseJson;
+use crate::{duration, output, selector, store_access};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -25,7 +25,7 @@ Exit codes: 0 revoked; 122 store unreachable; 123 an operator must act;
 125 usage, not confirmed, or there is no such lease.")]
 pub(crate) struct RevokeArgs {
     /// The lease
-    #[arg(value_parser = target::name)]
+    #[arg(value_parser = selector::name)]
     name: Name,
 
     /// Free it at once: until the old leader notices, two leaders are possible
@@ -40,7 +40,7 @@ pub(crate) struct RevokeArgs {
 pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
     let name = &revoke.name;
     crate::runtime()?.block_on(async {
-        let store = reach::open(args).await?;
+        let store = store_access::open(args).await?;
         if !revoke.yes {
             let question = question(&*store, revoke).await?;
             if !io::stdin().is_terminal() {
@@ -48,13 +48,17 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
                     "to revoke '{name}' without a terminal to ask on, give --yes"
                 )));
             }
-            confirmed(name, &question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
+            confirm(name, &question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
         }
         let when = if revoke.now { Revoke::Now } else { Revoke::InTime };
-        let lease =
-            reach::patiently(&store.url(), reach::PATIENCE, store.revoke(name, when)).await?;
+        let lease = store_access::with_timeout(
+            &store.url(),
+            store_access::STORE_TIMEOUT,
+            store.revoke(name, when),
+        )
+        .await?;
         if args.json {
-            output::json(&Row::from(&lease))?;
+            output::json(&LeaseJson::from(&lease))?;
         } else {
             output::line(sentence(&lease))?;
         }
@@ -62,11 +66,11 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
     })
 }
 
-/// What is about to happen, and to whom.
+/// The question: what is about to happen, and to which leader.
 async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     let name = &revoke.name;
-    let scope = Target::One(name.clone()).scope();
-    let lease = reach::observe(store, &scope).await?.pop().transpose()?;
+    let scope = Selector::One(name.clone()).scope();
+    let lease = store_access::observe(store, &scope).await?.pop().transpose()?;
     let Some(holder) = lease.and_then(|lease| lease.holder) else {
         return Ok(format!("Nobody leads '{name}': only its token will be raised."));
     };
@@ -77,8 +81,8 @@ async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     Ok(format!("'{}' leads '{name}'. {then}", output::printable(&holder.id)))
 }
 
-/// Ends here unless the name is typed.
-fn confirmed(
+/// Returns an error unless the user types the name.
+fn confirm(
     name: &Name,
     question: &str,
     input: &mut impl BufRead,
@@ -114,12 +118,12 @@ mod tests {
     #[test]
     fn only_the_name_itself_confirms() {
         let name = Name::new("a:b").unwrap();
-        for (typed, well) in [("a:b\n", true), ("a:b", true), ("yes\n", false), ("", false)] {
-            let mut said = Vec::new();
-            let answer = confirmed(&name, "Really?", &mut typed.as_bytes(), &mut said);
-            assert_eq!(answer.is_ok(), well, "{typed:?}");
-            let said = String::from_utf8(said).unwrap();
-            assert_eq!(said, "Really?\nType the name to revoke it: ");
+        for (typed, accepted) in [("a:b\n", true), ("a:b", true), ("yes\n", false), ("", false)] {
+            let mut printed = Vec::new();
+            let answer = confirm(&name, "Really?", &mut typed.as_bytes(), &mut printed);
+            assert_eq!(answer.is_ok(), accepted, "{typed:?}");
+            let printed = String::from_utf8(printed).unwrap();
+            assert_eq!(printed, "Really?\nType the name to revoke it: ");
         }
     }
 }

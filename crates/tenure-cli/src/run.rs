@@ -1,16 +1,20 @@
-//! `tenure run`: a command that runs only where this candidate leads. `tenure serve`: the same with nothing but answers.
+//! `tenure run`, which runs work only while this candidate leads, and `tenure serve`, which only answers over HTTP whether it
+//! leads.
+//!
+//! Both execute one [`RunConfig`]: [`campaign`] opens the store, starts the election and the sidecar, then runs one term after
+//! another with a [`TermSupervisor`] until there is a reason to exit.
 
-mod board;
-mod get;
-mod lines;
-mod names;
+mod command;
+mod config;
+mod http_poll;
+mod instance_env;
+mod lead_term;
+mod messages;
 mod options;
-mod plan;
-mod run_lines;
+mod run_reporter;
+mod schedule_messages;
 mod scheduled;
-pub(crate) mod service;
-mod term;
-mod ward;
+pub(crate) mod sidecar;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,124 +27,132 @@ use tenure::{
 };
 
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
 use crate::guard::{Log, adopt_orphans, changes_user, deaths, reap_orphans};
-use crate::http::Door;
-use crate::lines::{Common as _, FAREWELL};
+use crate::http::Listener;
 use crate::logs::throttle::Throttle;
-use crate::logs::{self, LINE, Level};
+use crate::logs::{self, LINE_TARGET, LogLevel};
+use crate::messages::{CommonMessages as _, RELEASE_TIMEOUT};
 use crate::signals::Signals;
+use crate::store_url::ChosenStore;
 use crate::{duration, health_check, startup_wait};
 
-use board::Board;
-pub(crate) use get::Get;
-use lines::Lines;
-pub(crate) use names::instance_store;
+use command::CommandConfig;
+use config::{RunConfig, RunKind};
+pub(crate) use config::{check_periods, check_store_is_shared, report_unrunnable};
+pub(crate) use http_poll::HttpPoll;
+pub(crate) use instance_env::instance_store;
+use lead_term::{Backoff, TermOutcome, TermSupervisor, TermWork};
+use messages::RunMessages;
 use options::WorkArgs;
-pub(crate) use options::{Given, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
-use plan::{Kind, Plan};
-pub(crate) use plan::{cannot_run, check_periods, check_shared};
-use scheduled::{Task, Timetable};
-use service::Service;
-use term::{After, Backoff, Crew, Job};
-use ward::Recipe;
+pub(crate) use options::{GivenWork, RunArgs, ServeArgs, ServiceArgs, TaskArgs, TimingArgs};
+use run_reporter::RunReporter;
+use scheduled::{ScheduledTask, ScheduledWork};
+use sidecar::Sidecar;
 
-/// The first line waits so long for the store to say what it promises.
-const FIRST_LINE: Duration = Duration::from_millis(300);
+/// How long the first log line waits for the store's report, which names its grade.
+const EXAMINE_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(args: &Args, run: &RunArgs) -> Result<Exit> {
-    match Plan::run(args, run)? {
-        Ok(plan) => carry_out(&plan),
+    match RunConfig::run(args, run)? {
+        Ok(config) => execute(&config),
         Err(exit) => Ok(exit),
     }
 }
 
 pub(crate) fn serve(args: &Args, serve: &ServeArgs) -> Result<Exit> {
-    carry_out(&Plan::serve(args, serve)?)
+    execute(&RunConfig::serve(args, serve)?)
 }
 
-fn carry_out(plan: &Plan<'_>) -> Result<Exit> {
-    let door = service::door(plan.args, &plan.service.http, plan.listen.clone())?;
+fn execute(config: &RunConfig<'_>) -> Result<Exit> {
+    let listener =
+        sidecar::open_listener(config.args, &config.service.http, config.listen.clone())?;
     let runtime = crate::runtime()?;
-    let exit = runtime.block_on(campaign(plan, door));
-    // What still hangs in a file system or a name server must not keep us here.
+    let exit = runtime.block_on(campaign(config, listener));
+    // A blocking call that hangs in a file system or a name server must not delay the exit.
     runtime.shutdown_background();
     exit
 }
 
-async fn campaign(plan: &Plan<'_>, door: Option<Door>) -> Result<Exit> {
-    // Before anything is started that a signal would leave behind.
+async fn campaign(config: &RunConfig<'_>, listener: Option<Listener>) -> Result<Exit> {
+    // Signals are caught before anything is started that a signal would leave behind.
     let mut signals = Signals::catch()?;
     adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
-    tokio::spawn(reap_as_they_come()?);
-    let store = tenure::open(&plan.choice.url).await?;
-    let timing = Timing::new(&plan.options, &store.limits())?;
-    let lines = Lines::new(&plan.id, &plan.name);
-    let board = Board::default();
-    let job = job(plan, &*store, &timing)?;
-    first_line((&plan.name, &plan.id), &plan.choice, &*store, &timing, door.as_ref()).await;
-    if plan.unguarded() {
-        lines.trouble(
+    tokio::spawn(reap_adopted_orphans()?);
+    let store = tenure::open(&config.chosen_store.url).await?;
+    let timing = Timing::new(&config.options, &store.limits())?;
+    let messages = RunMessages::new(&config.id, &config.name);
+    let run_reporter = RunReporter::default();
+    let work = term_work(config, &*store, &timing)?;
+    log_first_line(
+        (&config.name, &config.id),
+        &config.chosen_store,
+        &*store,
+        &timing,
+        listener.as_ref(),
+    )
+    .await;
+    if config.unguarded() {
+        messages.warning(
             "--no-guard: if this process is killed or frozen, the command runs on beside the next leader",
         );
     }
-    if let Some(warning) = plan.program().and_then(changes_user) {
-        lines.trouble(&warning);
+    if let Some(warning) = config.program().and_then(changes_user) {
+        messages.warning(&warning);
     }
-    if let Job::Scheduled(table) = &job
-        && table.is_done(&plan.name, &*store, &lines).await
+    if let TermWork::Scheduled(scheduled) = &work
+        && scheduled.is_done(&config.name, &*store, &messages).await
     {
         return Ok(Exit::Done);
     }
-    let builder = builder(plan);
-    // Told to try once, it does not wait for a store that is down.
-    let election = match plan.wait() {
+    let builder = builder(config);
+    // With `--wait 0s` this candidate tries once and does not wait for a store that is down.
+    let election = match config.wait() {
         Some(Duration::ZERO) => builder.try_start(store.clone()).await?,
         _ => builder.launch(store.clone())?,
     };
-    lines.started();
-    let chatter = tokio::spawn(chat(election.events(), lines.clone()));
+    messages.started();
+    let event_logger = tokio::spawn(log_events(election.events(), messages.clone()));
     let election = Arc::new(election);
-    let beside = (&board, &lines);
-    let mut service = Service::start(plan, door, &election, &store, &timing, beside)?;
-    let crew = Crew {
-        job,
-        board: board.clone(),
-        instance: service.instance().cloned(),
+    let reporting = (&run_reporter, &messages);
+    let mut sidecar = Sidecar::start(config, listener, &election, &store, &timing, reporting)?;
+    let supervisor = TermSupervisor {
+        work,
+        run_reporter: run_reporter.clone(),
+        instance: sidecar.instance().cloned(),
         election: &election,
         store: &*store,
-        lines: &lines,
+        messages: &messages,
         stop_within: timing.stop_within,
-        on_lead: plan.service.on_lead.clone(),
-        on_lose: plan.service.on_lose.clone(),
+        on_lead: config.service.on_lead.clone(),
+        on_lose: config.service.on_lose.clone(),
         backoff: Backoff::default(),
         save_failures: Throttle::default(),
     };
-    let ended = take_turns(plan, &crew, &mut signals).await;
-    drop(crew);
-    service.hush();
-    let given_back = async { tokio::join!(election.stop(), service.leave()) };
+    let ended = lead_terms(config, &supervisor, &mut signals).await;
+    drop(supervisor);
+    sidecar.stop_services();
+    let released = async { tokio::join!(election.stop(), sidecar.leave()) };
     let clock = Clock::boot();
     tokio::select! {
-        _ = given_back => {}
-        () = clock.sleep(FAREWELL) => lines.left_behind(),
+        _ = released => {}
+        () = clock.sleep(RELEASE_TIMEOUT) => messages.not_released(),
     }
-    // It ends with the election, when the last event has been told.
+    // The task ends with the election, after it has logged the last event.
     drop(election);
-    let _ = chatter.await;
+    let _ = event_logger.await;
     ended
 }
 
-fn builder(plan: &Plan<'_>) -> tenure::Builder {
-    let mut builder = Election::builder(plan.name.as_str())
-        .id(plan.id.as_str())
-        .options(plan.options.clone())
-        .priority(plan.priority)
-        .ends_with_process(plan.ends_with_process());
-    if let Some(health) = &plan.service.health {
-        let gate = plan.service.gate();
-        let (health, name, id) = (health.clone(), plan.name.clone(), plan.id.clone());
+fn builder(config: &RunConfig<'_>) -> tenure::Builder {
+    let mut builder = Election::builder(config.name.as_str())
+        .id(config.id.as_str())
+        .options(config.options.clone())
+        .priority(config.priority)
+        .ends_with_process(config.ends_with_process());
+    if let Some(health) = &config.service.health {
+        let gate = config.service.gate();
+        let (health, name, id) = (health.clone(), config.name.clone(), config.id.clone());
         builder = builder.health(gate, move || {
             let (health, name, id) = (health.clone(), name.clone(), id.clone());
             async move { health_check::run(&health, &name, &id).await }
@@ -149,66 +161,75 @@ fn builder(plan: &Plan<'_>) -> tenure::Builder {
     builder
 }
 
-/// What the guard opens: the very directory that we use, and not a new one where that was moved away from.
-pub(crate) fn guards_url(choice: &Choice, store: &dyn Store) -> String {
-    if !choice.url.starts_with("file:") {
-        return choice.url.clone();
+/// The store URL for the guard. For a directory it names the very directory that this process uses, so that the guard never
+/// creates a new one where the directory was moved away.
+pub(crate) fn guard_store_url(chosen_store: &ChosenStore, store: &dyn Store) -> String {
+    if !chosen_store.url.starts_with("file:") {
+        return chosen_store.url.clone();
     }
     let url = store.url();
     let and = if url.contains('?') { '&' } else { '?' };
     format!("{url}{and}create=0")
 }
 
-/// How a guard logs the few lines it has.
-pub(crate) fn guards_log(args: &Args) -> Log {
+/// The log format and level of a guard, which logs only a few lines.
+pub(crate) fn guard_log(args: &Args) -> Log {
     Log {
-        json: args.log_format == logs::Format::Json,
-        only_errors: logs::level(args) == Level::Error,
+        json: args.log_format == logs::LogFormat::Json,
+        only_errors: logs::level(args) == LogLevel::Error,
     }
 }
 
-fn job(plan: &Plan<'_>, store: &dyn Store, timing: &Timing) -> Result<Job> {
-    let Kind::Work { work, every } = &plan.kind else { return Ok(Job::Serve) };
+fn term_work(config: &RunConfig<'_>, store: &dyn Store, timing: &Timing) -> Result<TermWork> {
+    let RunKind::Work { work, every } = &config.kind else { return Ok(TermWork::Serve) };
     let WorkArgs { task: TaskArgs { command, no_guard, .. }, schedule, once, .. } = work;
-    let recipe = Recipe {
+    let command_config = CommandConfig {
         command: command.clone(),
-        store_url: guards_url(&plan.choice, store),
+        store_url: guard_store_url(&config.chosen_store, store),
         stop_within: timing.stop_within,
-        on_lose: plan.service.on_lose.clone(),
-        log: guards_log(plan.args),
+        on_lose: config.service.on_lose.clone(),
+        log: guard_log(config.args),
         guarded: !no_guard,
     };
-    let Some(times) = schedule.schedule(*every)? else { return Ok(Job::Command(recipe)) };
-    let rest_guard = Recipe { command: Vec::new(), ..recipe.clone() };
-    let rest_guard = recipe.guarded.then_some(rest_guard);
+    let Some(times) = schedule.schedule(*every)? else {
+        return Ok(TermWork::Command(command_config));
+    };
+    let idle_guard = CommandConfig { command: Vec::new(), ..command_config.clone() };
+    let idle_guard = command_config.guarded.then_some(idle_guard);
     let task = match work.task.given()? {
-        Some(Given::Command(_)) => Task::Command(recipe),
-        Some(Given::Get(url)) => Task::Get(Get::new(url, work.task.timeout())?),
-        Some(Given::Mock) | None => Task::Mock,
+        Some(GivenWork::Command(_)) => ScheduledTask::Command(command_config),
+        Some(GivenWork::Get(url)) => ScheduledTask::Get(HttpPoll::new(url, work.task.timeout())?),
+        Some(GivenWork::Mock) | None => ScheduledTask::Mock,
     };
     let started = Clock::boot().minting_micros() / 1_000;
     let policy = schedule.policy(once.then_some(started));
-    Ok(Job::Scheduled(Box::new(Timetable { schedule: times, policy, task, rest_guard })))
+    Ok(TermWork::Scheduled(Box::new(ScheduledWork { schedule: times, policy, task, idle_guard })))
 }
 
-/// Leads whenever it is this candidate's turn, until there is a reason to end.
-async fn take_turns(plan: &Plan<'_>, crew: &Crew<'_>, signals: &mut Signals) -> Result<Exit> {
+/// Leads one term after another, until there is a reason to exit.
+async fn lead_terms(
+    config: &RunConfig<'_>,
+    supervisor: &TermSupervisor<'_>,
+    signals: &mut Signals,
+) -> Result<Exit> {
     let mut answered = false;
     loop {
         let leadership = tokio::select! {
             biased;
             _ = signals.end() => return Ok(Exit::Done),
-            leadership = next_leadership(crew.election) => leadership?,
-            given_up = give_up(plan.wait(), crew, answered) => return given_up,
+            leadership = next_leadership(supervisor.election) => leadership?,
+            given_up = give_up(config.wait(), supervisor, answered) => return given_up,
         };
-        // A grant is an answer.
+        // A grant is an answer of the store.
         answered = true;
-        match crew.term(leadership, signals).await {
-            After::Ended(exit) => return Ok(exit),
-            After::Failed(error) => return Err(error),
-            After::Lost | After::Paused(_) if plan.once() => return Ok(Exit::LeadershipLost),
-            After::Lost => {}
-            After::Paused(pause) => {
+        match supervisor.term(leadership, signals).await {
+            TermOutcome::Ended(exit) => return Ok(exit),
+            TermOutcome::Failed(error) => return Err(error),
+            TermOutcome::Lost | TermOutcome::Paused(_) if config.once() => {
+                return Ok(Exit::LeadershipLost);
+            }
+            TermOutcome::Lost => {}
+            TermOutcome::Paused(pause) => {
                 let clock = Clock::boot();
                 tokio::select! {
                     biased;
@@ -229,13 +250,17 @@ async fn next_leadership(election: &Election) -> Result<Leadership> {
     })
 }
 
-/// Returns when waiting any longer makes no sense: the store refuses this candidate before it has answered once, or
-/// `--wait` has run out. A candidate that the store has `answered` waits for the operator to repair the store, whether it
-/// has led before or not.
-async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Result<Exit> {
+/// Returns when waiting longer makes no sense: either the store refuses this candidate before it has answered once, or `--wait`
+/// has run out. A candidate that the store has `answered` before waits until the operator repairs the store, whether it has led
+/// before or not.
+async fn give_up(
+    wait: Option<Duration>,
+    supervisor: &TermSupervisor<'_>,
+    answered: bool,
+) -> Result<Exit> {
     let refused = async {
         if !answered {
-            crew.election.answered().await?;
+            supervisor.election.answered().await?;
         }
         std::future::pending().await
     };
@@ -245,7 +270,7 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Res
         refused = refused => return refused,
         () = clock.sleep(wait) => {}
     }
-    let status = crew.election.status();
+    let status = supervisor.election.status();
     if status.store_reachable != Some(true) {
         let error = status.last_error.unwrap_or_else(|| Error::unavailable("no answer"));
         let wait = duration::shown(wait);
@@ -260,65 +285,69 @@ async fn give_up(wait: Option<Duration>, crew: &Crew<'_>, answered: bool) -> Res
         (_, None) => "nobody leads yet".to_owned(),
     };
     let wait = duration::shown(wait);
-    crew.lines.trouble(&format!("Gave up after --wait {wait}: {led}"));
+    supervisor.messages.warning(&format!("Gave up after --wait {wait}: {led}"));
     Ok(Exit::WaitedInVain)
 }
 
-/// `tenure 0.1.0: poll:leader as node-1 on redis://127.0.0.1:6379/0 (from TENURE_STORE), TTL 4s, grade B`
-pub(crate) async fn first_line(
+/// Logs the first line: `tenure 0.1.0: poll:leader as node-1 on redis://127.0.0.1:6379/0 (from TENURE_STORE), TTL 4s, grade B`
+pub(crate) async fn log_first_line(
     (name, id): (&Name, &CandidateId),
-    choice: &Choice,
+    chosen_store: &ChosenStore,
     store: &dyn Store,
     timing: &Timing,
-    door: Option<&Door>,
+    listener: Option<&Listener>,
 ) {
     let clock = Clock::boot();
     let grade = tokio::select! {
         report = store.examine() => report.map(|report| report.grade.to_string()).ok(),
-        () = clock.sleep(FIRST_LINE) => None,
+        () = clock.sleep(EXAMINE_TIMEOUT) => None,
     };
     let grade = grade.unwrap_or_else(|| "not known yet".to_owned());
     let only = if store.limits().shared { "" } else { ", this machine only" };
-    let http = door.map(|door| format!(", http {}", door.address())).unwrap_or_default();
-    let (url, origin, ttl) = (store.url(), choice.origin(), duration::shown(timing.ttl));
+    let http =
+        listener.map(|listener| format!(", http {}", listener.address())).unwrap_or_default();
+    let (url, origin, ttl) = (store.url(), chosen_store.origin(), duration::shown(timing.ttl));
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(
-        target: LINE,
+        target: LINE_TARGET,
         candidate = %id,
         event = "first",
         "tenure {version}: {name} as {id} on {url} {origin}, TTL {ttl}, grade {grade}{only}{http}"
     );
 }
 
-/// Tells of what is not told where it happens.
-async fn chat(mut events: impl futures_util::Stream<Item = Event> + Unpin, lines: Lines) {
-    // Why the term before ended, if there was one.
-    let (mut why, mut answered) = (None, false);
+/// Logs the events that are not logged where they happen.
+async fn log_events(
+    mut events: impl futures_util::Stream<Item = Event> + Unpin,
+    messages: RunMessages,
+) {
+    // The reason why the previous term ended, if there was one.
+    let (mut reason, mut answered) = (None, false);
     while let Some(event) = events.next().await {
         match event {
-            // A store that refuses us from the first is the end, and told there.
+            // A store that refuses this candidate from the start ends the command, which logs the error itself.
             Event::StoreUnreachable(error)
                 if error.kind() != ErrorKind::Unavailable && !answered => {}
-            Event::LostLeadership { why: lost, .. } => why = Some(lost),
-            // What was held without leading is nobody's concern.
+            Event::LostLeadership { why: lost, .. } => reason = Some(lost),
+            // A release of a lease that was held without leading is not logged.
             Event::Released { .. } => {
-                if let Some(why) = why.take() {
-                    lines.released(&why);
+                if let Some(reason) = reason.take() {
+                    messages.released(&reason);
                 }
             }
-            Event::Starting { wait, .. } => lines.starting(&wait),
-            Event::LeaderChanged { to: Some(leader), .. } => lines.leads(&leader),
-            Event::StoreUnreachable(error) => lines.unreachable(&error),
+            Event::Starting { wait, .. } => messages.starting(&wait),
+            Event::LeaderChanged { to: Some(leader), .. } => messages.leads(&leader),
+            Event::StoreUnreachable(error) => messages.unreachable(&error),
             Event::StoreBack => {
                 answered = true;
-                lines.back();
+                messages.back();
             }
             _ => answered = true,
         }
     }
 }
 
-fn reap_as_they_come() -> Result<impl Future<Output = ()>> {
+fn reap_adopted_orphans() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;
     Ok(async move {

@@ -1,16 +1,16 @@
-//! Scheduled work: when there is something to run, and what has been run.
+//! Scheduled work: when a run is due, and which runs have been done.
 //!
-//! PURE: time is an argument everywhere. [`Schedule`] knows the slots, [`Ledger`] is what the leader
-//! leaves for its successor, [`Planner`] says what to do next.
+//! PURE: time is an argument everywhere. [`Schedule`] computes the slots, [`ScheduleCheckpoint`] is what the leader saves for
+//! its successor, [`SchedulePlanner`] decides what to do next.
 //!
-//! A **slot** is one time at which the work is due. It is named by a number that every node finds for
-//! itself: ⌊unix time / period⌋ with `--every`, the unix seconds of the instant with `--cron`.
+//! A **slot** is one time at which the work is due. Its name is a number that every node computes by itself: ⌊unix time /
+//! period⌋ with `--every`, the unix seconds of the instant with `--cron`.
 
+mod checkpoint;
 mod cron;
-mod ledger;
+mod cron_error;
 mod options;
 mod planner;
-mod pointer;
 mod zone;
 
 #[cfg(test)]
@@ -22,37 +22,37 @@ use std::time::Duration;
 
 use tenure::{Error, Result};
 
+pub(crate) use checkpoint::{RunOutcome, RunRecord, ScheduleCheckpoint};
 use cron::Cron;
-pub(crate) use ledger::{Ledger, Outcome, Run};
 pub(crate) use options::ScheduleArgs;
-pub(crate) use planner::{Ahead, Interrupted, Missed, Planner, Policy, Step};
+pub(crate) use planner::{ClockAhead, Interrupted, Missed, Policy, SchedulePlanner, ScheduleStep};
 
-/// No schedule goes beyond 4900-01-01: soon after it the calendar of `croner` ends, and it would search
-/// for long. A clock that is there is wrong.
+/// No schedule goes beyond 4900-01-01: the calendar of `croner` ends soon after it, and a search would take long. A clock that
+/// shows a later time is wrong.
 const LAST_MS: u64 = 92_461_910_400_000;
 
 /// One time at which the work is due.
 ///
-/// Slots are compared by when they begin. For one schedule that is the order of their numbers; when
-/// the schedule was changed, numbers of the old one and the new one say nothing about each other.
+/// Slots are ordered by when they begin. For one schedule that is the order of their numbers. After the schedule has changed,
+/// the numbers of the old and the new schedule cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     /// When it begins, in Unix milliseconds.
     pub(crate) at: u64,
-    /// What it is called.
+    /// Its name.
     pub(crate) number: u64,
 }
 
 /// When the work is due.
 #[derive(Clone, Debug)]
 pub(crate) enum Schedule {
-    /// Every so many milliseconds, counted from 1970-01-01T00:00:00Z.
+    /// A period in milliseconds, counted from 1970-01-01T00:00:00Z.
     Every(u64),
     Cron(Box<Cron>),
 }
 
 impl Schedule {
-    /// `--every D`.
+    /// The schedule of `--every D`.
     pub(crate) fn every(period: Duration) -> Result<Schedule> {
         if period.is_zero() {
             return Err(Error::invalid("--every must not be zero: give a period like 5s"));
@@ -65,13 +65,13 @@ impl Schedule {
         }
     }
 
-    /// `--cron EXPR --timezone TZ`; `None` is the time zone of this machine.
+    /// The schedule of `--cron EXPR --timezone TZ`; `None` is the time zone of this machine.
     pub(crate) fn cron(expression: &str, timezone: Option<&str>) -> Result<Schedule> {
         let zone = zone::find(timezone)?;
         Ok(Schedule::Cron(Box::new(Cron::new(expression, zone)?)))
     }
 
-    /// The newest slot that began at `now` or before.
+    /// The newest slot that begins at `now` or before.
     pub(crate) fn current(&self, now: u64) -> Option<Slot> {
         if now > LAST_MS {
             return None;
@@ -94,7 +94,7 @@ impl Schedule {
         self.slot(number).filter(|slot| slot.at <= LAST_MS)
     }
 
-    /// The slot of that number.
+    /// The slot with this number.
     pub(crate) fn slot(&self, number: u64) -> Option<Slot> {
         let unit = match self {
             Schedule::Every(period) => *period,
@@ -105,13 +105,13 @@ impl Schedule {
 
     /// How many slots begin after `from` and at `to` or before.
     ///
-    /// A cron schedule has to be walked: it counts `most` of them and no more.
-    pub(crate) fn count(&self, from: u64, to: u64, most: u64) -> u64 {
+    /// The slots of a cron schedule are found one by one, so at most `limit` of them are counted.
+    pub(crate) fn count(&self, from: u64, to: u64, limit: u64) -> u64 {
         match self {
             Schedule::Every(period) => (to / period).saturating_sub(from / period),
             Schedule::Cron(_) => {
                 let (mut count, mut last) = (0, from);
-                while count < most
+                while count < limit
                     && let Some(slot) = self.next(last).filter(|slot| slot.at <= to)
                 {
                     (count, last) = (count + 1, slot.at);

@@ -1,13 +1,13 @@
-//! Settings: from the command line, variables, `--env-file` and `tenure.toml`, and who gave which.
+//! Settings from the command line, environment variables, `--env-file` and `tenure.toml`, each with its origin.
 
-mod catalogue;
 mod env_file;
 mod file;
-mod level;
-mod nearest;
+mod layer;
 mod origin;
 mod print;
+mod registry;
 mod resolve;
+mod suggestion;
 mod trusted_file;
 
 use std::ffi::{OsStr, OsString};
@@ -15,23 +15,23 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStr as Variable, Resettable};
 use clap::{ColorChoice, Command, CommandFactory, FromArgMatches};
-use tenure::store::shown;
+use tenure::store::redact_url;
 use tenure::{Error, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::output;
-use catalogue::Chosen;
 pub(crate) use env_file::EnvFile;
-use file::File;
-use level::Level;
-pub(crate) use nearest::nearest;
+use file::SettingsFile;
+use layer::Layer;
 pub(crate) use origin::Origin;
+use registry::ChosenCommand;
 use resolve::{Origins, Resolved};
+pub(crate) use suggestion::nearest;
 use trusted_file::TrustedFile;
-pub(crate) use trusted_file::{Refusal, Rule, read as read_trusted};
+pub(crate) use trusted_file::{TrustRule, UntrustedReason, read as read_trusted};
 
-/// What [`Args`] does not say about itself.
+/// What [`Args`] does not contain: the origins of its values, and the env file.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     origins: Origins,
@@ -39,66 +39,66 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Who gave the value of `id`, a field of [`Args`] or of the command's; `None`: nobody has.
+    /// The origin of the value of `id`, a field of [`Args`] or of the command's arguments; `None` if it was not given.
     pub(crate) fn origin(&self, id: &str) -> Option<&Origin> {
         self.origins.get(id)
     }
 }
 
 /// Why there are no [`Args`].
-pub(crate) enum Refused {
-    /// Clap has something to say, which may be the help.
+pub(crate) enum SettingsError {
+    /// Clap reports an error, or prints the help.
     Clap(Box<clap::Error>),
-    /// A setting is wrong.
+    /// A setting is invalid.
     Wrong(Error),
-    /// All is done.
+    /// The command is already done.
     Done(Exit),
 }
 
-impl From<clap::Error> for Refused {
-    fn from(error: clap::Error) -> Refused {
-        Refused::Clap(Box::new(error))
+impl From<clap::Error> for SettingsError {
+    fn from(error: clap::Error) -> SettingsError {
+        SettingsError::Clap(Box::new(error))
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused::Wrong(error)
+impl From<Error> for SettingsError {
+    fn from(error: Error) -> SettingsError {
+        SettingsError::Wrong(error)
     }
 }
 
-/// Reads everything. `json` becomes true as soon as it is known that errors are wanted so.
-pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, Refused> {
+/// Reads all settings. `json` becomes true as soon as it is known that errors should be JSON.
+pub(crate) fn read(typed: &[OsString], json: &mut bool) -> Result<Args, SettingsError> {
     *json |= flag(typed, "--json").is_some() || is_set(variable("TENURE_JSON").as_deref());
     let mut full = Args::command().color(color(typed));
     full.build();
     let mut reader = without_variables(Args::command()).color(full.get_color());
     reader.build();
-    let said =
+    let matches =
         reader.clone().try_get_matches_from(typed).map_err(|error| match error.use_stderr() {
             true => error,
-            // The help is better where it knows the variables.
+            // The help of the full command line includes the variables.
             false => full.clone().try_get_matches_from(typed).err().unwrap_or(error),
         })?;
-    let chosen = Chosen::new(&full, &said);
+    let chosen = ChosenCommand::new(&full, &matches);
     let env_file = env_file(&chosen)?;
     let in_env_file = env_file.get("TENURE_JSON").map(|json| OsStr::new(&json.value));
     *json |= variable("TENURE_JSON").is_none() && is_set(in_env_file);
     let file = file(&chosen, &env_file)?;
     if let Some(file) = &file {
-        file.check(&catalogue::keys(&full))?;
+        file.check(&registry::keys(&full))?;
     }
 
-    let mut levels = vec![Level::Variables(&variable), Level::EnvFile(&env_file)];
-    levels.extend(file.as_ref().map(Level::File));
-    let Resolved { origins, flags, command } = resolve::resolve(&chosen, &reader, &levels)?;
-    let said = reader.clone().try_get_matches_from(with_flags(typed, &flags, &command));
-    let said = said.map_err(|error| together(&error, &chosen, &origins))?;
-    let mut args = Args::from_arg_matches(&said)?;
+    let mut layers = vec![Layer::Variables(&variable), Layer::EnvFile(&env_file)];
+    layers.extend(file.as_ref().map(Layer::File));
+    let Resolved { origins, flags, command } = resolve::resolve(&chosen, &reader, &layers)?;
+    let matches = reader.clone().try_get_matches_from(with_flags(typed, &flags, &command));
+    let matches = matches.map_err(|error| conflict_error(&error, &chosen, &origins))?;
+    let mut args = Args::from_arg_matches(&matches)?;
     *json |= args.json;
     if args.print_config {
-        print::print(&Chosen::new(&full, &said), &origins, args.json)?;
-        return Err(Refused::Done(Exit::Done));
+        print::print(&ChosenCommand::new(&full, &matches), &origins, args.json)?;
+        return Err(SettingsError::Done(Exit::Done));
     }
     args.settings = Settings { origins, env_file };
     Ok(args)
@@ -108,65 +108,65 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// The env file that was asked for, or an empty one.
-fn env_file(chosen: &Chosen<'_>) -> Result<EnvFile> {
+/// The env file that was named, or an empty one.
+fn env_file(chosen: &ChosenCommand<'_>) -> Result<EnvFile> {
     let typed = chosen.matches.get_one::<PathBuf>("env_file").cloned();
     let path = typed.or_else(|| variable("TENURE_ENV_FILE").map(PathBuf::from));
     match path {
-        Some(path) if !chosen.is_ours() => EnvFile::read(&path),
+        Some(path) if !chosen.is_internal() => EnvFile::read(&path),
         _ => Ok(EnvFile::default()),
     }
 }
 
-/// The `tenure.toml` that was asked for, or the first that is found.
-fn file(chosen: &Chosen<'_>, env_file: &EnvFile) -> Result<Option<File>> {
+/// The `tenure.toml` that was named, or the first that is found.
+fn file(chosen: &ChosenCommand<'_>, env_file: &EnvFile) -> Result<Option<SettingsFile>> {
     let typed = chosen.matches.get_one::<PathBuf>("config").cloned();
     let path = typed
         .or_else(|| variable("TENURE_CONFIG").map(PathBuf::from))
         .or_else(|| env_file.get("TENURE_CONFIG").map(|path| PathBuf::from(&path.value)));
     match path {
-        _ if chosen.is_ours() => Ok(None),
-        Some(path) => File::read(&path).map(Some),
-        None if chosen.is_printed() => Ok(None),
+        _ if chosen.is_internal() => Ok(None),
+        Some(path) => SettingsFile::read(&path).map(Some),
+        None if chosen.is_generator() => Ok(None),
         None => {
             let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-            File::find(home.as_deref())
+            SettingsFile::find(home.as_deref())
         }
     }
 }
 
-/// The command line without variables: those are a level of ours, so that an error can name them
-/// and each level is whole.
+/// The command line without variables. Variables are a separate layer, so that an error can name them and each layer is
+/// complete.
 fn without_variables(command: Command) -> Command {
     command
         .mut_args(|arg| arg.env(Resettable::<Variable>::Reset))
         .mut_subcommands(without_variables)
 }
 
-/// Flags may stand anywhere before the `--` behind which the wrapped command's own begin.
+/// Adds the flags before the `--` that separates Tenure's arguments from the wrapped command.
 fn with_flags(typed: &[OsString], flags: &[OsString], command: &[OsString]) -> Vec<OsString> {
-    let (ours, theirs) = typed.split_at(ours(typed));
+    let (own_args, command_args) = typed.split_at(own_args_end(typed));
     match command {
-        [] => [ours, flags, theirs].concat(),
-        command => [ours, flags, &["--".into()], command].concat(),
+        [] => [own_args, flags, command_args].concat(),
+        command => [own_args, flags, &["--".into()], command].concat(),
     }
 }
 
-/// How much of the command line is ours.
-fn ours(typed: &[OsString]) -> usize {
+/// How many arguments belong to Tenure.
+fn own_args_end(typed: &[OsString]) -> usize {
     typed.iter().position(|arg| arg == "--").unwrap_or(typed.len())
 }
 
-/// The value of a flag where clap has not read yet, or cannot; empty for a switch.
+/// The value of a flag before clap has parsed it, or if clap cannot; empty for a switch.
 fn flag(typed: &[OsString], flag: &str) -> Option<OsString> {
-    let ours = &typed[..ours(typed)];
-    let at = ours.iter().rposition(|arg| {
+    let own_args = &typed[..own_args_end(typed)];
+    let at = own_args.iter().rposition(|arg| {
         let arg = arg.to_string_lossy();
         arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     })?;
-    match ours[at].to_string_lossy().split_once('=') {
+    match own_args[at].to_string_lossy().split_once('=') {
         Some((_, value)) => Some(value.into()),
-        None => Some(ours.get(at + 1).cloned().unwrap_or_default()),
+        None => Some(own_args.get(at + 1).cloned().unwrap_or_default()),
     }
 }
 
@@ -174,14 +174,14 @@ fn is_set(value: Option<&OsStr>) -> bool {
     value.and_then(resolve::is_true) == Some(true)
 }
 
-/// Needed before anything is read, because the first thing read may be wrong.
+/// The color choice, needed before anything is parsed, because parsing itself may fail.
 fn color(typed: &[OsString]) -> ColorChoice {
     let value = flag(typed, "--color").or_else(|| variable("TENURE_COLOR"));
     value.and_then(|value| value.to_str()?.parse().ok()).unwrap_or(ColorChoice::Auto)
 }
 
-/// What was typed was well; together with the settings it is not, so the error says which.
-fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Error {
+/// The typed arguments are valid alone, but not together with the settings: the error names the settings involved.
+fn conflict_error(error: &clap::Error, chosen: &ChosenCommand<'_>, origins: &Origins) -> Error {
     let first = resolve::first_line(&error.to_string());
     let settings = chosen.settings();
     let named = settings.iter().filter(|setting| first.contains(&format!("--{}", setting.key)));
@@ -190,47 +190,47 @@ fn together(error: &clap::Error, chosen: &Chosen<'_>, origins: &Origins) -> Erro
         Some(format!("{} is from {origin}", setting.key))
     });
     let origins: Vec<String> = origins.collect();
-    Error::invalid(format!("{} ({})", output::printable(&shown(&first)), origins.join(", ")))
+    Error::invalid(format!("{} ({})", output::printable(&redact_url(&first)), origins.join(", ")))
 }
 
-/// The largest settings file.
-const MAX_SIZE: u64 = 1 << 20;
+/// The largest settings file in bytes.
+const MAX_SETTINGS_BYTES: u64 = 1 << 20;
 
 /// Reads the settings file that the operator named.
 fn read_named(path: &Path) -> Result<TrustedFile> {
-    let read = read_trusted(path, Rule::Named, MAX_SIZE);
-    read.map_err(|refusal| unusable(path, &refusal, ""))
+    let read = read_trusted(path, TrustRule::Named, MAX_SETTINGS_BYTES);
+    read.map_err(|refusal| unusable_file_error(path, &refusal, ""))
 }
 
-/// Reads the settings file at `path` if there is one; `flag` names it explicitly.
+/// Reads the settings file at `path` if there is one. The error suggests to name it by `flag`.
 fn find(path: &Path, flag: &str) -> Result<Option<TrustedFile>> {
-    let found = trusted_file::find(path, MAX_SIZE);
-    found.map_err(|refusal| unusable(path, &refusal, flag))
+    let found = trusted_file::find(path, MAX_SETTINGS_BYTES);
+    found.map_err(|refusal| unusable_file_error(path, &refusal, flag))
 }
 
-fn unusable(path: &Path, refusal: &Refusal, flag: &str) -> Error {
+fn unusable_file_error(path: &Path, refusal: &UntrustedReason, flag: &str) -> Error {
     let path = path.display();
     Error::invalid(match refusal {
-        Refusal::Io(error) => format!("cannot read the settings in {path}: {error}"),
-        Refusal::NotRegular | Refusal::TooLarge(_) => {
+        UntrustedReason::Io(error) => format!("cannot read the settings in {path}: {error}"),
+        UntrustedReason::NotRegular | UntrustedReason::TooLarge(_) => {
             format!("cannot read the settings in {path}: it {refusal}")
         }
-        Refusal::Mode { .. } => format!(
+        UntrustedReason::Mode { .. } => format!(
             "{path} {refusal}, so its settings are not used: run 'chmod go-w {path}', or name it by {flag}"
         ),
-        Refusal::Owner { .. } | Refusal::Link { .. } => format!(
+        UntrustedReason::Owner { .. } | UntrustedReason::Link { .. } => format!(
             "{path} {refusal}, so its settings are not used: remove it, or name it by {flag}"
         ),
     })
 }
 
-/// A settings file's text.
+/// The text of a settings file.
 fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         Error::invalid(format!("{} line {line}: this is no UTF-8", path.display()))
     })?;
-    // What some editors put first.
+    // Some editors write a byte order mark first.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

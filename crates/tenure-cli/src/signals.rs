@@ -1,4 +1,4 @@
-//! Signals that come to us and are meant for the command too.
+//! Signals that this process receives and forwards to its command.
 
 use std::fs;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures_util::future::select_all;
 use tenure::{Error, Moment, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Those that are passed on, and whether they mean that we should end.
+/// The forwarded signals, and whether each asks this process to end.
 const CAUGHT: [(i32, bool); 8] = [
     (HUP, true),
     (INT, true),
@@ -24,56 +24,56 @@ const INT: i32 = 2;
 const QUIT: i32 = 3;
 const TERM: i32 = 15;
 
-/// A signal we got.
+/// A signal that this process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caught {
+pub(crate) struct ReceivedSignal {
     pub(crate) number: i32,
-    /// With nothing running it is the end.
+    /// Whether the signal asks this process to end when no command runs.
     pub(crate) ends: bool,
 }
 
-impl Caught {
-    /// Ctrl-C.
+impl ReceivedSignal {
+    /// Whether it is SIGINT, which Ctrl-C sends.
     pub(crate) fn interrupts(self) -> bool {
         self.number == INT
     }
 }
 
-/// A second Ctrl-C within this time of the one before kills. A later one may be meant for something else.
+/// A second Ctrl-C within this time of the previous one kills the command. A later one may have another purpose.
 pub(crate) const KILL_WINDOW: Duration = Duration::from_secs(2);
 
-/// When Ctrl-C was last pressed.
+/// The time of the last Ctrl-C.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     last: Option<Moment>,
 }
 
 impl Interrupts {
-    /// Records a Ctrl-C; whether it kills.
+    /// Records a Ctrl-C. Returns whether it kills the command.
     pub(crate) fn kills(&mut self, now: Moment) -> bool {
         self.last.replace(now).is_some_and(|last| now.since(last) <= KILL_WINDOW)
     }
 }
 
-/// All of them, in the order they come.
-pub(crate) struct Signals(Vec<(Caught, Signal)>);
+/// The stream of all caught signals.
+pub(crate) struct Signals(Vec<(ReceivedSignal, Signal)>);
 
 impl Signals {
-    /// From now on they do not end us.
+    /// Catches the signals: from now on they do not end this process.
     pub(crate) fn catch() -> Result<Signals> {
         let ignored = ignored();
-        // `nohup` and a shell's background have said that these are to be ignored, and the command inherits that.
-        let heeded = CAUGHT.iter().filter(|(number, _)| ignored & (1 << (number - 1)) == 0);
-        let caught = heeded.map(|&(number, ends)| {
+        // `nohup` and a shell's background mode ignore these signals, and the command inherits that.
+        let not_ignored = CAUGHT.iter().filter(|(number, _)| ignored & (1 << (number - 1)) == 0);
+        let caught = not_ignored.map(|&(number, ends)| {
             let stream = signal(SignalKind::from_raw(number))
                 .map_err(|error| Error::denied(format!("cannot catch signals: {error}")))?;
-            Ok((Caught { number, ends }, stream))
+            Ok((ReceivedSignal { number, ends }, stream))
         });
         Ok(Signals(caught.collect::<Result<_>>()?))
     }
 
-    /// The next one.
-    pub(crate) async fn next(&mut self) -> Caught {
+    /// The next signal.
+    pub(crate) async fn next(&mut self) -> ReceivedSignal {
         if self.0.is_empty() {
             return std::future::pending().await;
         }
@@ -86,8 +86,8 @@ impl Signals {
         select_all(waits).await.0
     }
 
-    /// The next one that means that we should end.
-    pub(crate) async fn end(&mut self) -> Caught {
+    /// The next signal that asks this process to end.
+    pub(crate) async fn end(&mut self) -> ReceivedSignal {
         loop {
             let caught = self.next().await;
             if caught.ends {
@@ -97,9 +97,9 @@ impl Signals {
     }
 }
 
-/// Catches all of them and does nothing about it, to the end of this process.
-pub(crate) fn be_deaf() -> Result<()> {
-    // A handler stays when its stream is gone.
+/// Catches all signals and ignores them until this process ends.
+pub(crate) fn catch_and_ignore() -> Result<()> {
+    // The handler stays installed after its stream was dropped.
     Signals::catch().map(drop)
 }
 

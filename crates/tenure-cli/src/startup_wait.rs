@@ -1,4 +1,4 @@
-//! How a start-up wait is shown: a candidate holds a lease and does not lead yet.
+//! Sentences about a start-up wait, in which a candidate holds a lease but does not lead yet.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub(crate) fn of(lease: &Lease) -> Option<String> {
     Some(sentence(&output::printable(&holder.id), wait))
 }
 
-/// The same for a holder that is known.
+/// The sentence of [`of`], for a given holder.
 pub(crate) fn sentence(holder: &str, wait: &StartupWait) -> String {
     format!("{holder} has the lease and starts in {}: {}", left(wait), wait.reason)
 }
 
-/// What is left of a wait, in whole seconds unless it is short.
+/// The remaining time of a wait: in whole seconds, or in milliseconds below one second.
 pub(crate) fn left(wait: &StartupWait) -> String {
     let seconds =
         Duration::from_secs(wait.left.as_secs() + u64::from(wait.left.subsec_nanos() > 0));
@@ -29,12 +29,12 @@ fn millis(time: Duration) -> Duration {
     Duration::from_millis(in_millis(time))
 }
 
-/// The same as a number, for JSON.
+/// Whole milliseconds, rounded up, as a number for JSON.
 pub(crate) fn in_millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// What a user can do about it, where something can be done.
+/// What the user can do about the wait, if there is anything.
 pub(crate) fn hint(reason: WaitReason) -> &'static str {
     match reason {
         WaitReason::Restarted | WaitReason::Promoted | WaitReason::Unreleased => {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_shown_in_seconds_and_never_as_nothing() {
+    fn remaining_time_is_shown_in_seconds_and_never_as_zero() {
         let shown = |millis: u64| {
             let left = Duration::from_millis(millis);
             super::left(&StartupWait { left, reason: WaitReason::Restarted })

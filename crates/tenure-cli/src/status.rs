@@ -1,20 +1,20 @@
-//! `tenure status`: who leads what, read once.
+//! `tenure status`: the leader and the candidates of each lease, observed once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::presence::{Node, everybody, nodes};
+use tenure::presence::{Node, all_present, nodes};
 use tenure::store::Store;
 use tenure::{Lease, Name, Result};
 
 use crate::args::Args;
 use crate::candidate::Candidate;
 use crate::exit::Exit;
-use crate::schedule::{Ledger, Run};
-use crate::target::{Target, target};
-use crate::{duration, output, reach, startup_wait, time};
+use crate::schedule::{RunRecord, ScheduleCheckpoint};
+use crate::selector::{Selector, target};
+use crate::{duration, output, startup_wait, store_access, time};
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -28,59 +28,60 @@ Exit codes: 0 done, or somebody leads NAME; 1 nobody leads NAME; 122 store unrea
 pub(crate) struct StatusArgs {
     /// One lease, or those that begin like this [default: all but Tenure's own, 'tenure:*']
     #[arg(value_name = "NAME | 'PREFIX*'", value_parser = target)]
-    target: Option<Target>,
+    target: Option<Selector>,
 }
 
 pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
-    let target = status.target.clone().unwrap_or_else(Target::all);
+    let target = status.target.clone().unwrap_or_else(Selector::all);
     crate::runtime()?.block_on(async {
-        let (choice, store) = reach::open_chosen(args).await?;
-        let found = reach::observe(&*store, &target.scope()).await?;
+        let (choice, store) = store_access::open_chosen(args).await?;
+        let found = store_access::observe(&*store, &target.scope()).await?;
         let candidates = candidates_of(&*store, &target, &found).await?;
         match &target {
-            Target::One(name) => {
+            Selector::One(name) => {
                 let lease = found.into_iter().next().transpose()?;
-                let row = lease.as_ref().map_or_else(|| Row::never_used(name), Row::from);
-                let asked = format!("{} {}", store.url(), choice.origin());
-                one(args, name, &row.with_candidates(&candidates), &asked)
+                let row =
+                    lease.as_ref().map_or_else(|| LeaseJson::never_used(name), LeaseJson::from);
+                let store_shown = format!("{} {}", store.url(), choice.origin());
+                print_one(args, name, &row.with_candidates(&candidates), &store_shown)
             }
-            Target::Prefix(_) => {
+            Selector::Prefix(_) => {
                 let leases = readable(found, args.json);
                 let shown = leases.iter().filter(|lease| target.shows(&lease.name));
-                let mut rows: BTreeMap<&Name, Row> =
-                    shown.map(|lease| (&lease.name, Row::from(lease))).collect();
-                // A name that has candidates and was never led has no lease.
+                let mut rows: BTreeMap<&Name, LeaseJson> =
+                    shown.map(|lease| (&lease.name, LeaseJson::from(lease))).collect();
+                // A name that has candidates but never had a leader has no lease.
                 for (name, _) in candidates.iter().filter(|(name, _)| target.shows(name)) {
-                    rows.entry(name).or_insert_with(|| Row::never_used(name));
+                    rows.entry(name).or_insert_with(|| LeaseJson::never_used(name));
                 }
                 let rows = rows.into_values().map(|row| row.with_candidates(&candidates));
-                many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
+                print_many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
             }
         }
     })
 }
 
-/// The candidates of all leases: what was found for all of them includes presence.
+/// The candidates of the selected leases. If all leases were observed, `found` includes the presence leases already.
 async fn candidates_of(
     store: &dyn Store,
-    target: &Target,
+    target: &Selector,
     found: &[Result<Lease>],
 ) -> Result<Vec<(Name, Node)>> {
-    if *target == Target::all() {
+    if *target == Selector::all() {
         return Ok(nodes(found.iter().flatten()));
     }
-    reach::patiently(&store.url(), reach::PATIENCE, everybody(store)).await
+    store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, all_present(store)).await
 }
 
-/// What can be read; the rest is told of on stderr.
+/// The leases that can be read; the others are reported on stderr.
 fn readable(found: Vec<Result<Lease>>, json: bool) -> Vec<Lease> {
-    let tell = |error: &tenure::Error| {
-        output::tell(error.kind().as_str(), &output::printable(&error.to_string()), json);
+    let report = |error: &tenure::Error| {
+        output::print_error(error.kind().as_str(), &output::printable(&error.to_string()), json);
     };
-    found.into_iter().filter_map(|lease| lease.inspect_err(tell).ok()).collect()
+    found.into_iter().filter_map(|lease| lease.inspect_err(report).ok()).collect()
 }
 
-fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
+fn print_one(args: &Args, name: &Name, row: &LeaseJson, store_shown: &str) -> Result<Exit> {
     if args.json {
         output::json(&row)?;
     } else if row.current_leader.is_some() {
@@ -88,7 +89,7 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     } else {
         let starting = row.starting.as_ref().map(|starting| format!(" {starting}."));
         output::line(format!("Nobody leads '{name}'.{}", starting.unwrap_or_default()))?;
-        output::line(format!("Asked: {asked}"))?;
+        output::line(format!("Asked: {store_shown}"))?;
     }
     if !args.json && !row.candidates.is_empty() {
         output::line(format!("\n{}", candidates(row)))?;
@@ -99,10 +100,10 @@ fn one(args: &Args, name: &Name, row: &Row, asked: &str) -> Result<Exit> {
     Ok(if row.current_leader.is_some() { Exit::Done } else { Exit::No })
 }
 
-fn many(args: &Args, rows: &[Row], target: &Target, url: &str) -> Result<Exit> {
+fn print_many(args: &Args, rows: &[LeaseJson], target: &Selector, url: &str) -> Result<Exit> {
     if args.json {
         output::json(&rows)?;
-    } else if rows.is_empty() && *target == Target::all() {
+    } else if rows.is_empty() && *target == Selector::all() {
         output::line(format!("No leases yet on {url}."))?;
     } else if rows.is_empty() {
         output::line(format!("No such lease on {url}."))?;
@@ -115,32 +116,32 @@ fn many(args: &Args, rows: &[Row], target: &Target, url: &str) -> Result<Exit> {
 /// A lease in JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Row {
+pub(crate) struct LeaseJson {
     name: String,
     pub(crate) current_leader: Option<String>,
     /// `leading`; `starting`: the holder does not lead yet; `free`.
     state: &'static str,
-    /// What is left of the holder's start-up wait, and why it waits.
+    /// The remaining time of the holder's start-up wait, and its reason.
     starts_in_ms: Option<u64>,
     start_reason: Option<&'static str>,
-    /// The same in one sentence.
+    /// The start-up wait in one sentence.
     #[serde(skip)]
     starting: Option<String>,
     #[serde(skip)]
     holder: Option<String>,
-    /// Of the current term, or of the last one if nobody leads.
+    /// The token of the current term, or of the last term if there is no leader.
     token: Option<u64>,
     pub(crate) expires_in_ms: Option<u64>,
     since: Option<String>,
-    /// Of work on a schedule: how many runs there were, and the last of them.
+    /// For work on a schedule: the number of runs, and the last run.
     count: Option<u64>,
-    last_run: Option<Run>,
+    last_run: Option<RunRecord>,
     candidates: Vec<Candidate>,
 }
 
-impl Row {
-    fn never_used(name: &Name) -> Row {
-        Row {
+impl LeaseJson {
+    fn never_used(name: &Name) -> LeaseJson {
+        LeaseJson {
             name: name.to_string(),
             current_leader: None,
             state: "free",
@@ -157,8 +158,8 @@ impl Row {
         }
     }
 
-    /// The same, with the candidates among `nodes` that take part in it.
-    pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> Row {
+    /// Adds the candidates among `nodes` that campaign for this lease.
+    pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> LeaseJson {
         let ours = nodes.iter().filter(|(of, _)| of.as_str() == self.name);
         let holder = self.holder.as_deref().map(|holder| (holder, self.state));
         self.candidates = ours.map(|(_, node)| Candidate::new(node, holder)).collect();
@@ -166,14 +167,14 @@ impl Row {
     }
 }
 
-impl From<&Lease> for Row {
-    fn from(lease: &Lease) -> Row {
+impl From<&Lease> for LeaseJson {
+    fn from(lease: &Lease) -> LeaseJson {
         let held = lease.holder.is_some();
         let left = u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
-        // A checkpoint that is something else is its owner's affair.
-        let left_behind = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
-        let ledger = Ledger::read(left_behind).ok().flatten();
-        Row {
+        // A checkpoint in another format belongs to the user's program and is ignored.
+        let checkpoint_bytes = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
+        let schedule = ScheduleCheckpoint::read(checkpoint_bytes).ok().flatten();
+        LeaseJson {
             current_leader: lease.leader().map(str::to_owned),
             state: match (held, &lease.wait) {
                 (false, _) => "free",
@@ -187,15 +188,15 @@ impl From<&Lease> for Row {
             token: lease.token.map(|token| token.get()),
             expires_in_ms: held.then_some(left),
             since: lease.since.filter(|_| held).map(time::rfc3339),
-            count: ledger.as_ref().map(|ledger| ledger.count),
-            last_run: ledger.and_then(|ledger| ledger.last_run),
-            ..Row::never_used(&lease.name)
+            count: schedule.as_ref().map(|schedule| schedule.count),
+            last_run: schedule.and_then(|schedule| schedule.last_run),
+            ..LeaseJson::never_used(&lease.name)
         }
     }
 }
 
-/// The candidates of one lease, for people.
-fn candidates(row: &Row) -> String {
+/// The candidates of one lease, as a text table.
+fn candidates(row: &LeaseJson) -> String {
     let head = ["", "CANDIDATE", "STATE", "PRIORITY", "URL"].map(str::to_owned);
     let cells = |candidate: &Candidate| {
         let mark = if candidate.state == "leading" { "👑" } else { "👥" };
@@ -212,10 +213,10 @@ fn candidates(row: &Row) -> String {
     columns(&lines)
 }
 
-/// How many candidates a row has, and how many of them cannot lead: `3 (1 drained)`.
-fn counted(row: &Row) -> String {
+/// The number of candidates of a lease, and how many of them cannot lead: `3 (1 drained)`.
+fn candidate_count(row: &LeaseJson) -> String {
     let all = row.candidates.len();
-    let count = |state: &str| row.candidates.iter().filter(|one| one.state == state).count();
+    let count = |state: &str| row.candidates.iter().filter(|it| it.state == state).count();
     let states = ["drained", "unhealthy"].into_iter().map(|state| (state, count(state)));
     let states: Vec<String> = states
         .filter(|(_, count)| *count > 0)
@@ -227,8 +228,8 @@ fn counted(row: &Row) -> String {
     }
 }
 
-/// The leader of a row; of one that has none yet, when it will have one.
-fn leader(row: &Row) -> String {
+/// The leader of a lease; during a start-up wait, the time until it has one.
+fn leader(row: &LeaseJson) -> String {
     match (&row.current_leader, row.starts_in_ms) {
         (Some(leader), _) => output::printable(leader),
         (None, Some(ms)) => format!("(starts in {})", duration::shown(Duration::from_millis(ms))),
@@ -236,18 +237,18 @@ fn leader(row: &Row) -> String {
     }
 }
 
-/// The rows for people.
-fn table(rows: &[&Row]) -> String {
+/// The leases as a text table.
+fn table(rows: &[&LeaseJson]) -> String {
     let head = ["NAME", "LEADER", "TOKEN", "EXPIRES IN", "CANDIDATES", "SINCE"].map(str::to_owned);
     let none = || "-".to_owned();
-    let cells = |row: &&Row| {
+    let cells = |row: &&LeaseJson| {
         let left = row.expires_in_ms.map(|ms| duration::shown(Duration::from_millis(ms)));
         [
             row.name.clone(),
             leader(row),
             row.token.map_or_else(none, |token| token.to_string()),
             left.unwrap_or_else(none),
-            counted(row),
+            candidate_count(row),
             row.since.clone().unwrap_or_else(none),
         ]
     };
@@ -255,7 +256,7 @@ fn table(rows: &[&Row]) -> String {
     columns(&lines)
 }
 
-/// Lines of cells, each column as wide as its widest cell.
+/// Aligns cells: each column is as wide as its widest cell.
 fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

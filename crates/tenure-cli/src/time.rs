@@ -1,4 +1,4 @@
-//! Points in time as people and JSON get them: RFC 3339, UTC, with milliseconds.
+//! Formats points in time: RFC 3339 in UTC with milliseconds for JSON, local time for people.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -13,20 +13,20 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// Now, for whoever reads it: nothing is decided by it.
+/// The current time for display only: no decision depends on it.
 pub(crate) fn now() -> String {
     rfc3339(unix_ms())
 }
 
-/// Now, by the wall clock, in Unix milliseconds.
+/// The current wall-clock time in Unix milliseconds.
 pub(crate) fn unix_ms() -> u64 {
     Clock::boot().minting_micros() / 1_000
 }
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 ///
-/// Years are taken to begin in March, so that the leap day is a year's last: then the days before a
-/// month are a straight line, and a cycle of 400 years is always 146 097 days long.
+/// Years start in March, so that the leap day is the last day of a year: then the number of days before a month is linear, and
+/// a cycle of 400 years is always 146 097 days long.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // since 0000-03-01
     let (cycle, day) = (days / 146_097, days % 146_097);
@@ -38,8 +38,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (cycle * 400 + year + u64::from(month <= 2), month, day)
 }
 
-/// `14:30:27`, where this machine is, of a moment on its boot clock.
-pub(crate) fn of_day(moment: Moment) -> String {
+/// The local time of a moment on the boot clock: `14:30:27`.
+pub(crate) fn local_time_of(moment: Moment) -> String {
     let clock = Clock::boot();
     let ago = clock.now().since(moment);
     let micros = u128::from(clock.minting_micros()).saturating_sub(ago.as_micros());
@@ -49,9 +49,9 @@ pub(crate) fn of_day(moment: Moment) -> String {
     wall.strftime("%H:%M:%S").to_string()
 }
 
-/// The local time of `unix_ms` as people write it: `02:00`, `02:00:03`, `02:00:03.250`; with the date unless that is the date
-/// of `now_ms`.
-pub(crate) fn of_slot(unix_ms: u64, now_ms: u64) -> String {
+/// The local time of `unix_ms` in its shortest form: `02:00`, `02:00:03`, `02:00:03.250`; with the date, unless that is the
+/// date of `now_ms`.
+pub(crate) fn local_time_of_slot(unix_ms: u64, now_ms: u64) -> String {
     in_zone(unix_ms, now_ms, TimeZone::system())
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn known_moments() {
+    fn known_timestamps_are_formatted() {
         for (unix_ms, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399_999, "2000-02-28T23:59:59.999Z"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn no_day_is_left_out_or_doubled_in_eight_hundred_years() {
+    fn every_day_of_eight_hundred_years_is_formatted_once() {
         let every = |year: u64, n: u64| year.is_multiple_of(n);
         let leap = |year| every(year, 4) && (!every(year, 100) || every(year, 400));
         let mut days = 0;

@@ -1,8 +1,8 @@
-//! `tenure watch`: the state, and then each change as it comes.
+//! `tenure watch`: prints the state of leases, and then each change.
 //!
-//! The store's hints only wake us; what is told is what was then read.
+//! The store's hints only wake the watcher. It prints what it then observes, never the hint itself.
 
-mod book;
+mod known_leases;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use tenure::{Clock, Error, Kind, Lease, Moment, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
-use crate::target::{Target, target};
-use crate::{duration, interruption, output, reach, time};
-use book::{Book, News};
+use crate::selector::{Selector, target};
+use crate::{duration, output, shutdown, store_access, time};
+use known_leases::{KnownLeases, WatchEvent};
 
-/// The longest we go without looking: a store that is gone gives no hint.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A lease that has just run out, or a store that is down, is not asked about more often than this.
-const BREATH: Duration = Duration::from_millis(50);
-const RETRY: Duration = Duration::from_secs(1);
+/// The longest time between two observations: a store that is gone sends no hint.
+const MAX_OBSERVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long after its expiry a lease is observed again, so that an expired lease is not polled in a tight loop.
+const EXPIRY_SLACK: Duration = Duration::from_millis(50);
+/// How often a store that is down is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -38,48 +39,48 @@ Exit codes: 0 ended; 122 store unreachable at the start; 123 an operator must ac
 pub(crate) struct WatchArgs {
     /// One lease, or those that begin like this [default: all but Tenure's own, 'tenure:*']
     #[arg(value_name = "NAME | 'PREFIX*'", value_parser = target)]
-    target: Option<Target>,
+    target: Option<Selector>,
 }
 
 pub(crate) fn run(args: &Args, watch: &WatchArgs) -> Result<Exit> {
-    let target = watch.target.clone().unwrap_or_else(Target::all);
+    let target = watch.target.clone().unwrap_or_else(Selector::all);
     crate::runtime()?.block_on(async {
-        let interrupted = interruption::caught()?;
+        let interrupted = shutdown::stop_signal()?;
         let follow = async {
-            let store = reach::open(args).await?;
+            let store = store_access::open(args).await?;
             Watcher::new(store, target, args.json).follow().await
         };
         tokio::select! {
             ended = follow => ended,
             () = interrupted => Ok(Exit::Done),
-            () = interruption::nobody_reads() => Ok(Exit::Done),
+            () = shutdown::stdout_closed() => Ok(Exit::Done),
         }
     })
 }
 
 struct Watcher {
     store: Arc<dyn Store>,
-    target: Target,
+    target: Selector,
     json: bool,
     clock: Clock,
-    book: Book,
-    /// What could not be read at the last look, so that it is told once.
-    spoilt: BTreeSet<String>,
-    /// The store does not answer, and that was told.
+    known: KnownLeases,
+    /// The errors of leases that could not be read at the last observation, so that each error is reported once.
+    unreadable: BTreeSet<String>,
+    /// The store does not answer, and that was reported.
     is_down: bool,
 }
 
 impl Watcher {
-    fn new(store: Arc<dyn Store>, target: Target, json: bool) -> Watcher {
-        let (book, spoilt) = (Book::default(), BTreeSet::new());
-        Watcher { store, target, json, clock: Clock::boot(), book, spoilt, is_down: false }
+    fn new(store: Arc<dyn Store>, target: Selector, json: bool) -> Watcher {
+        let (known, unreadable) = (KnownLeases::default(), BTreeSet::new());
+        Watcher { store, target, json, clock: Clock::boot(), known, unreadable, is_down: false }
     }
 
-    /// Goes on until something is wrong that an operator must see to.
+    /// Watches until an error that an operator must resolve.
     async fn follow(mut self) -> Result<Exit> {
-        // Listening comes before looking, so that nothing falls in between.
+        // Subscribe before the first observation, so that no change is lost between the two.
         let mut hints = self.store.watch(&self.target.scope());
-        let mut due = self.begin().await?;
+        let mut due = self.observe_first().await?;
         loop {
             let hint = async {
                 if self.is_down || hints.next().await.is_none() {
@@ -90,59 +91,59 @@ impl Watcher {
                 () = hint => {}
                 () = self.clock.sleep_until(due) => {}
             }
-            // One look answers all that has been said until now.
+            // One observation covers all hints received until now.
             while let Some(Some(_)) = hints.next().now_or_never() {}
-            due = self.look().await?;
+            due = self.observe_again().await?;
         }
     }
 
-    /// The first look: a store that is down now ends it.
-    async fn begin(&mut self) -> Result<Moment> {
-        let found = reach::observe(&*self.store, &self.target.scope()).await?;
-        if let (Target::One(_), Some(Err(error))) = (&self.target, found.first()) {
+    /// The first observation. An unavailable store ends the command here.
+    async fn observe_first(&mut self) -> Result<Moment> {
+        let found = store_access::observe(&*self.store, &self.target.scope()).await?;
+        if let (Selector::One(_), Some(Err(error))) = (&self.target, found.first()) {
             return Err(error.clone());
         }
         let (leases, _) = self.readable(found);
-        let news = self.book.open(&leases);
-        if let (Target::One(name), []) = (&self.target, news.as_slice()) {
-            self.say(&News { name: Some(name.to_string()), ..News::of("state") })?;
+        let events = self.known.open(&leases);
+        if let (Selector::One(name), []) = (&self.target, events.as_slice()) {
+            self.print(&WatchEvent { name: Some(name.to_string()), ..WatchEvent::of("state") })?;
         }
-        self.say_all(&news)?;
-        Ok(self.next_look(&leases))
+        self.print_all(&events)?;
+        Ok(self.next_observation(&leases))
     }
 
-    /// Every other look. Gives when to look again if nothing is heard until then.
-    async fn look(&mut self) -> Result<Moment> {
-        let found = match reach::observe(&*self.store, &self.target.scope()).await {
+    /// Every later observation. Returns when to observe again if no hint comes before.
+    async fn observe_again(&mut self) -> Result<Moment> {
+        let found = match store_access::observe(&*self.store, &self.target.scope()).await {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Unavailable => {
-                self.down(&error)?;
-                return Ok(self.clock.now() + RETRY);
+                self.report_down(&error)?;
+                return Ok(self.clock.now() + RETRY_INTERVAL);
             }
             Err(error) => return Err(error),
         };
         if self.is_down {
             self.is_down = false;
-            self.say(&News::store("unreachable", "reachable", None))?;
+            self.print(&WatchEvent::store("unreachable", "reachable", None))?;
         }
         let (leases, all_read) = self.readable(found);
-        let news = self.book.update(&leases, all_read);
-        self.say_all(&news)?;
-        Ok(self.next_look(&leases))
+        let events = self.known.update(&leases, all_read);
+        self.print_all(&events)?;
+        Ok(self.next_observation(&leases))
     }
 
-    fn down(&mut self, error: &Error) -> Result<()> {
+    fn report_down(&mut self, error: &Error) -> Result<()> {
         if self.is_down {
             return Ok(());
         }
         self.is_down = true;
-        let why = output::printable(&error.to_string());
-        self.say(&News::store("reachable", "unreachable", Some(why)))
+        let reason = output::printable(&error.to_string());
+        self.print(&WatchEvent::store("reachable", "unreachable", Some(reason)))
     }
 
-    /// What can be read and is asked for, and whether that is all there is.
+    /// The selected leases that can be read, and whether all could be read.
     fn readable(&mut self, found: Vec<Result<Lease>>) -> (Vec<Lease>, bool) {
-        let mut spoilt = BTreeSet::new();
+        let mut unreadable = BTreeSet::new();
         let mut leases = Vec::new();
         for lease in found {
             match lease {
@@ -150,50 +151,50 @@ impl Watcher {
                 Ok(_) => {}
                 Err(error) => {
                     let text = output::printable(&error.to_string());
-                    if !self.spoilt.contains(&text) {
-                        output::tell(error.kind().as_str(), &text, self.json);
+                    if !self.unreadable.contains(&text) {
+                        output::print_error(error.kind().as_str(), &text, self.json);
                     }
-                    spoilt.insert(text);
+                    unreadable.insert(text);
                 }
             }
         }
-        self.spoilt = spoilt;
+        self.unreadable = unreadable;
         leases.sort_by(|a, b| a.name.cmp(&b.name));
-        (leases, self.spoilt.is_empty())
+        (leases, self.unreadable.is_empty())
     }
 
-    /// When the first of them runs out, unless it is renewed: no store has to tell us of that.
-    fn next_look(&self, leases: &[Lease]) -> Moment {
+    /// When to observe again: when the first lease expires unless it is renewed. A store need not send a hint for an expiry.
+    fn next_observation(&self, leases: &[Lease]) -> Moment {
         let held = leases.iter().filter(|lease| lease.holder.is_some());
         let next = |lease: &Lease| lease.wait.map_or(lease.left, |wait| wait.left.min(lease.left));
-        let wait = held.map(next).min().unwrap_or(LOOK_EVERY);
-        self.clock.now() + (wait + BREATH).min(LOOK_EVERY)
+        let wait = held.map(next).min().unwrap_or(MAX_OBSERVE_INTERVAL);
+        self.clock.now() + (wait + EXPIRY_SLACK).min(MAX_OBSERVE_INTERVAL)
     }
 
-    fn say_all(&self, news: &[News]) -> Result<()> {
-        news.iter().try_for_each(|news| self.say(news))
+    fn print_all(&self, events: &[WatchEvent]) -> Result<()> {
+        events.iter().try_for_each(|event| self.print(event))
     }
 
-    fn say(&self, news: &News) -> Result<()> {
+    fn print(&self, event: &WatchEvent) -> Result<()> {
         let at = time::now();
         if self.json {
-            output::json(&Line { at, news })
+            output::json(&WatchJson { at, news: event })
         } else {
-            output::line(format!("{at}  {}", sentence(news)))
+            output::line(format!("{at}  {}", sentence(event)))
         }
     }
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct WatchJson<'a> {
     at: String,
     #[serde(flatten)]
-    news: &'a News,
+    news: &'a WatchEvent,
 }
 
-impl News {
-    fn of(event: &'static str) -> News {
-        News {
+impl WatchEvent {
+    fn of(event: &'static str) -> WatchEvent {
+        WatchEvent {
             event,
             name: None,
             from: None,
@@ -205,26 +206,31 @@ impl News {
         }
     }
 
-    fn store(from: &str, to: &str, reason: Option<String>) -> News {
-        News { from: Some(from.to_owned()), to: Some(to.to_owned()), reason, ..News::of("store") }
+    fn store(from: &str, to: &str, reason: Option<String>) -> WatchEvent {
+        WatchEvent {
+            from: Some(from.to_owned()),
+            to: Some(to.to_owned()),
+            reason,
+            ..WatchEvent::of("store")
+        }
     }
 }
 
-fn sentence(news: &News) -> String {
+fn sentence(event: &WatchEvent) -> String {
     let plain = |text: &Option<String>| text.as_deref().map(output::printable);
-    let because = news.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    let to = plain(&news.to);
-    let Some(name) = &news.name else {
+    let because = event.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let to = plain(&event.to);
+    let Some(name) = &event.name else {
         return format!("store {}{because}", to.unwrap_or_default());
     };
-    let token = news.token.map(|token| format!(" (token {token})")).unwrap_or_default();
-    if let (Some(holder), Some(ms)) = (plain(&news.holder), news.starts_in_ms) {
+    let token = event.token.map(|token| format!(" (token {token})")).unwrap_or_default();
+    if let (Some(holder), Some(ms)) = (plain(&event.holder), event.starts_in_ms) {
         let left = duration::shown(Duration::from_millis(ms));
         return format!(
             "{name}: nobody leads; '{holder}' has the lease and starts in {left}{token}{because}"
         );
     }
-    match (news.event, plain(&news.from), to) {
+    match (event.event, plain(&event.from), to) {
         ("state", _, Some(to)) => format!("{name}: '{to}' leads{token}"),
         ("state", _, None) => format!("{name}: nobody leads"),
         ("changed", _, Some(to)) => format!("{name}: '{to}' has another token{token}{because}"),

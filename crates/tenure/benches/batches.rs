@@ -1,23 +1,18 @@
-//! What a hundred thousand leases cost in Redis, verb by verb, in calls of a thousand:
-//! `cargo bench -p tenure --all-features --bench batches`.
+//! The cost of a hundred thousand leases in Redis, by operation, in calls of a thousand: `cargo bench -p tenure --all-features
+//! --bench batches`.
 //!
-//! A member of a fleet shares its machine with the work, and all members share one server: so what
-//! counts is the processor time on either side, not only how long it took. `KIND=valkey-8` names
-//! another server.
+//! A member of a fleet shares its machine with the work, and all members share one server: so the CPU time on both sides
+//! counts, not only the wall time. `KIND=valkey-8` selects another server.
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
-
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use servers::{Scratch, Server};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce, Release, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const BATCHES: usize = 100;
 const BATCH: usize = 1_000;
@@ -25,12 +20,12 @@ const REPEATS: usize = 5;
 const TTL: Duration = Duration::from_secs(60);
 
 fn main() {
-    // One thread, so that the process's time is that of the caller and of the connection together.
+    // One thread, so that the CPU time of the process is that of the caller and the connection together.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let kind = std::env::var("KIND").unwrap_or_else(|_| "redis-7".to_owned());
         match Bench::start(&kind).await {
-            None => println!("{}", servers::how_to_get(&kind)),
+            None => println!("{}", tenure_rig::servers::install_hint(&kind)),
             Some(mut bench) => bench.run().await,
         }
     });
@@ -39,13 +34,13 @@ fn main() {
 struct Bench {
     clock: Clock,
     store: Arc<dyn Store>,
-    /// An administrator's hand on the server.
+    /// An administrator's connection to the server.
     admin: MultiplexedConnection,
     rows: Vec<(&'static str, Vec<Cost>)>,
     _server: Server,
 }
 
-/// What 100 calls cost.
+/// The cost of 100 calls.
 #[derive(Clone, Copy)]
 struct Cost {
     wall: Duration,
@@ -58,8 +53,8 @@ struct Cost {
 impl Bench {
     async fn start(kind: &str) -> Option<Self> {
         let program = if kind.starts_with("valkey") { "valkey-server" } else { "redis-server" };
-        let program = servers::find(kind, program)?;
-        let port = servers::free_port();
+        let program = tenure_rig::servers::find(kind, program)?;
+        let port = tenure_rig::servers::free_port();
         let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
         let url = format!("redis://127.0.0.1:{port}");
         let client = redis::Client::open(url.as_str()).unwrap();
@@ -104,12 +99,12 @@ impl Bench {
             );
         }
         let store = Arc::clone(&self.store);
-        self.beside_an_acquire("a connection of their own", store.detached()).await;
-        self.beside_an_acquire("the same connection", store).await;
+        self.renewals_during_an_acquire("a connection of their own", store.detached()).await;
+        self.renewals_during_an_acquire("the same connection", store).await;
         self.ping().await;
     }
 
-    /// Every verb once, over a server that was emptied before.
+    /// Every operation once, on a server that was emptied before.
     async fn round(&mut self) {
         redis::cmd("FLUSHALL").exec_async(&mut self.admin).await.unwrap();
         let id = CandidateId::generate();
@@ -161,7 +156,7 @@ impl Bench {
         mut work: impl AsyncFnMut(&T),
     ) {
         let (server, calls) = (self.server_time().await, self.calls().await);
-        let (begun, client) = (self.clock.now(), own_time());
+        let (started, client) = (self.clock.now(), client_time());
         let mut longest = Duration::ZERO;
         for batch in batches {
             let sent = self.clock.now();
@@ -169,9 +164,9 @@ impl Bench {
             longest = longest.max(self.clock.now().since(sent));
         }
         let cost = Cost {
-            wall: self.clock.now().since(begun),
+            wall: self.clock.now().since(started),
             longest,
-            client: own_time() - client,
+            client: client_time() - client,
             server: self.server_time().await - server,
             calls: self.calls().await - calls,
         };
@@ -181,18 +176,18 @@ impl Bench {
         }
     }
 
-    /// How long renewals of a thousand take while a hundred thousand leases are acquired in one call.
-    async fn beside_an_acquire(&mut self, on: &str, renewer: Arc<dyn Store>) {
+    /// Measures renewals of a thousand leases while one call acquires a hundred thousand.
+    async fn renewals_during_an_acquire(&mut self, on: &str, renewer: Arc<dyn Store>) {
         redis::cmd("FLUSHALL").exec_async(&mut self.admin).await.unwrap();
         let id = CandidateId::generate();
         let held = (0..BATCH).map(|i| claim(&format!("held:{i}"), &id)).collect::<Vec<_>>();
         let grants = renewer.acquire(&held).await.unwrap().into_iter();
         let holds: Vec<Hold> = grants.map(|grant| grant.unwrap().held().unwrap().hold).collect();
         let (all, mut took, mut times) = (claims(&id).concat(), None, Vec::new());
-        let begun = self.clock.now();
+        let started = self.clock.now();
         let acquire = async {
             self.store.acquire(&all).await.unwrap();
-            took = Some(self.clock.now().since(begun));
+            took = Some(self.clock.now().since(started));
         };
         let renew = async {
             loop {
@@ -229,7 +224,7 @@ impl Bench {
         redis::cmd("INFO").arg(section).query_async(&mut self.admin).await.unwrap()
     }
 
-    /// The server's processor time so far, its helpers' included.
+    /// The server's CPU time so far, including its background threads.
     async fn server_time(&mut self) -> Duration {
         let info = self.info("cpu").await;
         let seconds = |field: &str| {
@@ -238,7 +233,7 @@ impl Bench {
         Duration::from_secs_f64(seconds("used_cpu_user:") + seconds("used_cpu_sys:"))
     }
 
-    /// How many scripts the server was asked to run.
+    /// How many scripts the server has executed.
     async fn calls(&mut self) -> u64 {
         let info = self.info("commandstats").await;
         let count = |line: &str| line.split(',').next()?.parse::<u64>().ok();
@@ -258,9 +253,9 @@ fn claims(id: &CandidateId) -> Vec<Vec<Claim>> {
     (0..BATCHES).map(batch).collect()
 }
 
-/// The processor time of this process.
+/// The CPU time of this process.
 #[allow(clippy::disallowed_methods, reason = "no clock that tells the time")]
-fn own_time() -> Duration {
+fn client_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
 }
@@ -269,7 +264,7 @@ fn each(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6 / (BATCHES * BATCH) as f64
 }
 
-/// The median and the greatest.
+/// The median and the maximum.
 fn figures(costs: &[Cost], figure: impl Fn(&Cost) -> f64) -> (f64, f64) {
     let mut figures: Vec<f64> = costs.iter().map(figure).collect();
     figures.sort_unstable_by(f64::total_cmp);

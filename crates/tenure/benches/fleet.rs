@@ -1,22 +1,18 @@
-//! What a member costs that owns a hundred thousand shards: `cargo bench -p tenure --all-features --bench fleet`.
+//! The cost of a member that owns a hundred thousand shards: `cargo bench -p tenure --all-features --bench fleet`.
 //!
-//! Redis on loopback, a lease of 30 s renewed every 10 s. `SHARDS=10000` takes fewer, `REST=30` looks longer at the member at
-//! rest. The application of this bench does nothing with its shards but keep their handles.
+//! Redis on loopback, a TTL of 30 s, renewals every 10 s. `SHARDS=10000` sets the number of shards, `REST=30` the seconds for
+//! which the member is measured at rest. The application of this bench only keeps the handles of its shards.
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
-
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
 
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use servers::{Scratch, Server};
-use tenure::fleet::{Event, Fleet, Work, source};
+use tenure::fleet::{Fleet, FleetEvent, ShardWork, source};
 use tenure::{Clock, Store};
+use tenure_rig::servers::{Scratch, Server};
 
-const INTERVAL: Duration = Duration::from_secs(10);
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 
 fn number(variable: &str, default: u32) -> u32 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -25,11 +21,11 @@ fn number(variable: &str, default: u32) -> u32 {
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let Some(program) = servers::find("redis-7", "redis-server") else {
-            println!("{}", servers::how_to_get("redis-7"));
+        let Some(program) = tenure_rig::servers::find("redis-7", "redis-server") else {
+            println!("{}", tenure_rig::servers::install_hint("redis-7"));
             return;
         };
-        let port = servers::free_port();
+        let port = tenure_rig::servers::free_port();
         let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
         let url = format!("redis://127.0.0.1:{port}");
         let client = redis::Client::open(url.as_str()).unwrap();
@@ -60,11 +56,11 @@ async fn member(
     let begun = clock.now();
     let (own, server) = (own_time(), server_time(admin).await);
     let fleet = Fleet::builder("bench").member("one").shards(list).join(store).await.unwrap();
-    let mut works: Vec<Work> = Vec::new();
+    let mut works: Vec<ShardWork> = Vec::new();
     while works.len() < shards as usize {
         match fleet.next().await {
-            Some(Event::Assigned { work, .. }) => works.push(work),
-            Some(Event::Unowned(count, _)) => println!("{count} unowned"),
+            Some(FleetEvent::Assigned { work, .. }) => works.push(work),
+            Some(FleetEvent::Unowned(count, _)) => println!("{count} unowned"),
             Some(_) => {}
             None => panic!("the fleet has ended"),
         }
@@ -75,8 +71,8 @@ async fn member(
         "all {shards} acquired after {took:.2?}; member {own:.2?}, Redis {server:.2?} of processor time"
     );
     println!("resident {:.1} MiB, at most {:.1} MiB", mib(memory()), mib(peak()));
-    // Everything has been renewed once.
-    clock.sleep(INTERVAL).await;
+    // Wait until all leases have been renewed once.
+    clock.sleep(RENEW_INTERVAL).await;
     let rest = Duration::from_secs(u64::from(number("REST", 30)));
     let (own, server, calls) = (own_time(), server_time(admin).await, calls(admin).await);
     let begun = clock.now();
@@ -90,9 +86,9 @@ async fn member(
     let time = clock.now().since(begun).as_secs_f64();
     let (own, server) = (own_time() - own, server_time(admin).await - server);
     let calls = self::calls(admin).await - calls;
-    let intervals = time / INTERVAL.as_secs_f64();
+    let intervals = time / RENEW_INTERVAL.as_secs_f64();
     println!(
-        "at rest for {time:.0} s: member {:.2} % of a core, Redis {:.2} %, {:.0} round trips per {INTERVAL:?}, {events} events",
+        "at rest for {time:.0} s: member {:.2} % of a core, Redis {:.2} %, {:.0} round trips per {RENEW_INTERVAL:?}, {events} events",
         100.0 * own.as_secs_f64() / time,
         100.0 * server.as_secs_f64() / time,
         calls as f64 / intervals,
@@ -143,7 +139,7 @@ async fn server_time(admin: &mut MultiplexedConnection) -> Duration {
     Duration::from_secs_f64(used("used_cpu_sys:") + used("used_cpu_user:"))
 }
 
-/// Scripts that were called: each is a round trip.
+/// The number of script calls: each is a round trip.
 async fn calls(admin: &mut MultiplexedConnection) -> u64 {
     let info = info(admin, "commandstats").await;
     let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));

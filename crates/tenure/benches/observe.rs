@@ -1,42 +1,38 @@
-//! What one observe costs beside 100,000 names of participants that have ended:
-//! `cargo bench -p tenure --all-features --bench observe`.
+//! The cost of one observe on a server with 100,000 names of ended participants: `cargo bench -p tenure --all-features --bench
+//! observe`.
 //!
-//! A server without dead names and servers with them run side by side, and their observes alternate, so that what else the
-//! machine does affects all alike. Server time is the time that Redis itself reports for scripts (`INFO commandstats`).
+//! A server without dead names and servers with them run side by side, and their observes alternate, so that other load of the
+//! machine affects all alike. Server time is the time that Redis itself reports for scripts (`INFO commandstats`).
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
-
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use servers::{Scratch, Server};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, ClaimedWait, Clock, Name, Nonce, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const KIND: &str = "redis-7";
-const DEAD: usize = 100_000;
+const DEAD_NAMES: usize = 100_000;
 const ROUNDS: usize = 1_000;
-const LIVING: Duration = Duration::from_secs(3_600);
-/// Long enough to claim all of them before the first has ended: a claim removes presences that have ended.
-const SHORT: Duration = Duration::from_secs(15);
+const LONG_TTL: Duration = Duration::from_secs(3_600);
+/// Long enough to claim all of them before the first has ended, because a claim removes ended presences.
+const SHORT_TTL: Duration = Duration::from_secs(15);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        if servers::find(KIND, "redis-server").is_none() {
-            println!("{}", servers::how_to_get(KIND));
+        if tenure_rig::servers::find(KIND, "redis-server").is_none() {
+            println!("{}", tenure_rig::servers::install_hint(KIND));
             return;
         }
         run().await;
     });
 }
 
-/// A server with its store, and what is dead in it.
+/// A server with its store, and the kind of dead names in it.
 struct Case {
     what: &'static str,
     store: Arc<dyn Store>,
@@ -50,11 +46,11 @@ async fn run() {
         cases.push(Case::start(what).await);
     }
     cases[1].let_presences_end().await;
-    cases[2].plant("tenure:node:job:dead-").await;
-    cases[3].plant("dead:").await;
+    cases[2].add_dead_names("tenure:node:job:dead-").await;
+    cases[3].add_dead_names("dead:").await;
     let one = Scope::Names(vec![Name::new("job").unwrap()]);
     println!(
-        "{ROUNDS} observes each, {DEAD} dead names; wall time, and server time of each observe"
+        "{ROUNDS} observes each, {DEAD_NAMES} dead names; wall time, and server time of each observe"
     );
     measure(&mut cases, "one name", &one, 1).await;
     let candidates = Scope::Prefix("tenure:node:job:".to_owned());
@@ -66,10 +62,10 @@ async fn run() {
 }
 
 impl Case {
-    /// With one lease and three candidates that are alive.
+    /// Starts a server with one lease and three live candidates.
     async fn start(what: &'static str) -> Self {
-        let program = servers::find(KIND, "redis-server").unwrap();
-        let port = servers::free_port();
+        let program = tenure_rig::servers::find(KIND, "redis-server").unwrap();
+        let port = tenure_rig::servers::free_port();
         let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
         let url = format!("redis://127.0.0.1:{port}");
         let client = redis::Client::open(url.as_str()).unwrap();
@@ -78,30 +74,31 @@ impl Case {
         let store = tenure::open(&format!("{url}?startup_wait=0s")).await.unwrap();
         let admin = client.get_multiplexed_async_connection().await.unwrap();
         let id = CandidateId::generate();
-        let lease = Claim::new(Name::new("job").unwrap(), id, Nonce::random(), LIVING);
+        let lease = Claim::new(Name::new("job").unwrap(), id, Nonce::random(), LONG_TTL);
         let mut claims = vec![lease];
-        claims.extend(["a", "b", "c"].map(|id| presence(id, LIVING)));
+        claims.extend(["a", "b", "c"].map(|id| presence(id, LONG_TTL)));
         acquire(&*store, &claims).await;
         Case { what, store, admin, _server: server }
     }
 
     /// Claims presences and waits until they have ended and the server has removed their keys.
     async fn let_presences_end(&mut self) {
-        let claims: Vec<Claim> = (0..DEAD).map(|i| presence(&format!("dead-{i}"), SHORT)).collect();
+        let claims: Vec<Claim> =
+            (0..DEAD_NAMES).map(|i| presence(&format!("dead-{i}"), SHORT_TTL)).collect();
         acquire(&*self.store, &claims).await;
-        Clock::boot().sleep(SHORT * 2).await;
+        Clock::boot().sleep(SHORT_TTL * 2).await;
         let left: usize =
             redis::cmd("ZCARD").arg("tenure:presence").query_async(&mut self.admin).await.unwrap();
-        assert_eq!(left, DEAD + 3, "claiming took longer than {SHORT:?}");
+        assert_eq!(left, DEAD_NAMES + 3, "claiming took longer than {SHORT_TTL:?}");
     }
 
-    /// Names in the index whose records are forgotten.
-    async fn plant(&mut self, prefix: &str) {
+    /// Adds names without a record to the index.
+    async fn add_dead_names(&mut self, prefix: &str) {
         let script =
             "for i = 1, ARGV[2] do redis.call('ZADD', 'tenure:index', 0, ARGV[1] .. i) end";
-        let mut plant = redis::cmd("EVAL");
-        plant.arg(script).arg(0).arg(prefix).arg(DEAD);
-        plant.exec_async(&mut self.admin).await.unwrap();
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(0).arg(prefix).arg(DEAD_NAMES);
+        command.exec_async(&mut self.admin).await.unwrap();
     }
 
     /// The microseconds of all scripts so far.
@@ -134,9 +131,9 @@ async fn measure(cases: &mut [Case], what: &str, scope: &Scope, expected: usize)
     for _ in 0..ROUNDS {
         for (case, costs) in cases.iter_mut().zip(&mut costs) {
             let server = case.server_time().await;
-            let begun = clock.now();
+            let started = clock.now();
             let found = case.store.observe(scope).await.unwrap();
-            let wall = clock.now().since(begun);
+            let wall = clock.now().since(started);
             assert_eq!(found.len(), expected);
             costs.push((wall, case.server_time().await - server));
         }

@@ -1,12 +1,12 @@
-//! How long it takes to say who should own which shard: `cargo bench -p tenure --bench placement`.
+//! How long a placement plan takes: `cargo bench -p tenure --bench placement`.
 //!
-//! On one core, from names and from hashes that are known. Prints a table; asserts what is promised of spread and moves.
+//! On one core, from names and from precomputed hashes. Prints a table, and asserts the promises about spread and moves.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use tenure::Clock;
-use tenure::placement::{Held, Item, Member, hash, plan, plan_hashed};
+use tenure::placement::{HeldShard, PlacementMember, PlacementShard, hash, plan, plan_hashed};
 
 const REPEATS: usize = 9;
 
@@ -28,32 +28,32 @@ fn main() {
     fleet(100_000, 3);
 }
 
-/// One fleet from nothing, at rest, with one more and with one fewer.
+/// Plans one fleet from nothing, unchanged, after a join and after a leave.
 fn fleet(shards: usize, members: usize) {
     let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number:07}")).collect();
     let ids: Vec<String> = (0..=members).map(|number| format!("web-{number}")).collect();
-    let all: Vec<Member<'_>> = ids.iter().map(|id| Member::new(id)).collect();
+    let all: Vec<PlacementMember<'_>> = ids.iter().map(|id| PlacementMember::new(id)).collect();
     let what = format!("{shards} × {members}");
 
     let settled =
         row(&format!("{what}, from nothing"), &names, &all[..members], &vec![None; shards]);
     row(&format!("{what}, nothing changed"), &names, &all[..members], &settled);
     row(&format!("{what}, after one joined"), &names, &all, &settled);
-    // Who is last in the list is nobody in a list without it.
+    // The last member is missing from the shorter list, so its shards have no owner there.
     row(&format!("{what}, after one left"), &names, &all[..members - 1], &settled);
 }
 
 fn row(
     what: &str,
     names: &[String],
-    members: &[Member<'_>],
+    members: &[PlacementMember<'_>],
     owners: &[Option<usize>],
 ) -> Vec<Option<usize>> {
-    let held: Vec<Held<'_>> =
-        names.iter().zip(owners).map(|(name, owner)| Held::new(name, *owner)).collect();
-    let items: Vec<Item> = held
+    let held: Vec<HeldShard<'_>> =
+        names.iter().zip(owners).map(|(name, owner)| HeldShard::new(name, *owner)).collect();
+    let items: Vec<PlacementShard> = held
         .iter()
-        .map(|held| Item {
+        .map(|held| PlacementShard {
             hash: hash(held.shard),
             owner: held.owner.and_then(|owner| u32::try_from(owner).ok()),
             adopted: false,

@@ -1,20 +1,17 @@
-//! What it costs, beside what the same server does for plain `SET NX` and `PEXPIRE`: `cargo bench -p tenure --all-features`.
+//! The cost of each operation, compared with plain `SET NX` and `PEXPIRE` on the same server: `cargo bench -p tenure
+//! --all-features`.
 //!
-//! Prints tables; asserts nothing but counts. Medians and maxima over many repeats, the store's round trip beside.
+//! Prints tables; asserts nothing but counts. Medians and maxima over many repeats, with the round trip of the store.
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
-
-#[path = "../tests/conformance/servers.rs"]
-#[allow(dead_code, unused_imports)]
-mod servers;
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use servers::{Scratch, Server};
-use tenure::store::file::{FileStore, Options};
+use tenure::store::file::{FileOptions, FileStore};
 use tenure::{CandidateId, Claim, Clock, Election, Hold, Name, Nonce, Store};
+use tenure_rig::servers::{Scratch, Server};
 
 const REPEATS: usize = 50;
 
@@ -50,16 +47,16 @@ fn main() {
 
 async fn directory(scratch: &Scratch) -> Arc<dyn Store> {
     let path = scratch.path().join("leases");
-    Arc::new(FileStore::open(path, Options::default()).await.unwrap())
+    Arc::new(FileStore::open(path, FileOptions::default()).await.unwrap())
 }
 
 /// Median, 99th percentile and maximum, in the unit that fits.
 fn report(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
-    let (median, p99, most) = (at(50), at(99), times[times.len() - 1]);
+    let (median, p99, max) = (at(50), at(99), times[times.len() - 1]);
     println!(
-        "{what:<58} median {median:>10.1?}  p99 {p99:>10.1?}  max {most:>10.1?}  ({} times)",
+        "{what:<58} median {median:>10.1?}  p99 {p99:>10.1?}  max {max:>10.1?}  ({} times)",
         times.len()
     );
 }
@@ -70,16 +67,16 @@ async fn is_leader() {
     let leadership = election.leadership().await.unwrap();
     let clock = Clock::boot();
     let many: u32 = 5_000_000;
-    let begun = clock.now();
+    let started = clock.now();
     for _ in 0..many {
         assert!(black_box(&election).is_leader() || !leadership.is_valid());
     }
-    println!("is_leader(): {:.1?} each", clock.now().since(begun) / many);
-    let begun = clock.now();
+    println!("is_leader(): {:.1?} each", clock.now().since(started) / many);
+    let started = clock.now();
     for _ in 0..many {
         black_box(black_box(&leadership).is_valid());
     }
-    println!("Leadership::is_valid(): {:.1?} each", clock.now().since(begun) / many);
+    println!("Leadership::is_valid(): {:.1?} each", clock.now().since(started) / many);
     drop(leadership);
     election.stop().await;
 }
@@ -90,9 +87,9 @@ fn claim(name: &str, ttl: Duration) -> Claim {
 }
 
 async fn timed<T>(clock: &Clock, what: impl Future<Output = T>) -> (Duration, T) {
-    let begun = clock.now();
+    let started = clock.now();
     let value = what.await;
-    (clock.now().since(begun), value)
+    (clock.now().since(started), value)
 }
 
 async fn uncontended(what: &str, store: &Arc<dyn Store>) {
@@ -114,7 +111,7 @@ async fn uncontended(what: &str, store: &Arc<dyn Store>) {
     report(&format!("{what}: release"), releases);
 }
 
-/// From the moment the leader's work has ended to the moment the next one leads.
+/// From the end of the leader's work to the start of the next leadership.
 async fn handover(what: &str, store: &Arc<dyn Store>) {
     let clock = Clock::boot();
     let start = async |id: &str| {
@@ -126,39 +123,39 @@ async fn handover(what: &str, store: &Arc<dyn Store>) {
     let mut gaps = Vec::new();
     for round in 0..REPEATS {
         let next = start(["b", "a"][round % 2]).await;
-        // Let it settle: it listens, and has seen who leads.
+        // Let it settle: its watch is active, and it has observed the leader.
         clock.sleep(Duration::from_millis(50)).await;
-        let begun = clock.now();
+        let started = clock.now();
         let (_, led) = tokio::join!(leader.stop(), next.leadership());
         drop(led.unwrap());
-        gaps.push(clock.now().since(begun));
+        gaps.push(clock.now().since(started));
         leader = next;
     }
     report(&format!("{what}: clean stop to new leader"), gaps);
     leader.stop().await;
 }
 
-/// A holder that is gone without a word: how long after its lease ran out the next one leads.
+/// A holder that vanished without a release: how long after its lease expired the next one leads.
 async fn dead_holder(what: &str, store: &Arc<dyn Store>) {
     let clock = Clock::boot();
     let ttl = Duration::from_millis(1_000);
-    let mut late = Vec::new();
+    let mut delays = Vec::new();
     for round in 0..REPEATS / 2 {
         let name = format!("bench:dead:{round}");
-        let begun = clock.now();
+        let started = clock.now();
         let answer = store.acquire(&[claim(&name, ttl)]).await.unwrap().remove(0).unwrap();
         assert!(answer.is_held());
         let next = Election::builder(&name).id("next").ttl(ttl).start(store.clone()).await.unwrap();
         drop(next.leadership().await.unwrap());
-        late.push(clock.now().since(begun + ttl));
+        delays.push(clock.now().since(started + ttl));
         next.stop().await;
     }
-    report(&format!("{what}: dead holder, from expiry to new leader"), late);
+    report(&format!("{what}: dead holder, from expiry to new leader"), delays);
 }
 
 async fn redis() -> Option<(Server, String)> {
-    let program = servers::find("redis-7", "redis-server")?;
-    let port = servers::free_port();
+    let program = tenure_rig::servers::find("redis-7", "redis-server")?;
+    let port = tenure_rig::servers::free_port();
     let arguments = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""];
     let url = format!("redis://127.0.0.1:{port}/0?startup_wait=0s");
     let probe = async || match tenure::open(&url).await {
@@ -169,7 +166,7 @@ async fn redis() -> Option<(Server, String)> {
     Some((server, url.clone()))
 }
 
-/// The same server without us: what a round trip costs.
+/// The same server without Tenure: the cost of a round trip.
 async fn plain(url: &str) {
     let clock = Clock::boot();
     let client = redis::Client::open(url.split('?').next().unwrap()).unwrap();
@@ -191,7 +188,7 @@ async fn plain(url: &str) {
     report("Redis, plain: PEXPIRE", expires);
 }
 
-/// How many script calls the server has seen.
+/// How many script calls the server has executed.
 async fn script_calls(url: &str) -> u64 {
     let client = redis::Client::open(url.split('?').next().unwrap()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -201,7 +198,7 @@ async fn script_calls(url: &str) -> u64 {
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Somebody else holds the lease and renews it; what one waiter costs the server meanwhile.
+/// Another candidate holds the lease and renews it: what one waiter costs the server meanwhile.
 async fn idle_waiter(url: &str, store: &Arc<dyn Store>) {
     let clock = Clock::boot();
     let ttl = Duration::from_millis(1_000);
@@ -215,12 +212,12 @@ async fn idle_waiter(url: &str, store: &Arc<dyn Store>) {
         clock.sleep(ttl / 3).await;
     };
     renew().await;
-    let (before, begun) = (script_calls(url).await, clock.now());
+    let (before, started) = (script_calls(url).await, clock.now());
     let renewals: u32 = 60;
     for _ in 0..renewals {
         renew().await;
     }
-    let ttls = clock.now().since(begun).as_secs_f64() / ttl.as_secs_f64();
+    let ttls = clock.now().since(started).as_secs_f64() / ttl.as_secs_f64();
     let calls = script_calls(url).await - before - u64::from(renewals);
     println!("Redis: an idle waiter made {calls} calls in {ttls:.1} TTLs");
     drop(waiter);

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} is a candidate", election.candidate_id());
     tokio::select! {
         _ = election.lead(count) => {}
-        stop = told_to_stop() => stop?,
+        stop = stop_requested() => stop?,
     }
     election.stop().await;
     Ok(())
@@ -47,7 +47,7 @@ fn read(checkpoint: &Checkpoint) -> Option<u64> {
 }
 
 /// Returns on Ctrl-C and on SIGTERM.
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     tokio::select! {
         ctrl_c = tokio::signal::ctrl_c() => ctrl_c,

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure::fleet::{Event, Fleet, Shard, source};
+use tenure::fleet::{Fleet, FleetEvent, Shard, source};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let work = async {
         while let Some(event) = fleet.next().await {
             match event {
-                Event::Assigned { shard, token, work, .. } => {
+                FleetEvent::Assigned { shard, token, work, .. } => {
                     println!("+ {shard}, token {token}");
                     let polled = shard.clone();
                     let task = tokio::spawn(async move {
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     });
                     running.insert(shard, task);
                 }
-                Event::Revoked { shard, why, .. } => {
+                FleetEvent::Revoked { shard, why, .. } => {
                     println!("- {shard}, {}", why.as_str());
                     if let Some(task) = running.remove(&shard) {
                         task.abort();
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let stop = async {
-        told_to_stop().await?;
+        stop_requested().await?;
         // The others see it go, its work is ended, and each shard is given to its next owner.
         fleet.leave().await;
         Ok::<(), std::io::Error>(())
@@ -66,7 +66,7 @@ async fn poll(_shard: &Shard) {
 }
 
 /// Returns on Ctrl-C and on SIGTERM.
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     tokio::select! {
         ctrl_c = tokio::signal::ctrl_c() => ctrl_c,

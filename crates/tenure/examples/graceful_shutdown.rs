@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
 
     let stop = async {
-        told_to_stop().await?;
+        stop_requested().await?;
         println!("shutting down");
         // Tells the work to stop, waits until it has, releases.
         election.stop().await;
@@ -61,7 +61,7 @@ async fn in_one_term(leadership: Leadership) {
 }
 
 /// Returns on Ctrl-C and on SIGTERM.
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     tokio::select! {
         ctrl_c = tokio::signal::ctrl_c() => ctrl_c,

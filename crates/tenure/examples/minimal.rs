@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     tokio::select! {
         _ = work => {}
-        stop = told_to_stop() => stop?,
+        stop = stop_requested() => stop?,
     }
     // The work has ended; now the lease is released, and somebody else leads at once.
     election.stop().await;
@@ -37,7 +37,7 @@ fn store_url() -> String {
 }
 
 /// Returns on Ctrl-C and on SIGTERM.
-async fn told_to_stop() -> std::io::Result<()> {
+async fn stop_requested() -> std::io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     tokio::select! {
         ctrl_c = tokio::signal::ctrl_c() => ctrl_c,

@@ -1,8 +1,8 @@
-//! Threads for work that may block: files, locks, name services.
+//! A thread pool for work that may block: files, locks, name services.
 //!
-//! Tokio's `spawn_blocking` panics when the kernel refuses a new thread, and ends idle threads after 10 seconds, so a process
-//! that reached its limit of threads would lose its lease in a panic. Here a few threads are kept for ever, work waits for
-//! one of them where no other can be made, and where there is none at all the caller gets an error.
+//! Tokio's `spawn_blocking` panics when the kernel refuses a new thread, and ends idle threads after 10 seconds. So a process
+//! that reached its thread limit would lose its lease in a panic. This pool keeps a few threads forever. If no other thread can
+//! be started, work waits for one of them; if there is none at all, the caller gets an error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,22 +15,22 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
-/// Idle threads that are never ended.
+/// The number of idle threads that are never ended.
 const KEPT_THREADS: usize = 4;
-/// The most threads at a time: a disk or a name service that hangs must not use up the process.
+/// The maximum number of threads: a disk or a name service that hangs must not exhaust the process.
 const MAX_THREADS: usize = 256;
-/// How long a thread beyond those that are kept waits for work.
+/// How long a thread beyond the kept ones waits for work before it ends.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Work, and after it the delivery of its result. The thread counts as idle before the result is delivered, so a caller that
-/// sends one piece of work after the other uses one thread.
-type Work = Box<dyn FnOnce() -> Delivery + Send>;
+/// Work that returns the delivery of its result. The thread counts as idle before the result is delivered, so a caller that
+/// sends work in sequence uses one thread.
+type BlockingWork = Box<dyn FnOnce() -> Delivery + Send>;
 type Delivery = Box<dyn FnOnce() + Send>;
 
 struct Pool {
-    /// The process whose threads these are: a forked child has none of them.
+    /// The process that the threads belong to: a forked child has none of them.
     pid: u32,
-    queue: VecDeque<Work>,
+    queue: VecDeque<BlockingWork>,
     threads: usize,
     /// Threads that wait for work, or are about to.
     idle: usize,
@@ -47,7 +47,7 @@ fn pool() -> MutexGuard<'static, Pool> {
 ///
 /// # Errors
 /// Unavailable if no thread can be started and there is none, or if `work` panics.
-pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     run_with(work, spawn).await
 }
 
@@ -56,10 +56,10 @@ async fn run_with<T: Send + 'static>(
     spawn: fn() -> io::Result<()>,
 ) -> Result<T> {
     let (sender, result) = oneshot::channel();
-    let work: Work = Box::new(move || {
+    let work: BlockingWork = Box::new(move || {
         let result = work();
         Box::new(move || {
-            // The caller may have gone.
+            // The caller may have dropped its future.
             let _ = sender.send(result);
         })
     });
@@ -67,7 +67,7 @@ async fn run_with<T: Send + 'static>(
     result.await.map_err(|_| Error::unavailable("a thread of the store panicked"))
 }
 
-fn enqueue(work: Work, spawn: fn() -> io::Result<()>) -> Result<()> {
+fn enqueue(work: BlockingWork, spawn: fn() -> io::Result<()>) -> Result<()> {
     let mut pool = pool();
     let pid = std::process::id();
     if pool.pid != pid {
@@ -76,7 +76,7 @@ fn enqueue(work: Work, spawn: fn() -> io::Result<()>) -> Result<()> {
     if pool.queue.len() >= pool.idle && pool.threads < MAX_THREADS {
         match spawn() {
             Ok(()) => pool.threads += 1,
-            // A thread that is busy now will do it.
+            // A busy thread will run the work later.
             Err(_) if pool.threads > 0 => {}
             Err(error) => return Err(no_thread(&error)),
         }
@@ -90,13 +90,13 @@ fn spawn() -> io::Result<()> {
     std::thread::Builder::new().name("tenure-blocking".to_owned()).spawn(serve).map(drop)
 }
 
-/// Starts a thread with a runtime of its own, on which `work` runs.
+/// Starts a thread with its own runtime, and runs `work` on it.
 ///
-/// The thread is started first: a runtime must not be dropped in asynchronous code, and that is where one would be left if the
+/// The thread is started before the runtime: a runtime must not be dropped in asynchronous code, and this would happen if the
 /// thread could not be started.
 ///
 /// # Errors
-/// What the kernel says where neither can be made.
+/// The error of the kernel, if the thread or the runtime cannot be created.
 pub fn spawn_runtime(
     name: &str,
     work: impl FnOnce(Runtime) + Send + 'static,
@@ -110,7 +110,7 @@ pub fn spawn_runtime(
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
-    // The thread waits for it.
+    // Cannot fail: the thread waits for it.
     let _ = sender.send(runtime);
     Ok((handle, thread))
 }
@@ -122,7 +122,7 @@ fn no_thread(error: &io::Error) -> Error {
     ))
 }
 
-/// The life of one thread.
+/// The main loop of one thread.
 fn serve() {
     let mut pool = pool();
     pool.idle += 1;
@@ -132,7 +132,7 @@ fn serve() {
             drop(pool);
             let delivery = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             self::pool().idle += 1;
-            // Of work that panicked the caller learns by the sender that was dropped.
+            // If the work panicked, the caller notices that the sender was dropped.
             if let Ok(deliver) = delivery {
                 deliver();
             }

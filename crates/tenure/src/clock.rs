@@ -1,7 +1,7 @@
-//! The one place that reads a clock.
+//! [`Clock`] and [`Moment`]: the only module that reads a clock.
 //!
-//! Deadlines are counted on `CLOCK_BOOTTIME`, which, unlike Rust's `Instant`, goes on while the
-//! machine is suspended: a laptop that wakes up after an hour knows that its lease is over.
+//! Deadlines are counted on `CLOCK_BOOTTIME`. Unlike Rust's `Instant`, it continues while the machine is suspended: a laptop
+//! that wakes up after an hour knows that its lease is over.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -19,7 +19,7 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-/// A point on this machine's boot clock. Meaningless on any other machine.
+/// A point in time on this machine's boot clock. Meaningless on any other machine.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,10 +34,10 @@ use tokio::sync::watch;
 pub struct Moment(u64);
 
 impl Moment {
-    /// Before everything: a deadline that has always passed.
-    pub const NEVER: Moment = Moment(0);
+    /// Before every moment that a clock shows: a deadline that has passed, or an action that is due at once.
+    pub const PAST: Moment = Moment(0);
 
-    /// Nanoseconds since boot, as the kernel counts them.
+    /// Creates a moment from nanoseconds since boot, as the kernel counts them.
     pub const fn from_nanos(nanos: u64) -> Self {
         Moment(nanos)
     }
@@ -47,12 +47,12 @@ impl Moment {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The duration since `earlier`; zero if this moment is not after it.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This much earlier, but never before [`Moment::NEVER`].
+    /// This moment minus `duration`, but never before [`Moment::PAST`].
     #[must_use]
     pub fn before(self, duration: Duration) -> Moment {
         Moment(self.0.saturating_sub(nanos(duration)))
@@ -73,36 +73,36 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// Whole nanoseconds; more than five centuries are as good as for ever.
+/// Whole nanoseconds. More than five centuries count as forever.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where time comes from: the machine, or a test that turns the hands itself.
+/// A source of time: the machine's clock, or a manual clock for tests.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone, Default)]
-enum Source {
+enum ClockSource {
     #[default]
     Boot,
     Manual(Arc<Manual>),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ClockSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Boot => f.write_str("boot"),
-            Source::Manual(manual) => write!(f, "manual at {:?}", manual.now()),
+            ClockSource::Boot => f.write_str("boot"),
+            ClockSource::Manual(manual) => write!(f, "manual at {:?}", manual.now()),
         }
     }
 }
 
 struct Manual {
     nanos: AtomicU64,
-    moved: watch::Sender<()>,
-    // Two concurrent advances must not overtake each other between store and notification.
-    hand: Mutex<()>,
+    advanced: watch::Sender<()>,
+    // Two concurrent calls of `advance` must not overtake each other between the store and the notification.
+    advancing: Mutex<()>,
 }
 
 impl Manual {
@@ -114,51 +114,51 @@ impl Manual {
 impl Clock {
     /// The machine's boot clock.
     pub fn boot() -> Self {
-        Clock(Source::Boot)
+        Clock(ClockSource::Boot)
     }
 
-    /// A clock that stands still until [`Clock::advance`] is called: for tests of your own code.
+    /// A clock that does not move until [`Clock::advance`] is called: for tests of your own code.
     pub fn manual() -> Self {
-        // Not zero, so that a moment before the start can be told from "never".
+        // Not zero, so that a moment before the start differs from `Moment::PAST`.
         let nanos = AtomicU64::new(1_000_000_000_000);
-        Clock(Source::Manual(Arc::new(Manual {
+        Clock(ClockSource::Manual(Arc::new(Manual {
             nanos,
-            moved: watch::channel(()).0,
-            hand: Mutex::new(()),
+            advanced: watch::channel(()).0,
+            advancing: Mutex::new(()),
         })))
     }
 
-    /// Now, on this clock.
+    /// The current time on this clock.
     pub fn now(&self) -> Moment {
         match &self.0 {
-            Source::Boot => boot_now(),
-            Source::Manual(manual) => manual.now(),
+            ClockSource::Boot => boot_now(),
+            ClockSource::Manual(manual) => manual.now(),
         }
     }
 
-    /// Moves a manual clock on and wakes whoever sleeps on it.
+    /// Advances a manual clock and wakes all tasks that sleep on it.
     ///
     /// # Panics
     /// On the machine's clock, which moves by itself.
     pub fn advance(&self, by: Duration) {
-        let Source::Manual(manual) = &self.0 else {
+        let ClockSource::Manual(manual) = &self.0 else {
             panic!("Clock::advance is for Clock::manual(); the boot clock moves by itself");
         };
-        let _hand = manual.hand.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _advancing = manual.advancing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         manual.nanos.store((manual.now() + by).0, Ordering::SeqCst);
-        manual.moved.send_replace(());
+        manual.advanced.send_replace(());
     }
 
-    /// Whole microseconds for minting tokens: the wall clock, or the hands of a manual clock.
+    /// The time in whole microseconds for minting tokens: the wall clock, or the time of a manual clock.
     ///
-    /// Only ever a floor for a counter; it is compared with no other machine's clock.
+    /// It is only a lower bound for a counter, and is never compared with the clock of another machine.
     pub fn minting_micros(&self) -> u64 {
         match &self.0 {
-            Source::Boot => {
+            ClockSource::Boot => {
                 let wall = clock_gettime(rustix::time::ClockId::Realtime);
                 moment(wall).0 / 1_000
             }
-            Source::Manual(manual) => manual.now().0 / 1_000,
+            ClockSource::Manual(manual) => manual.now().0 / 1_000,
         }
     }
 
@@ -167,11 +167,11 @@ impl Clock {
     /// Must be called inside a tokio runtime with I/O enabled.
     pub async fn sleep_until(&self, at: Moment) {
         match &self.0 {
-            Source::Boot => boot_sleep_until(at).await,
-            Source::Manual(manual) => {
-                let mut moved = manual.moved.subscribe();
+            ClockSource::Boot => boot_sleep_until(at).await,
+            ClockSource::Manual(manual) => {
+                let mut advanced = manual.advanced.subscribe();
                 while manual.now() < at {
-                    if moved.changed().await.is_err() {
+                    if advanced.changed().await.is_err() {
                         return;
                     }
                 }
@@ -179,7 +179,7 @@ impl Clock {
         }
     }
 
-    /// [`Clock::sleep_until`] that long from now.
+    /// Sleeps for `duration`, like [`Clock::sleep_until`].
     pub async fn sleep(&self, duration: Duration) {
         self.sleep_until(self.now() + duration).await;
     }
@@ -190,22 +190,22 @@ fn boot_now() -> Moment {
 }
 
 fn moment(time: Timespec) -> Moment {
-    // Both clocks are positive on a running machine; a negative reading would be before boot or 1970.
+    // Both clocks are positive on a running machine; a negative time would be before boot or 1970.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     Moment(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// A timer descriptor on the boot clock: tokio's own timers stop in suspend and round to milliseconds.
+/// Sleeps with a timer descriptor on the boot clock: tokio's own timers stop in suspend and round to milliseconds.
 async fn boot_sleep_until(at: Moment) {
     if boot_now() >= at {
-        // Still a point at which other tasks get their turn.
+        // Lets other tasks run, even without a wait.
         tokio::task::yield_now().await;
         return;
     }
     if boot_timer(at).await.is_err() {
-        // Out of descriptors: tokio's timer is coarser, and late only after a suspend, where every
-        // answer is computed from the boot clock anyway.
+        // Out of descriptors: tokio's timer is coarser, and late only after a suspend. There every answer is computed from the
+        // boot clock anyway.
         while boot_now() < at {
             tokio::time::sleep(at.since(boot_now()).min(Duration::from_secs(1))).await;
         }
@@ -231,8 +231,8 @@ async fn boot_timer(at: Moment) -> std::io::Result<()> {
 
 /// Registers a descriptor with the runtime.
 ///
-/// Deprecated because a type could give out another descriptor than it owns. An `OwnedFd` cannot, and the
-/// replacement is an `unsafe fn`, and one module with those is enough.
+/// `AsyncFd::new` is deprecated because a type could return another descriptor than it owns. An `OwnedFd` cannot. The
+/// replacement is an `unsafe fn`, and only one module of this crate should contain unsafe code.
 #[allow(deprecated)]
 pub(crate) fn async_fd(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
@@ -246,7 +246,7 @@ mod tests {
     fn moments_saturate_instead_of_wrapping() {
         let late = Moment(u64::MAX - 1);
         assert_eq!(late + Duration::from_secs(9), Moment(u64::MAX));
-        assert_eq!(Moment(5).before(Duration::from_secs(1)), Moment::NEVER);
+        assert_eq!(Moment(5).before(Duration::from_secs(1)), Moment::PAST);
         assert_eq!(Moment(5).since(Moment(9)), Duration::ZERO);
     }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sleep_on_a_manual_clock_ends_when_the_hands_are_moved() {
+    async fn a_sleep_on_a_manual_clock_ends_when_the_clock_is_advanced() {
         let clock = Clock::manual();
         let sleeper = tokio::spawn({
             let clock = clock.clone();

@@ -1,1120 +1,352 @@
-//! PURE: one lease's state machine. `step(now, event)` gives the actions; time and seeds are arguments.
-//!
-//! ```text
-//!             ┌───────────── taken ─────────────┐
-//!             ▼                                 │
-//!  start → Waiting ── look ──► Acquiring ── held ──► Holding ── resign ──► (stopping, still renewing)
-//!             ▲                                        │ lost                     │ work ended
-//!             │                                        ▼                          ▼
-//!             └───── released, or left to its TTL ── Ending ── work ended ──► Releasing
-//! ```
-//!
-//! Four rules carry the safety, and each is in one place here: the deadline counts from before the request was
-//! sent ([`Timing::deadline`]); loss is declared by the clock before any answer is looked at ([`Machine::step`]); a term
-//! that ended is never revived (answers are matched by request number); nothing is released before the work has ended.
+//! The public API of one election: [`Election`], its [`Builder`], [`Leadership`], [`Status`] and [`Event`].
 
-#[cfg(test)]
-mod drain_record_tests;
-mod memory;
-#[cfg(test)]
-mod note_tests;
-mod rank;
-#[cfg(test)]
-mod rank_tests;
-mod same_id;
-#[cfg(test)]
-mod same_id_tests;
-#[cfg(test)]
-mod store_error_tests;
-#[cfg(test)]
-mod tests;
-mod words;
+mod builder;
+mod candidate_state;
+mod event;
+mod leadership;
+mod state;
+mod status;
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::Stream;
+use futures_util::stream::{self, StreamExt};
+use tokio::sync::broadcast;
+
 use crate::clock::Moment;
+use crate::driver::{DriverCommand, HandleInput, MachineId, RenewalStats};
 use crate::error::{Error, Kind, Result};
-use crate::lease::{
-    Answer, CandidateId, Checkpoint, ClaimedWait, Grant, Hold, Lease, Lineage, Name, Nonce,
-    Release, StartupWait, Token, WaitReason,
-};
-use crate::rng::Rng;
-use crate::store::Change;
-use crate::timing::{Timing, together};
-use memory::{Memory, Trip};
-use same_id::SameId;
+use crate::lease::{CandidateId, Name, Note};
+use crate::machine::{OtherCandidates, Phase};
+use crate::presence::Node;
+use state::ElectionState;
 
-/// How long others hold back when the last holder has named its successor, and how long one that has just
-/// resigned lets others come first.
-pub const HOLD_BACK: Duration = Duration::from_millis(500);
-const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
-const BACK_OFF_MOST: Duration = Duration::from_secs(2);
-/// A timer is never set closer than this after a known expiry, so that the look does not come a hair too early.
-const AFTER_EXPIRY: Duration = Duration::from_millis(1);
+pub use builder::Builder;
+pub use candidate_state::CandidateState;
+pub use event::Event;
+pub use leadership::{Leadership, Saved};
+pub use status::{Pulse, Status};
 
-/// One that only looks on reads a lease that was granted anew after this, so that many are read together.
-const AFTER_HEARING: Duration = Duration::from_millis(20);
+/// An election has one machine.
+const ONLY_MACHINE: MachineId = 0;
 
-pub use rank::Rivals;
-pub use words::{Action, Ask, Ending, Event, Lead, Phase, Request, Why};
-
-/// One candidate's part in the election of one name.
-#[derive(Debug)]
-pub struct Machine {
-    name: Name,
-    candidate: CandidateId,
-    timing: Arc<Timing>,
-    /// The rank while no other candidates are known.
-    rank: u32,
-    rivals: Option<Arc<Rivals>>,
-    rng: Rng,
-    memory: Memory,
-    state: State,
-    requests: Request,
-    /// Kept only while an acquire is unanswered; a new campaign has a new one.
-    nonce: Option<Nonce>,
-    healthy: bool,
-    wanted: bool,
-    drained: bool,
-    drain_record: DrainRecord,
-    shutdown: bool,
-    /// Whom we have told to stop, if anybody asked: the next release names it.
-    successor: Option<CandidateId>,
-    /// Not campaigning before this.
-    held_off: Moment,
-    /// The lease is known to be free, and this candidate claims it no earlier than this; `None` while the lease is held or
-    /// its state is unknown.
-    claim_from: Option<Moment>,
-    /// Failed requests since the last answer. Boxed: a fleet member has many machines, and few of them fail.
-    failing: Option<Box<Failing>>,
-    /// The id of the holder when this candidate last observed the lease or was notified.
-    holder: Option<Arc<str>>,
-    /// Whether that holder leads: it is not in its start-up wait.
-    holder_leads: bool,
-    /// The latest term that the store told of, however it did.
-    heard: Option<Token>,
-    same_id: SameId,
-    /// The lease grants no right, so no earlier holder can be at work: there is no start-up wait.
-    grants_no_right: bool,
-    warned_other_ttl: bool,
-    /// The note has changed since it was last sent.
-    note_changed: bool,
-    /// The renewal in flight carries a changed note.
-    note_in_flight: bool,
-    last_step: Moment,
+/// One candidate in the election of one name.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// let store = tenure::open("memory:").await?;
+/// let election = tenure::Election::builder("election:example").start(store).await?;
+/// let answer = election
+///     .lead(async |leadership| {
+///         // Only one candidate at a time is here.
+///         format!("done in term {}", leadership.token())
+///     })
+///     .await;
+/// assert!(answer.is_some_and(|text| text.starts_with("done")));
+/// election.stop().await;
+/// # Ok(()) }
+/// ```
+///
+/// Dropping it without [`Election::stop`] leaves the lease to its TTL: the driver sends nothing more for it.
+pub struct Election {
+    shared: Arc<ElectionState>,
 }
 
-/// What this candidate knows of the drain that the store keeps for its id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DrainRecord {
-    /// It is being read: the candidate does nothing before.
-    Pending,
-    /// The store did not answer: the candidate observes the lease and does not campaign.
-    Unavailable,
-    /// It was read, or there is none.
-    Read,
-}
+impl Election {
+    /// Builds a candidate in the election of `name`: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
+    pub fn builder(name: &str) -> Builder {
+        Builder::new(name)
+    }
 
-#[derive(Debug)]
-enum State {
-    Waiting {
-        look_at: Moment,
-    },
-    /// `again`: the lease changed while the request was under way, so its answer may be older than the change.
-    Acquiring {
-        request: Request,
-        sent: Moment,
-        again: Option<Again>,
-    },
-    Looking {
-        request: Request,
-        sent: Moment,
-        again: Option<Again>,
-    },
-    Holding(Box<Term>),
-    /// The lease is lost; the work has still to end.
-    Ending {
-        give_back: Option<Box<Hold>>,
-    },
-    Releasing {
-        hold: Box<Hold>,
-        request: Request,
-        sent: Moment,
-        until: Moment,
-        try_at: Option<Moment>,
-    },
-    Stopped,
-}
+    fn new(shared: Arc<ElectionState>) -> Self {
+        Election { shared }
+    }
 
-/// Failed requests since the last answer of the store.
-#[derive(Debug)]
-struct Failing {
-    since: Moment,
-    count: u32,
-    /// The error that was reported last. One that the store itself answered takes precedence over a missing answer.
-    reported: Error,
-}
-
-/// When to look again, unless a term with this token has been seen by then.
-#[derive(Clone, Copy, Debug)]
-struct Again {
-    at: Moment,
-    unless: Option<Token>,
-}
-
-#[derive(Debug)]
-struct Term {
-    hold: Hold,
-    checkpoint: Option<Checkpoint>,
-    deadline: Moment,
-    lead_from: Moment,
-    /// Set until the store has recorded a start-up wait that this candidate's own observations require.
-    unrecorded_wait: Option<WaitReason>,
-    part: Part,
-    renewal: Option<(Request, Moment)>,
-    renew_at: Moment,
-}
-
-/// What the holder does with its lease.
-#[derive(Debug, PartialEq, Eq)]
-enum Part {
-    /// In its start-up wait: an earlier leader may still be at work.
-    Starting,
-    Leading,
-    /// The work was told to stop; the lease is renewed until it has.
-    Stopping,
-}
-
-impl Machine {
-    /// A candidate that has not begun; its first [`Event::Woke`] begins. `rank` 0 comes first on a free lease.
-    pub fn new(
-        name: Name,
-        candidate: CandidateId,
-        timing: impl Into<Arc<Timing>>,
-        rank: u32,
-        seed: u128,
-        now: Moment,
-    ) -> Self {
-        Machine {
-            name,
-            candidate,
-            timing: timing.into(),
-            rank,
-            rivals: None,
-            rng: Rng::new(seed),
-            memory: Memory::default(),
-            state: State::Waiting { look_at: now },
-            requests: 0,
-            nonce: None,
-            healthy: true,
-            wanted: true,
-            drained: false,
-            drain_record: DrainRecord::Read,
-            shutdown: false,
-            successor: None,
-            held_off: Moment::NEVER,
-            claim_from: None,
-            failing: None,
-            holder: None,
-            holder_leads: false,
-            heard: None,
-            same_id: SameId::default(),
-            grants_no_right: false,
-            warned_other_ttl: false,
-            note_changed: false,
-            note_in_flight: false,
-            last_step: now,
+    /// Waits for the first answer of the store; with `patient` also for a store that is down.
+    pub(super) async fn first_answer(&self, patient: bool) -> Result<()> {
+        let mut phases = self.shared.phases.subscribe();
+        loop {
+            {
+                let state = self.shared.state();
+                match (&state.last_error, state.reachable) {
+                    (_, Some(true)) => return Ok(()),
+                    (Some(error), Some(false)) if !patient || error.kind() != Kind::Unavailable => {
+                        return Err(error.clone());
+                    }
+                    _ => {}
+                }
+            }
+            if phases.changed().await.is_err() || *phases.borrow() == Phase::Stopped {
+                return Err(Error::unavailable("the election has ended before it began"));
+            }
         }
     }
 
-    /// Does not campaign before an [`Event::Health`] says that it is fit.
-    pub fn begin_unfit(&mut self) {
-        self.healthy = false;
+    /// Returns when the store has answered for the first time. Waits for a store that is down.
+    ///
+    /// # Errors
+    /// Denied, Corrupt: the store answered, and an operator must act.
+    pub async fn answered(&self) -> Result<()> {
+        self.first_answer(true).await
     }
 
-    /// Looks on, and does not campaign before an [`Event::Wanted`] says that it should.
-    pub fn begin_unwanted(&mut self) {
-        self.wanted = false;
-    }
-
-    /// Does nothing before an [`Event::DrainRecord`] says whether it is drained.
-    pub fn begin_before_drain_record(&mut self) {
-        self.drain_record = DrainRecord::Pending;
-    }
-
-    /// Leads as soon as the lease is granted: for a lease that grants no right (presence, membership).
-    pub fn begin_without_right(&mut self) {
-        self.grants_no_right = true;
-    }
-
-    /// Takes one event at `now` and adds what is to be done to `out`.
-    pub fn step(&mut self, now: Moment, event: Event, out: &mut Vec<Action>) {
-        // The clock first: a success that comes after the time to stop revives nothing.
-        self.check_clock(now, out);
-        match event {
-            Event::Woke => {}
-            Event::Acquired(request, answer) => self.acquired(now, request, answer, out),
-            Event::Renewed(request, answer) => self.renewed(now, request, answer, out),
-            Event::Released(request, answer) => self.released(now, request, answer, out),
-            Event::Observed(request, answer) => self.observed(now, request, answer, out),
-            Event::Changed(change) => self.changed(now, &change, out),
-            Event::Asked(Ask::Resign(next)) => self.resign(now, Why::Asked, next, out),
-            Event::Resign(next) => self.resign(now, Why::Resigned, next, out),
-            Event::Wanted(wanted) => self.wanted(now, wanted, out),
-            Event::Asked(Ask::Drain) => {
-                self.drain_record = DrainRecord::Read;
-                self.drained = true;
-                self.resign(now, Why::Drained, None, out);
-            }
-            Event::Asked(Ask::Undrain) => {
-                self.drain_record = DrainRecord::Read;
-                self.drained = false;
-                self.look_soon(now);
-            }
-            Event::DrainRecord(drained) => self.drain_record_read(now, drained),
-            Event::Health(healthy) => self.health(now, healthy, out),
-            Event::NoteChanged => self.note_changed(now),
-            Event::Rivals(rivals) => self.rivals = Some(rivals),
-            Event::WorkEnded => self.work_ended(now, out),
-            Event::Stop => self.stop(now, out),
-        }
-        self.act(now, out);
-        self.last_step = now;
-    }
-
-    /// When to come back with [`Event::Woke`]; `None` when only an event can move it.
-    pub fn wake_at(&self) -> Option<Moment> {
-        match &self.state {
-            State::Waiting { .. } if self.drain_record == DrainRecord::Pending => None,
-            State::Waiting { look_at } => Some((*look_at).max(self.held_off_until())),
-            State::Acquiring { sent, .. } | State::Looking { sent, .. } => {
-                Some(self.gives_up(*sent))
-            }
-            State::Holding(term) => Some(self.term_wakes_at(term)),
-            State::Releasing { sent, try_at, .. } => Some(try_at.unwrap_or(self.gives_up(*sent))),
-            State::Ending { .. } | State::Stopped => None,
-        }
-    }
-
-    /// Where it stands.
-    pub fn phase(&self) -> Phase {
-        match &self.state {
-            State::Waiting { .. } | State::Acquiring { .. } | State::Looking { .. } => {
-                Phase::Waiting
-            }
-            State::Holding(term) => match term.part {
-                Part::Starting => Phase::Starting,
-                Part::Leading => Phase::Leading,
-                Part::Stopping => Phase::Resigning,
-            },
-            State::Ending { .. } | State::Releasing { .. } => Phase::Resigning,
-            State::Stopped => Phase::Stopped,
-        }
-    }
-
-    /// The id of the leader when this candidate last observed the lease or was notified.
-    pub fn leader(&self) -> Option<&str> {
-        self.holder.as_deref().filter(|_| self.holder_leads)
-    }
-
-    /// Whether it was told not to campaign.
-    pub fn is_drained(&self) -> bool {
-        self.drained
-    }
-
-    /// Of what.
+    /// The name of the election.
     pub fn name(&self) -> &Name {
-        &self.name
+        &self.shared.name
     }
 
-    /// Who.
-    pub fn candidate(&self) -> &CandidateId {
-        &self.candidate
+    /// The id of this candidate.
+    pub fn candidate_id(&self) -> &CandidateId {
+        &self.shared.candidate
     }
 
-    /// The durations it goes by.
-    pub fn timing(&self) -> &Timing {
-        &self.timing
+    /// Whether this candidate leads, computed from the clock at this call.
+    pub fn is_leader(&self) -> bool {
+        let until = Moment::from_nanos(self.shared.leader_until.load(Ordering::Acquire));
+        let context = &self.shared.context;
+        context.clock.now() < until && context.process.is_current()
     }
 
-    // ---- the clock ----
-
-    fn gives_up(&self, sent: Moment) -> Moment {
-        sent + self.timing.try_for()
+    /// The id of the leader, as far as this candidate knows from its last observation or notification.
+    pub fn current_leader(&self) -> Option<String> {
+        let shared = &self.shared;
+        shared.state().leader(&shared.candidate, shared.context.clock.now())
     }
 
-    /// Drained and unfit candidates look as often as others; the hold-back is for those that want the lease.
-    fn held_off_until(&self) -> Moment {
-        if self.campaigns() { self.held_off } else { Moment::NEVER }
-    }
-
-    fn campaigns(&self) -> bool {
-        let may = self.drain_record == DrainRecord::Read && !self.drained;
-        self.healthy && self.wanted && may && !self.shutdown
-    }
-
-    fn term_wakes_at(&self, term: &Term) -> Moment {
-        let request = match term.renewal {
-            Some((_, sent)) => self.gives_up(sent),
-            None => term.renew_at,
-        };
-        let clock = match term.part {
-            Part::Starting => term.lead_from.min(term.deadline),
-            Part::Leading => self.stop_at(term),
-            Part::Stopping => term.deadline,
-        };
-        // A term past its start-up wait whose deadline is too close waits for a renewal.
-        if term.part == Part::Starting && term.lead_from <= self.last_step {
-            return request.min(term.deadline);
-        }
-        request.min(clock)
-    }
-
-    /// When a leader is told to stop: before the deadline, or earlier if a grace is set and renewals keep failing.
-    fn stop_at(&self, term: &Term) -> Moment {
-        let stop_at = self.timing.stop_at(term.deadline);
-        match (self.timing.grace, &self.failing) {
-            (Some(grace), Some(failing)) => stop_at.min(failing.since + grace),
-            _ => stop_at,
+    /// The status of this candidate.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let until = Moment::from_nanos(shared.leader_until.load(Ordering::Acquire));
+        let is_leader = self.is_leader();
+        let valid_for =
+            if is_leader { until.since(shared.context.clock.now()) } else { Duration::ZERO };
+        let token = shared.current_term().filter(|_| is_leader).map(|term| term.term.hold.token);
+        let state = shared.state();
+        Status {
+            name: shared.name.clone(),
+            candidate_id: shared.candidate.clone(),
+            is_leader,
+            state: shared.candidate_state.borrow().clone(),
+            current_leader: state.leader(&shared.candidate, shared.context.clock.now()),
+            starting: state.startup_wait(shared.context.clock.now()).map(|(_, wait)| wait),
+            token,
+            since: state.since,
+            valid_for,
+            transitions: state.transitions,
+            drained: state.drained,
+            healthy: state.unhealthy.is_none(),
+            priority: shared.priority,
+            store: shared.context.store.url(),
+            store_grade: shared.context.store.limits().grade,
+            store_reachable: state.reachable,
+            last_error: state.last_error.clone(),
         }
     }
 
-    fn check_clock(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let State::Holding(term) = &self.state else {
-            return;
-        };
-        match term.part {
-            Part::Leading if now >= self.stop_at(term) => {
-                let why = match &self.failing {
-                    Some(failing) if failing.reported.kind() == Kind::Unavailable => {
-                        Why::Unreachable(failing.since)
-                    }
-                    Some(failing) => Why::StoreError(failing.reported.clone()),
-                    None => Why::Paused(now.since(self.last_step)),
-                };
-                let deadline = term.deadline;
-                self.lose(now, why, deadline, out);
-            }
-            // Never led, or told to stop before: there is nothing to tell, and the lease may be somebody else's.
-            Part::Starting if now >= term.deadline => self.give_back(now, out),
-            Part::Stopping if now >= term.deadline => {
-                self.state = State::Ending { give_back: Some(Box::new(term.hold.clone())) };
-            }
-            _ => {}
+    /// Returns the state of this candidate as soon as it differs from `known`.
+    pub async fn state_changed(&self, known: &CandidateState) -> CandidateState {
+        let mut states = self.shared.candidate_state.subscribe();
+        let changed = states.wait_for(|state| state != known).await.map(|state| state.clone());
+        match changed {
+            Ok(state) => state,
+            // The sender lives in `shared`.
+            Err(_) => std::future::pending().await,
         }
     }
 
-    // ---- what is due ----
-
-    fn act(&mut self, now: Moment, out: &mut Vec<Action>) {
-        match &mut self.state {
-            State::Waiting { .. } | State::Looking { .. } if self.shutdown => {
-                self.state = State::Stopped;
-            }
-            State::Waiting { .. } if self.drain_record == DrainRecord::Pending => {}
-            State::Waiting { look_at } if now >= *look_at => self.look(now, out),
-            State::Acquiring { sent, .. } if now >= *sent + self.timing.try_for() => {
-                self.failed(now, timed_out(&self.name), out);
-            }
-            State::Looking { sent, .. } if now >= *sent + self.timing.try_for() => {
-                self.failed(now, timed_out(&self.name), out);
-            }
-            State::Holding(_) => self.keep(now, out),
-            State::Releasing { sent, try_at, .. } => match *try_at {
-                Some(at) if now >= at => self.release_again(now, out),
-                None if now >= *sent + self.timing.try_for() => self.release_failed(now),
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
-    /// A waiter looks by trying: the answer to a claim says all that a look would. A candidate that gives way to others
-    /// observes instead, because a claim could be granted.
-    fn look(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let campaigns = self.campaigns();
-        if campaigns && now < self.held_off {
-            return;
-        }
-        if !campaigns || self.gives_way(now) {
-            let request = self.request();
-            self.nonce = None;
-            self.state = State::Looking { request, sent: now, again: None };
-            out.push(Action::Observe(request));
-        } else {
-            let request = self.request();
-            let nonce = *self.nonce.get_or_insert_with(|| Nonce::from_bits(self.rng.next_u128()));
-            self.state = State::Acquiring { request, sent: now, again: None };
-            self.note_changed = false;
-            out.push(Action::Acquire(request, nonce, self.claimed_wait()));
-        }
-    }
-
-    fn claimed_wait(&self) -> ClaimedWait {
-        match self.grants_no_right {
-            true => ClaimedWait::Never,
-            false => ClaimedWait::AsRequired,
-        }
-    }
-
-    /// The holder sends its new note with the next renewal, which is due now. Only a lease that grants no right has a note
-    /// that changes: the claim that carries it would be granted anew if the lease had expired.
-    fn note_changed(&mut self, now: Moment) {
-        if !self.grants_no_right {
-            return;
-        }
-        self.note_changed = true;
-        if let State::Holding(term) = &mut self.state {
-            term.renew_at = term.renew_at.min(now);
-        }
-    }
-
-    /// Leads when it may, renews when it is due.
-    fn keep(&mut self, now: Moment, out: &mut Vec<Action>) {
-        self.lead_if_due(now, out);
-        let try_for = self.timing.try_for();
-        let request = self.requests + 1;
-        let claimed_wait = self.claimed_wait();
-        let State::Holding(term) = &mut self.state else {
-            return;
-        };
-        match term.renewal {
-            Some((_, sent)) if now >= sent + try_for => {
-                term.renewal = None;
-                self.renewal_failed(now, sent, timed_out(&self.name), out);
-            }
-            None if now >= term.renew_at => {
-                term.renewal = Some((request, now));
-                self.requests = request;
-                let unrecorded_wait = term.unrecorded_wait.filter(|_| term.part == Part::Starting);
-                self.note_in_flight = std::mem::take(&mut self.note_changed);
-                // The same claim again, which the store answers alike and extends: it records the wait and the note.
-                out.push(match unrecorded_wait {
-                    Some(reason) => {
-                        let wait = StartupWait { left: term.lead_from.since(now), reason };
-                        Action::Acquire(request, term.hold.nonce, ClaimedWait::AtLeast(wait))
-                    }
-                    None if self.note_in_flight => {
-                        Action::Acquire(request, term.hold.nonce, claimed_wait)
-                    }
-                    None => Action::Renew(request, term.hold.clone()),
-                });
-            }
-            _ => {}
-        }
-    }
-
-    /// The start-up wait is over, or there was none, and the lease lasts long enough to begin.
-    fn lead_if_due(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let State::Holding(term) = &mut self.state else {
-            return;
-        };
-        let due = now >= term.lead_from && now < self.timing.stop_at(term.deadline);
-        if term.part != Part::Starting || !due {
-            return;
-        }
-        term.part = Part::Leading;
-        let lead = Lead {
-            hold: term.hold.clone(),
-            checkpoint: term.checkpoint.take(),
-            deadline: term.deadline,
-        };
-        // Shared: a member of a fleet leads a hundred thousand of them.
-        self.set_holder(Some(self.candidate.shared()), true, out);
-        out.push(Action::Lead(Box::new(lead)));
-    }
-
-    fn request(&mut self) -> Request {
-        self.requests += 1;
-        self.requests
-    }
-
-    // ---- answers ----
-
-    fn acquired(
-        &mut self,
-        now: Moment,
-        request: Request,
-        answer: Result<Answer<Grant>>,
-        out: &mut Vec<Action>,
-    ) {
-        let State::Acquiring { request: ours, sent, again } = self.state else {
-            return self.wait_recorded(now, request, answer, out);
-        };
-        if request != ours {
-            return;
-        }
-        let trip = Trip { sent, back: now };
-        match answer {
-            Err(error) => self.failed(now, error, out),
-            Ok(Answer::Taken(lease)) => {
-                self.answered(out);
-                self.report_same_id(trip, &lease, out);
-                self.nonce = None;
-                self.wait_for(trip, &lease, out);
-                self.look_again(again);
-            }
-            Ok(Answer::Held(grant)) => {
-                self.answered(out);
-                self.nonce = None;
-                self.same_id = SameId::default();
-                self.granted(trip, grant, out);
-            }
-        }
-    }
-
-    fn granted(&mut self, trip: Trip, grant: Grant, out: &mut Vec<Action>) {
-        self.doubt(trip, Some(grant.lineage));
-        let lead_from = match self.memory.lead_from(trip, &grant, &self.timing) {
-            // The token is checked, and then there is nothing to wait for.
-            Ok(_) if self.grants_no_right => trip.back,
-            Ok(from) => from,
-            Err(greatest) => {
-                out.push(Action::Warn(format!(
-                    "'{}' was granted token {} although {greatest} was seen before: the store has gone back in time \
-                     (a restored backup?), so this term is not led",
-                    self.name, grant.hold.token
-                )));
-                self.held_off = trip.back + self.timing.ttl;
-                return self.release(trip.back, grant.hold, out);
-            }
-        };
-        let waits = lead_from.since(trip.back);
-        let required = grant.wait.map_or(Duration::ZERO, |wait| wait.left);
-        // What this candidate itself requires beyond the store is known to the store only if it is told.
-        let unrecorded_wait = (waits > required).then_some(WaitReason::Observed);
-        if !waits.is_zero() {
-            let reason = match (unrecorded_wait, grant.wait) {
-                (Some(reason), _) => reason,
-                (None, wait) => wait.map_or(WaitReason::Observed, |wait| wait.reason),
-            };
-            let wait = StartupWait { left: waits, reason };
-            out.push(Action::Starting(grant.hold.token, wait));
-            self.set_holder(Some(self.candidate.shared()), false, out);
-        }
-        self.state = State::Holding(Box::new(Term {
-            hold: grant.hold,
-            checkpoint: grant.checkpoint,
-            deadline: self.timing.deadline(trip.sent),
-            lead_from,
-            unrecorded_wait,
-            part: Part::Starting,
-            renewal: None,
-            renew_at: match unrecorded_wait.is_some() || self.note_changed {
-                true => trip.back,
-                false => self.timing.renew_at(trip.sent),
-            },
-        }));
-        if !self.campaigns() {
-            self.give_back(trip.back, out);
-        }
-    }
-
-    /// The answer to a repeated claim: a renewal that also recorded a start-up wait or a changed note.
-    fn wait_recorded(
-        &mut self,
-        now: Moment,
-        request: Request,
-        answer: Result<Answer<Grant>>,
-        out: &mut Vec<Action>,
-    ) {
-        if let State::Holding(term) = &mut self.state
-            && let Some((ours, _)) = term.renewal
-            && request == ours
-            && let Ok(Answer::Held(grant)) = &answer
-        {
-            term.unrecorded_wait = None;
-            if self.grants_no_right {
-                // Where the lease had expired, this is the next term.
-                term.hold.token = grant.hold.token;
-            }
-        }
-        let answer = answer.map(|answer| match answer {
-            Answer::Held(_) => Answer::Held(()),
-            Answer::Taken(lease) => Answer::Taken(lease),
+    /// Sets the candidates that are present, as [`present`](crate::presence::present) returned them last. The
+    /// [priority](Builder::priority) of this candidate counts among those that campaign.
+    pub fn set_candidates(&self, candidates: &[Node]) {
+        let campaign = candidates.iter().filter(|node| {
+            node.id != self.shared.candidate
+                && node.state.as_ref().is_some_and(CandidateState::campaigns)
         });
-        self.renewed(now, request, answer, out);
+        let others = campaign.map(|node| (node.id.clone(), node.priority)).collect();
+        let rivals = OtherCandidates { own: self.shared.priority, others };
+        self.shared.send_input(HandleInput::Rivals(Arc::new(rivals)));
     }
 
-    fn renewed(
-        &mut self,
-        now: Moment,
-        request: Request,
-        answer: Result<Answer>,
-        out: &mut Vec<Action>,
-    ) {
-        let State::Holding(term) = &mut self.state else {
-            return;
-        };
-        let Some((ours, sent)) = term.renewal else {
-            return;
-        };
-        if request != ours {
-            return;
+    /// Replaces the note of the lease. Only for a lease that grants no right.
+    pub(crate) fn set_note(&self, note: Note) {
+        self.shared.send_input(HandleInput::Note(note));
+    }
+
+    /// Durations and errors of the renewals since the start.
+    pub fn renewals(&self) -> RenewalStats {
+        self.shared.state().renewals.clone()
+    }
+
+    /// Whether this candidate does its part in time: for a liveness probe that restarts a stuck process.
+    pub fn pulse(&self) -> Pulse {
+        let shared = &self.shared;
+        let now = shared.context.clock.now();
+        let due = Moment::from_nanos(shared.sleeps_until.load(Ordering::Acquire));
+        Pulse {
+            late: now.since(due),
+            overrun: shared.current_term().map(|term| term.term.overrun(now)).unwrap_or_default(),
+            ended: *shared.phases.borrow() == Phase::Stopped,
         }
-        term.renewal = None;
-        match answer {
-            Ok(Answer::Held(())) => {
-                term.deadline = self.timing.deadline(sent);
-                term.renew_at = match self.note_changed {
-                    true => now,
-                    false => self.timing.renew_at(sent),
-                };
-                if term.part != Part::Starting {
-                    out.push(Action::Extend(term.deadline));
+    }
+
+    /// Waits until this candidate leads; `None` if the election was stopped first.
+    pub async fn leadership(&self) -> Option<Leadership> {
+        self.shared.send_input(HandleInput::Wanted(true));
+        let mut terms = self.shared.term.subscribe();
+        let mut phases = self.shared.phases.subscribe();
+        loop {
+            let term = terms.borrow_and_update().clone();
+            if let Some(leadership) = term.and_then(|term| term.handle()) {
+                return Some(leadership);
+            }
+            if *phases.borrow_and_update() == Phase::Stopped {
+                return None;
+            }
+            tokio::select! {
+                changed = terms.changed() => changed.ok()?,
+                changed = phases.changed() => changed.ok()?,
+            }
+        }
+    }
+
+    /// Runs `work` while this candidate leads.
+    ///
+    /// When the work ends by itself, the lease is released and the value of the work is returned; this candidate does not
+    /// campaign again until the next call. When leadership is lost, the work is dropped, and started again in the next term.
+    /// `None` if the election was stopped.
+    ///
+    /// # Cancellation
+    /// Dropping this future drops the work, and then the lease is released.
+    pub async fn lead<T>(&self, mut work: impl AsyncFnMut(Leadership) -> T) -> Option<T> {
+        // Also on a panic and when this future is dropped: the work is gone then, so the lease must be released too.
+        let withdraw_on_drop = WithdrawOnDrop(self);
+        loop {
+            let leadership = self.leadership().await?;
+            let ended = tokio::select! {
+                biased;
+                _ = leadership.lost() => None,
+                value = work(leadership.clone()) => Some(value),
+            };
+            drop(leadership);
+            if let Some(value) = ended {
+                drop(withdraw_on_drop);
+                self.released().await;
+                return Some(value);
+            }
+        }
+    }
+
+    /// Returns when this candidate holds no lease.
+    async fn released(&self) {
+        let mut phases = self.shared.phases.subscribe();
+        let done = |phase: &Phase| matches!(phase, Phase::Waiting | Phase::Stopped);
+        // The sender lives in `shared`.
+        let _ = phases.wait_for(done).await;
+    }
+
+    /// The current state and all later events, as a stream. See [`Event`] for what a slow subscriber misses.
+    pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
+        let (now, later) = self.shared.subscribe();
+        let later = stream::unfold(later, async |mut events| {
+            loop {
+                match events.recv().await {
+                    Ok(event) => return Some((event, events)),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return None,
                 }
-                self.answered(out);
             }
-            Ok(Answer::Taken(lease)) => {
-                self.answered(out);
-                self.refused(Trip { sent, back: now }, &lease, out);
+        });
+        Box::pin(stream::iter(now).chain(later))
+    }
+
+    /// Calls `listener` for the current state and for every later event, on a separate thread. A listener that panics is called
+    /// again with the next event.
+    pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
+        let (now, mut later) = self.shared.subscribe();
+        let call = move |event| {
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!("an event listener panicked");
             }
-            Err(error) if error.kind() == Kind::Corrupt => self.damaged(now, sent, error, out),
-            Err(error) => self.renewal_failed(now, sent, error, out),
-        }
-    }
-
-    /// The store answered that the record is not a lease any more. Nothing in the store protects this term now: once the
-    /// damaged record is removed, another candidate may be granted the lease. So the term ends at once, as after a refusal.
-    fn damaged(&mut self, now: Moment, sent: Moment, error: Error, out: &mut Vec<Action>) {
-        let pause = self.timing.retry;
-        self.count_failure(sent, error.clone(), out);
-        self.not_held(now, Why::StoreError(error), out);
-        if let State::Waiting { look_at } = &mut self.state {
-            *look_at = now + self.rng.jittered(pause);
-        }
-    }
-
-    fn refused(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        let by = lease.holder.as_ref().map(|holder| holder.id.clone());
-        self.not_held(trip.back, Why::Refused(by), out);
-        self.saw(trip, lease, out);
-    }
-
-    /// The store does not have this term's lease any more.
-    fn not_held(&mut self, now: Moment, why: Why, out: &mut Vec<Action>) {
-        let State::Holding(term) = &self.state else {
-            return;
         };
-        match term.part {
-            Part::Leading => self.lose(now, why, Moment::NEVER, out),
-            // Its work is stopping already, but it must not have effects any more.
-            Part::Stopping => {
-                out.push(Action::Extend(Moment::NEVER));
-                self.state = State::Ending { give_back: None };
-            }
-            Part::Starting => self.state = State::Waiting { look_at: now },
-        }
-    }
-
-    /// Tries again soon: three tries fit before it is time to stop.
-    fn renewal_failed(&mut self, now: Moment, sent: Moment, error: Error, out: &mut Vec<Action>) {
-        self.note_changed |= std::mem::take(&mut self.note_in_flight);
-        self.count_failure(sent, error, out);
-        let pause = self.rng.jittered(self.timing.try_for() / 8);
-        if let State::Holding(term) = &mut self.state {
-            term.renew_at = now + pause;
-        }
-    }
-
-    fn observed(
-        &mut self,
-        now: Moment,
-        request: Request,
-        answer: Result<Option<Lease>>,
-        out: &mut Vec<Action>,
-    ) {
-        let State::Looking { request: ours, sent, again } = self.state else {
-            return;
-        };
-        if request != ours {
-            return;
-        }
-        match answer {
-            Err(error) => self.failed(now, error, out),
-            Ok(lease) => {
-                self.answered(out);
-                let trip = Trip { sent, back: now };
-                if self.campaigns() {
-                    self.observed_campaigning(trip, lease.as_ref(), out);
-                    return self.look_again(again);
+        let listen = move || {
+            now.into_iter().for_each(&call);
+            loop {
+                match later.blocking_recv() {
+                    Ok(event) => call(event),
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return,
                 }
-                // It wants nothing, so it is in no hurry: neither when the lease is free nor when it runs out.
-                let mut look_at = together(now + self.timing.retry, self.timing.retry);
-                if let Some(lease) = lease {
-                    look_at = look_at.min(leads_at(trip, &lease));
-                    self.saw(trip, &lease, out);
-                }
-                self.state = State::Waiting { look_at };
-                self.look_again(again);
-            }
-        }
-    }
-
-    fn released(
-        &mut self,
-        now: Moment,
-        request: Request,
-        answer: Result<()>,
-        out: &mut Vec<Action>,
-    ) {
-        let State::Releasing { request: ours, hold, .. } = &self.state else {
-            return;
-        };
-        if request != *ours {
-            return;
-        }
-        let token = hold.token;
-        match answer {
-            Ok(()) => {
-                self.answered(out);
-                out.push(Action::Released(token));
-                self.back_to_waiting(now);
-            }
-            Err(_) => self.release_failed(now),
-        }
-    }
-
-    // ---- waiting ----
-
-    /// Somebody has it: come back when its time runs out, or after the retry period if that is sooner.
-    fn wait_for(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        self.saw(trip, lease, out);
-        let jitter = self.rng.below((self.timing.ttl / 100).min(Duration::from_millis(10)));
-        let expiry = trip.back + lease.left + AFTER_EXPIRY + jitter;
-        let at_the_latest = trip.back + self.timing.retry;
-        // A look just before the expiry would be one for nothing.
-        let soon_after = at_the_latest + self.timing.ttl / 10;
-        let look_at = if expiry <= soon_after { expiry } else { at_the_latest };
-        self.state = State::Waiting { look_at: look_at.min(leads_at(trip, lease)) };
-    }
-
-    fn changed(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) {
-        if self.hear(now, change, out) {
-            return;
-        }
-        // See who holds it now, or what was missed; not all at the same instant.
-        let stirred = now + self.rng.below(Duration::from_millis(5));
-        let soon = match change {
-            Change::Look => Again { at: stirred, unless: None },
-            Change::Granted { token, .. } => {
-                self.claim_from = None;
-                Again { at: stirred, unless: Some(*token) }
-            }
-            Change::Freed { next, .. } => {
-                Again { at: self.freed(now, next.as_ref()), unless: None }
             }
         };
-        match &mut self.state {
-            // Until then a look would show nothing new, and a claim would come too early.
-            State::Waiting { look_at } if matches!(change, Change::Freed { .. }) => {
-                *look_at = soon.at;
-            }
-            State::Waiting { .. } => self.look_again(Some(soon)),
-            State::Acquiring { again, .. } | State::Looking { again, .. }
-                if again.is_none_or(|again| soon.at <= again.at || again.unless.is_some()) =>
-            {
-                *again = Some(soon);
-            }
-            _ => {}
+        let thread = std::thread::Builder::new().name("tenure-events".to_owned()).spawn(listen);
+        if let Err(error) = thread {
+            tracing::error!(%error, "no thread for an event listener: it will not be called");
         }
     }
 
-    /// One that only looks on takes the store's word for who has it now, and does not read each of many leases that are
-    /// granted. Whether that is what was said need not be known: it claims nothing by it, and looks by itself in time. If it
-    /// has seen the one before, it looks soon: it would not know otherwise how that one's term has ended, and wait for it.
-    fn hear(&mut self, now: Moment, change: &Change, out: &mut Vec<Action>) -> bool {
-        if self.campaigns() || !matches!(self.state, State::Waiting { .. }) {
-            return false;
-        }
-        let (token, holder) = match change {
-            Change::Granted { token, holder: Some(holder), .. } => (token, holder),
-            // It knows of nobody who has it.
-            Change::Freed { .. } => return self.holder.is_none(),
-            _ => return false,
-        };
-        if Some(*token) > self.heard {
-            self.heard = Some(*token);
-            if let State::Waiting { look_at } = &mut self.state
-                && self.memory.lags_behind(*token)
-            {
-                *look_at = (*look_at).min(now + AFTER_HEARING);
-            }
-            self.set_holder(Some(holder.shared()), true, out);
-        }
-        true
+    /// Stops leading, if this candidate leads, once the work has ended. The other candidates may claim first for half a second.
+    pub fn resign(&self) {
+        self.shared.send_input(HandleInput::Resign(None));
     }
 
-    fn look_again(&mut self, again: Option<Again>) {
-        let Some(Again { at, unless }) = again else {
-            return;
-        };
-        if let State::Waiting { look_at } = &mut self.state
-            && !unless.is_some_and(|token| self.memory.knows(token))
-        {
-            *look_at = (*look_at).min(at);
-        }
+    /// Stops leading and names `next` as the successor: a hint, no right.
+    pub fn resign_to(&self, next: &CandidateId) {
+        self.shared.send_input(HandleInput::Resign(Some(next.clone())));
     }
 
-    fn look_soon(&mut self, now: Moment) {
-        match &mut self.state {
-            State::Waiting { look_at } => *look_at = now,
-            // It looks because it wanted nothing; now it does, and must not sleep on what it sees.
-            State::Looking { again, .. } => *again = Some(Again { at: now, unless: None }),
-            _ => {}
-        }
+    /// Stops leading, if this candidate leads, and does not campaign until [`Election::leadership`] or [`Election::lead`] is
+    /// called again.
+    pub fn withdraw(&self) {
+        self.shared.send_input(HandleInput::Wanted(false));
     }
 
-    fn saw(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        self.doubt(trip, lease.lineage);
-        self.memory.saw(trip, lease, &self.timing);
-        self.learn(lease, out);
+    /// Stops leading, if this candidate leads, and does not campaign until [`Election::undrain`].
+    pub fn drain(&self) {
+        self.shared.send_input(HandleInput::Drain);
     }
 
-    fn doubt(&mut self, trip: Trip, lineage: Option<Lineage>) {
-        if let Some(lineage) = lineage
-            && !self.grants_no_right
-        {
-            self.memory.doubt(trip, lineage.origin, self.heard, &self.timing);
-        }
+    /// Campaigns again.
+    pub fn undrain(&self) {
+        self.shared.send_input(HandleInput::Undrain);
     }
 
-    fn learn(&mut self, lease: &Lease, out: &mut Vec<Action>) {
-        self.heard = self.heard.max(lease.token);
-        let holder = lease.holder.as_ref().map(|holder| Arc::from(holder.id.as_str()));
-        self.set_holder(holder, lease.wait.is_none(), out);
-        self.warn_other_ttl(lease, out);
-    }
-
-    fn set_holder(&mut self, holder: Option<Arc<str>>, leads: bool, out: &mut Vec<Action>) {
-        let leads = leads && holder.is_some();
-        if holder.is_some() {
-            self.claim_from = None;
-        }
-        if (&holder, leads) != (&self.holder, self.holder_leads) {
-            out.push(Action::HolderChanged(holder.as_deref().map(str::to_owned), leads));
-            (self.holder, self.holder_leads) = (holder, leads);
-        }
-    }
-
-    /// A candidate that waits for a lease which the store has lost counts its own TTL, so all should use the same.
-    fn warn_other_ttl(&mut self, lease: &Lease, out: &mut Vec<Action>) {
-        let Some(holder) = lease.holder.as_ref().filter(|holder| holder.nonce.is_some()) else {
-            return;
-        };
-        // A store may keep whole milliseconds.
-        let differs = lease.ttl.abs_diff(self.timing.ttl) >= Duration::from_millis(1);
-        if differs && !self.grants_no_right && !self.warned_other_ttl {
-            self.warned_other_ttl = true;
-            out.push(Action::Warn(format!(
-                "candidate '{}' holds '{}' with a TTL of {:?}, this one uses {:?}: give all candidates the same TTL, \
-                 or two may lead after a store restart that loses the lease",
-                holder.id, self.name, lease.ttl, self.timing.ttl
-            )));
-        }
-    }
-
-    fn report_same_id(&mut self, trip: Trip, lease: &Lease, out: &mut Vec<Action>) {
-        let Some(holder) = &lease.holder else { return };
-        let ours = holder.nonce.is_some_and(|nonce| Some(nonce) == self.nonce);
-        if !ours && holder.id == self.candidate.as_str() && self.same_id.observe(trip, lease) {
-            out.push(Action::SameId);
-        }
-    }
-
-    /// A claim or a look has no answer: again, a little later each time, with the same nonce.
-    fn failed(&mut self, now: Moment, error: Error, out: &mut Vec<Action>) {
-        let patient = error.kind() != Kind::Unavailable;
-        self.count_failure(now, error, out);
-        let failures = self.failing.as_ref().map_or(1, |failing| failing.count);
-        let most = BACK_OFF_MOST.min(self.timing.retry);
-        let pause = if patient {
-            self.timing.retry
-        } else {
-            BACK_OFF_FIRST.saturating_mul(1 << failures.min(10)).min(most)
-        };
-        self.state = State::Waiting { look_at: now + self.rng.jittered(pause) };
-    }
-
-    fn count_failure(&mut self, since: Moment, error: Error, out: &mut Vec<Action>) {
-        let kind = error.kind();
-        match &mut self.failing {
-            Some(failing) => {
-                failing.count = failing.count.saturating_add(1);
-                if kind == Kind::Unavailable || kind == failing.reported.kind() {
-                    return;
-                }
-                failing.reported = error.clone();
-            }
-            None => {
-                self.failing = Some(Box::new(Failing { since, count: 1, reported: error.clone() }));
-            }
-        }
-        out.push(Action::Unreachable(error));
-    }
-
-    fn answered(&mut self, out: &mut Vec<Action>) {
-        if self.failing.take().is_some() {
-            out.push(Action::Back);
-        }
-    }
-
-    // ---- ending a term ----
-
-    /// The term is over, and not because we wanted it: the work ends, and then what may still be ours is given back.
-    fn lose(&mut self, now: Moment, why: Why, deadline: Moment, out: &mut Vec<Action>) {
-        let State::Holding(term) = &self.state else {
-            return;
-        };
-        let give_back = (!why.ends_at_once()).then(|| Box::new(term.hold.clone()));
-        self.state = State::Ending { give_back };
-        self.held_off = now;
-        out.push(Action::End(Ending { why, deadline }));
-        self.not_me(out);
-    }
-
-    /// Whoever leads next, we do not know it yet.
-    fn not_me(&mut self, out: &mut Vec<Action>) {
-        if self.holder.as_deref() == Some(self.candidate.as_str()) {
-            self.set_holder(None, false, out);
-        }
-    }
-
-    /// The term is over because we want it: the work is told to stop, and the lease is kept until it has.
-    fn resign(&mut self, now: Moment, why: Why, next: Option<CandidateId>, out: &mut Vec<Action>) {
-        // Others first, for a moment; the one named by itself means: go on.
-        if next.as_ref() == Some(&self.candidate) {
-            return;
-        }
-        match &mut self.state {
-            State::Holding(term) if term.part == Part::Leading => {
-                term.part = Part::Stopping;
-                let deadline = term.deadline;
-                self.successor = next;
-                self.held_off = now + HOLD_BACK;
-                out.push(Action::End(Ending { why, deadline }));
-            }
-            State::Holding(term) if term.part == Part::Starting => {
-                self.held_off = now + HOLD_BACK;
-                self.give_back(now, out);
-            }
-            _ => {}
-        }
-    }
-
-    fn health(&mut self, now: Moment, healthy: bool, out: &mut Vec<Action>) {
-        self.healthy = healthy;
-        if healthy {
-            self.look_soon(now);
-        } else {
-            self.resign(now, Why::Unhealthy, None, out);
-        }
-    }
-
-    /// A request that came meanwhile is newer than the record.
-    fn drain_record_read(&mut self, now: Moment, drained: Option<bool>) {
-        if self.drain_record == DrainRecord::Read {
-            return;
-        }
-        match drained {
-            Some(drained) => {
-                self.drained = drained;
-                self.drain_record = DrainRecord::Read;
-            }
-            None => self.drain_record = DrainRecord::Unavailable,
-        }
-        self.look_soon(now);
-    }
-
-    fn wanted(&mut self, now: Moment, wanted: bool, out: &mut Vec<Action>) {
-        self.wanted = wanted;
-        if wanted {
-            self.look_soon(now);
-        } else {
-            self.resign(now, Why::Resigned, None, out);
-        }
-    }
-
-    fn stop(&mut self, now: Moment, out: &mut Vec<Action>) {
-        self.shutdown = true;
-        // A claim under way is waited for: its answer may be a grant, to be given back at once.
-        self.resign(now, Why::Shutdown, None, out);
-    }
-
-    fn work_ended(&mut self, now: Moment, out: &mut Vec<Action>) {
-        match &mut self.state {
-            State::Holding(term) if term.part == Part::Stopping => {
-                let hold = term.hold.clone();
-                // Others first, counted from when they can: work that took its time to stop must not use it up.
-                self.held_off = self.held_off.max(now + HOLD_BACK);
-                self.release(now, hold, out);
-            }
-            State::Ending { give_back } => match give_back.take() {
-                Some(hold) => self.release(now, *hold, out),
-                None => self.back_to_waiting(now),
-            },
-            _ => {}
-        }
-    }
-
-    /// A hold without work: nothing has to end first.
-    fn give_back(&mut self, now: Moment, out: &mut Vec<Action>) {
-        if let State::Holding(term) = &self.state {
-            let hold = term.hold.clone();
-            self.release(now, hold, out);
-        }
-    }
-
-    fn release(&mut self, now: Moment, hold: Hold, out: &mut Vec<Action>) {
-        let request = self.request();
-        let until = now + self.timing.ttl;
-        let release = Release { hold: hold.clone(), next: self.successor.clone() };
-        let hold = Box::new(hold);
-        self.state = State::Releasing { hold, request, sent: now, until, try_at: None };
-        out.push(Action::Release(request, release));
-        self.not_me(out);
-    }
-
-    /// Tried until the lease has run out by itself.
-    fn release_failed(&mut self, now: Moment) {
-        let pause = self.rng.jittered(self.timing.try_for() / 4);
-        if let State::Releasing { until, try_at, .. } = &mut self.state {
-            if now + pause >= *until {
-                self.back_to_waiting(now);
-            } else {
-                *try_at = Some(now + pause);
-            }
-        }
-    }
-
-    fn release_again(&mut self, now: Moment, out: &mut Vec<Action>) {
-        let number = self.requests + 1;
-        let next = self.successor.clone();
-        if let State::Releasing { hold, request, sent, try_at, .. } = &mut self.state {
-            (*request, *sent, *try_at) = (number, now, None);
-            self.requests = number;
-            out.push(Action::Release(number, Release { hold: (**hold).clone(), next }));
-        }
-    }
-
-    fn back_to_waiting(&mut self, now: Moment) {
-        self.successor = None;
-        let retry = self.timing.retry;
-        // One that wants nothing knows what it has just given back.
-        let look_at = if self.campaigns() { now } else { together(now + retry, retry) };
-        self.state = if self.shutdown { State::Stopped } else { State::Waiting { look_at } };
+    /// Stops the election: the work is notified to stop, and once it has stopped, the lease is released.
+    ///
+    /// Waits for the work: every [`Leadership`] has to be dropped.
+    pub async fn stop(&self) {
+        self.shared.send_input(HandleInput::Stop);
+        let mut phases = self.shared.phases.subscribe();
+        // The sender lives in `shared`.
+        let _ = phases.wait_for(|phase| *phase == Phase::Stopped).await;
     }
 }
 
-/// When the holder of `lease` ends its start-up wait, so that the lease is worth another look; never, if it has none.
-fn leads_at(trip: Trip, lease: &Lease) -> Moment {
-    match lease.wait {
-        Some(wait) => trip.back + wait.left + AFTER_EXPIRY,
-        None => Moment::from_nanos(u64::MAX),
+/// Withdraws the candidate when `lead` ends.
+struct WithdrawOnDrop<'a>(&'a Election);
+
+impl Drop for WithdrawOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.withdraw();
     }
 }
 
-fn timed_out(name: &Name) -> Error {
-    Error::unavailable(format!("no answer about '{name}' in time"))
+impl Drop for Election {
+    /// No I/O: the driver stops, and the lease is left to its TTL.
+    fn drop(&mut self) {
+        self.shared.set_leader_until(Moment::PAST);
+        let _ = self.shared.context.commands.send(DriverCommand::Abandon);
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", &self.shared.name)
+            .field("candidate", &self.shared.candidate)
+            .field("is_leader", &self.is_leader())
+            .finish_non_exhaustive()
+    }
 }

@@ -1,4 +1,4 @@
-//! The one place that draws random numbers. The pure modules get theirs as arguments.
+//! The only module that gets random numbers from the kernel. The pure modules get theirs as arguments.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -6,15 +6,15 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// 128 random bits from the kernel.
 ///
-/// Asked for in one call of 16 bytes, which the kernel never answers in part.
+/// A single call for 16 bytes, which the kernel never answers in part.
 pub(crate) fn random_u128() -> u128 {
     let mut bytes = [0; 16];
     loop {
         match getrandom(&mut bytes, GetRandomFlags::empty()) {
             Ok(16) => return u128::from_ne_bytes(bytes),
             Ok(_) | Err(rustix::io::Errno::INTR) => continue,
-            // Without randomness two candidates could share a nonce, and a nonce is what tells
-            // them apart: there is nothing safe to go on with.
+            // Without randomness two candidates could share a nonce, and the nonce distinguishes them: there is no safe way to
+            // continue.
             Err(errno) => panic!("the kernel gives no random numbers: {errno}"),
         }
     }

@@ -1,22 +1,22 @@
-//! [`Error`] and its four kinds: what a caller can do about it decides the kind.
+//! [`Error`] and its four kinds: the kind says what the caller can do.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What came out of a call that can fail.
+/// The result of an operation that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller has to do about an [`Error`].
+/// What the caller can do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// There is no definite answer, and a write may or may not have happened: ask again.
+    /// There is no definite answer, and a write may or may not have happened: retry.
     Unavailable,
-    /// The store refuses us: an operator must change a password, a permission or a mode.
+    /// The store refuses access: an operator must change a password, a permission or a mode.
     Denied,
-    /// The caller must change what it asks for. Found before anything is written.
+    /// The caller must change its request. Detected before anything is written.
     Invalid,
-    /// What is stored under the name is not ours, or is damaged. It is left as it was found.
+    /// The record under this name is not Tenure's, or is damaged. It is not changed.
     Corrupt,
 }
 
@@ -32,9 +32,9 @@ impl Kind {
     }
 }
 
-/// Why something could not be done. Losing an election is not an error: see [`Answer`](crate::Answer).
+/// An error with its kind and its cause. Losing an election is not an error: see [`Answer`](crate::Answer).
 ///
-/// The message says what was tried, on what, and what to do about it; it never contains a password.
+/// The message names the operation, its target, and what to do about it. It never contains a password.
 ///
 /// ```
 /// use tenure::{Kind, Name};
@@ -47,37 +47,37 @@ impl Kind {
 pub struct Error {
     kind: Kind,
     message: String,
-    // Shared rather than boxed: the last error is kept in the status and handed out many times.
+    // Shared rather than boxed: the status keeps the last error and returns it many times.
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
-    /// An error of `kind` that says `message`.
+    /// Creates an error with this kind and message.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Error { kind, message: message.into(), source: None }
     }
 
-    /// No definite answer; a write may have happened.
+    /// Creates an error of [`Kind::Unavailable`]: no definite answer; a write may have happened.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Kind::Unavailable, message)
     }
 
-    /// An operator must act.
+    /// Creates an error of [`Kind::Denied`]: an operator must act.
     pub fn denied(message: impl Into<String>) -> Self {
         Self::new(Kind::Denied, message)
     }
 
-    /// The caller must fix it.
+    /// Creates an error of [`Kind::Invalid`]: the caller must change its request.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, message)
     }
 
-    /// What is stored is not ours.
+    /// Creates an error of [`Kind::Corrupt`]: the stored record is not Tenure's, or is damaged.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(Kind::Corrupt, message)
     }
 
-    /// The same error, remembering what caused it.
+    /// Adds the cause of this error.
     #[must_use]
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
@@ -90,7 +90,7 @@ impl Error {
     }
 }
 
-/// The same kind and message; causes are not compared.
+/// Compares kind and message; causes are not compared.
 impl PartialEq for Error {
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind && self.message == other.message

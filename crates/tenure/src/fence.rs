@@ -1,8 +1,8 @@
-//! [`Fence`]: run an effect under a token, or refuse it.
+//! [`Fence`]: runs an effect under a token, or refuses it.
 //!
-//! A leader can be paused between asking "am I leader?" and acting. Only the resource itself can refuse what comes too
-//! late, by comparing the token *inside* its write. Where the resource is a database, compare there (see
-//! [`recipes`](crate::guide::fencing)). Where it is in this process, or guarded by it, use a [`Fence`].
+//! A leader can be paused between the check "am I leader?" and its effect. Only the resource itself can refuse a late effect,
+//! by comparing the token *inside* its write. If the resource is a database, compare there (see
+//! [`fencing`](crate::docs::fencing)). If it is in this process, or guarded by it, use a [`Fence`].
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 
 use crate::lease::Token;
 
-/// Lets effects through in the order of their tokens: after one with a newer token, none with an older.
+/// Runs effects in the order of their tokens: after an effect with a newer token, none with an older one.
 ///
-/// There is no bare check: between a check and its effect somebody else could come.
+/// There is no separate check: another leader could act between a check and its effect.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
@@ -30,15 +30,16 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// A fence kept only in memory: it forgets when this process ends, so it fences only what ends with it.
+    /// A fence kept only in memory. It forgets its tokens when this process ends, so it fences only effects that end with the
+    /// process.
     pub fn in_memory() -> Self {
         Fence::default()
     }
 
-    /// Runs `effect` unless something with a newer token has run. Others wait until it has ended.
+    /// Runs `effect` unless an effect with a newer token has run. Other effects wait until it has ended.
     ///
     /// # Cancellation
-    /// An effect that is dropped half-way counts as run.
+    /// An effect that is dropped before it ends counts as run.
     pub async fn run<T>(
         &self,
         token: Token,
@@ -53,12 +54,12 @@ impl Fence {
     }
 }
 
-/// The effect was not run: somebody with a newer token was there.
+/// The effect was not run, because an effect with a newer token has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaleToken {
-    /// What the effect came with.
+    /// The token of the refused effect.
     pub token: Token,
-    /// What the fence has let through.
+    /// The newest token that the fence has accepted.
     pub newer: Token,
 }
 
@@ -82,7 +83,7 @@ mod tests {
         Token::new(number).unwrap()
     }
 
-    /// The mutant: the same comparison, and then the effect when the fence is free again.
+    /// The mutant: the same comparison, but the effect runs after the fence was unlocked.
     async fn in_two_steps<T>(
         fence: &Fence,
         token: Token,
@@ -92,7 +93,8 @@ mod tests {
         Ok(effect().await)
     }
 
-    /// An old leader is stopped in the middle of its effect, a new one comes, the old one goes on. What was written, in order.
+    /// An old leader is paused during its effect, a new leader runs its own, and the old one continues. Returns what was
+    /// written, in order.
     async fn written_by_old_and_new(two_steps: bool) -> Vec<u64> {
         let fence = Arc::new(Fence::in_memory());
         let written = Arc::new(StdMutex::new(Vec::new()));
@@ -102,7 +104,7 @@ mod tests {
             async move {
                 let effect = async || {
                     middle.wait().await;
-                    // As long as the new leader can get on, it does.
+                    // Lets the new leader run as far as it can.
                     for _ in 0..100 {
                         tokio::task::yield_now().await;
                     }
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_older_lands_after_something_newer() {
+    async fn no_older_effect_lands_after_a_newer_one() {
         assert_eq!(written_by_old_and_new(false).await, [7, 8]);
     }
 

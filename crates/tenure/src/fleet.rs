@@ -1,11 +1,12 @@
-//! The fleet: many leases, dealt out fairly over however many members are running.
+//! The public API of a fleet: many leases (shards), shared evenly among the running members.
 //!
-//! A fleet has **members**, processes that come and go, and **shards**, pieces of work that come and go too. Every shard has
-//! exactly one owner at any time, every member about as many as the others, and nobody configures who does what.
+//! A fleet has **members**, processes that start and stop, and **shards**, pieces of work that are added and removed. At any
+//! time each shard has at most one owner, and each member owns about the same number of shards. The assignment needs no
+//! configuration.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
-//! use tenure::fleet::{Event, Fleet, source};
+//! use tenure::fleet::{Fleet, FleetEvent, source};
 //!
 //! let store = tenure::open("memory:").await?;
 //! let fleet = Fleet::builder("poll")
@@ -16,12 +17,12 @@
 //! let mut running = std::collections::HashMap::new();
 //! while running.len() < 2 {
 //!     match fleet.next().await {
-//!         Some(Event::Assigned { shard, work, .. }) => {
-//!             // Begin to work on it, with work.token() in whatever has an effect.
+//!         Some(FleetEvent::Assigned { shard, work, .. }) => {
+//!             // Start the work, and pass work.token() along with every effect.
 //!             running.insert(shard, work);
 //!         }
-//!         Some(Event::Revoked { shard, .. }) => {
-//!             // End that work; then drop it, and the shard goes to its next owner.
+//!         Some(FleetEvent::Revoked { shard, .. }) => {
+//!             // Stop the work, then drop the handle: the shard goes to its next owner.
 //!             running.remove(&shard);
 //!         }
 //!         _ => {}
@@ -33,27 +34,29 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **Only the lease gives the right.** Each shard is a lease, `FLEET:lease:SHARD`, with a token and a deadline like any other.
-//!   Who *should* own what is [planned](crate::placement) by each member for itself; who *may* is decided by the store.
-//! - **Stop, then release.** A shard that moves is first taken from its owner ([`Event::Revoked`]), whose work has ended when
-//!   every [`Work`] of it is dropped. Then it is released, naming who comes next, who is woken and takes it.
+//! - **Only the lease grants the right.** Each shard is a lease, `FLEET:lease:SHARD`, with a token and a deadline like any
+//!   other. Each member [plans](crate::placement) for itself which member *should* own which shard; the store decides which
+//!   member *may*.
+//! - **Stop, then release.** When a shard moves, its owner first gets [`FleetEvent::Revoked`]. The work has ended when every
+//!   [`ShardWork`] of the shard is dropped. Then the member releases the lease and names the next owner, which is notified and
+//!   acquires it.
 //! - **Fail closed.** A member that cannot renew stops all its work before its deadlines.
-//! - **Members** hold a lease on themselves, `FLEET:node:MEMBER`, as soon as they have read their list of shards, and announce a
-//!   digest of that list in its checkpoint: a shard is planned for members that list it. A second one with the same id claims nothing while the first is
-//!   there.
-//! - **Two threads**: renewals have one of their own, as in every election; another one reads the source and plans.
+//! - **Membership is a lease.** A member holds `FLEET:node:MEMBER` as soon as it has read its list of shards. It announces a
+//!   digest of that list in the checkpoint of this lease: a shard is planned only for members that list it. A second member
+//!   with the same id claims nothing while the first holds the membership lease.
+//! - **Two threads.** The driver's thread renews, as in every election; the coordinator's thread reads the source and plans.
 
 mod builder;
-pub mod control;
+mod coordinator;
+mod event;
 mod list_digest;
-mod office;
-mod removed;
-mod seat;
+mod member;
+pub mod overrides;
+pub mod planner;
+mod removed_shards;
 mod shard;
+mod snapshot;
 pub mod source;
-pub mod steward;
-mod survey;
-mod work;
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,47 +67,48 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, mpsc};
 
 pub use builder::Builder;
+pub use event::{FleetEvent, ShardWork};
 pub use list_digest::ListDigest;
+pub use planner::{Coverage, Reason, ShardNumber};
 pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};
-pub use steward::{Coverage, Number, Reason};
-pub use survey::{Owned, Survey, survey};
-pub use work::{Event, Work};
+pub use snapshot::{OwnedShard, Snapshot, observe_fleet};
 
 use crate::clock::Moment;
-use crate::elector::{Command, Pulse, Renewals};
+use crate::driver::{DriverCommand, RenewalStats};
+use crate::election::Pulse;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{CandidateId, Name, Token};
 use crate::placement;
-use seat::{Note, Shared, locked};
+use member::{MemberContext, MemberInput, locked};
 
 /// One member of a fleet.
 ///
-/// Dropping it without [`Fleet::leave`] leaves its leases to their TTL: nothing more is sent for them.
+/// Dropping it without [`Fleet::leave`] leaves its leases to their TTL: the member sends no more requests for them.
 pub struct Fleet {
-    shared: Arc<Shared>,
-    events: Mutex<mpsc::UnboundedReceiver<Event>>,
+    shared: Arc<MemberContext>,
+    events: Mutex<mpsc::UnboundedReceiver<FleetEvent>>,
 }
 
-/// One that takes part.
+/// A member of the fleet, as observed in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// The id of the member.
     pub id: CandidateId,
-    /// What it says of itself: its URL.
+    /// The note of its membership lease: usually its URL.
     pub note: String,
-    /// Somebody has said that it should own nothing.
+    /// Whether an operator has drained it: then it should own no shard.
     pub drained: bool,
-    /// What it has announced about its list of shards.
+    /// The digest of its list of shards, as it has announced it.
     pub list: ListDigest,
 }
 
-/// New deadlines, as renewals bring them: for work in another process, which has to be told.
+/// New deadlines as renewals confirm them, to be forwarded to work that runs in another process.
 #[derive(Debug)]
 pub struct Extensions(mpsc::UnboundedReceiver<(u64, Moment)>);
 
 impl Extensions {
-    /// The next ones: [`Work::number`] and its new deadline, [`Moment::NEVER`] where the store has refused us. Empty when the
-    /// fleet has ended.
+    /// Waits for the next extensions: [`ShardWork::number`] and the new deadline, or [`Moment::PAST`] if the store has refused
+    /// the renewal. Empty when the fleet has ended.
     pub async fn next(&mut self) -> Vec<(u64, Moment)> {
         let mut next = Vec::new();
         self.0.recv_many(&mut next, 1_000).await;
@@ -113,19 +117,19 @@ impl Extensions {
 }
 
 impl Fleet {
-    /// A member of the fleet `name`: up to 90 bytes of `A–Z a–z 0–9 . _ : / -`.
+    /// Configures a member of the fleet `name`: up to 90 bytes of `A–Z a–z 0–9 . _ : / -`.
     pub fn builder(name: &str) -> Builder {
         Builder::new(name)
     }
 
-    fn new(shared: Arc<Shared>, events: mpsc::UnboundedReceiver<Event>) -> Self {
+    fn new(shared: Arc<MemberContext>, events: mpsc::UnboundedReceiver<FleetEvent>) -> Self {
         Fleet { shared, events: Mutex::new(events) }
     }
 
     /// Returns when the store has answered for the first time. Waits for a store that is down.
     ///
     /// # Errors
-    /// Denied, Corrupt: the store answered, and an operator must act.
+    /// Denied, Corrupt: the store has answered with an error that an operator must fix.
     pub async fn answered(&self) -> Result<()> {
         let mut reachable = self.shared.reachable.subscribe();
         let mut over = self.shared.over.subscribe();
@@ -144,11 +148,12 @@ impl Fleet {
         }
     }
 
-    /// The next thing that happens; `None` when the fleet has ended. One listener hears it all: share the fleet, not this.
+    /// Waits for the next event; `None` when the fleet has ended. Each event is delivered once, so only one task should call
+    /// this.
     ///
     /// # Cancellation
-    /// Dropping this future loses nothing.
-    pub async fn next(&self) -> Option<Event> {
+    /// Cancel safe: dropping this future loses no event.
+    pub async fn next(&self) -> Option<FleetEvent> {
         let mut events = self.events.lock().await;
         let mut over = self.shared.over.subscribe();
         tokio::select! {
@@ -158,8 +163,8 @@ impl Fleet {
         }
     }
 
-    /// The same as a stream, which ends with the fleet.
-    pub fn events(&self) -> impl Stream<Item = Event> + Send + '_ {
+    /// The same events as a stream, which ends when the fleet ends.
+    pub fn events(&self) -> impl Stream<Item = FleetEvent> + Send + '_ {
         stream::unfold(self, async |fleet| Some((fleet.next().await?, fleet)))
     }
 
@@ -168,105 +173,109 @@ impl Fleet {
         &self.shared.name
     }
 
-    /// This member.
+    /// The id of this member.
     pub fn member_id(&self) -> &CandidateId {
         &self.shared.me
     }
 
-    /// Whether this member holds the lease on itself, computed now.
+    /// Whether this member holds its membership lease, computed from the clock now.
     pub fn is_member(&self) -> bool {
         self.shared.is_member()
     }
 
-    /// The token of the lease on itself and how long that is certain, while it is held.
+    /// The token of the membership lease and how long it stays valid; `None` while this member does not hold it.
     pub fn membership(&self) -> Option<(Token, Duration)> {
         self.shared.membership()
     }
 
-    /// The shards this member owns, with their tokens, computed now.
+    /// The shards that this member owns, with their tokens, computed from the clock now.
     pub fn owned(&self) -> Vec<(Shard, Token)> {
         self.shared.owned()
     }
 
-    /// Whether this member owns a shard, computed from the clock at this very moment.
+    /// Whether this member owns a shard, computed from the clock now.
     pub fn is_owned(&self, shard: &str) -> bool {
         self.shared.is_owned(shard)
     }
 
-    /// Who takes part, as last seen, in the order of their ids.
+    /// The members of the fleet, as last observed, in the order of their ids.
     pub fn members(&self) -> Vec<Member> {
         locked(&self.shared.view).members.clone()
     }
 
-    /// The shards the source names, as last read, in order.
+    /// The shards of the source, as last read, in order.
     pub fn shards(&self) -> Arc<source::Shards> {
         locked(&self.shared.view).shards.clone()
     }
 
-    /// Who wants this shard most, of those that take part: its owner, if only the preference counted.
+    /// The member with the highest preference for this shard: its owner if fair shares did not matter.
     pub fn preferred(&self, shard: &str) -> Option<CandidateId> {
         let view = locked(&self.shared.view);
         let members = view.members.iter();
         let members: Vec<_> = members
-            .map(|member| placement::Member { id: member.id.as_str(), drained: member.drained })
+            .map(|member| placement::PlacementMember {
+                id: member.id.as_str(),
+                drained: member.drained,
+            })
             .collect();
         placement::preferred(&members, shard).map(|at| view.members[at].id.clone())
     }
 
-    /// How many shards have an owner, as of a moment ago.
+    /// How many shards have an owner. The coordinator updates this about once a second.
     pub fn coverage(&self) -> Coverage {
         locked(&self.shared.view).coverage
     }
 
     /// How long renewals took, and how often they failed, since the start.
-    pub fn renewals(&self) -> Renewals {
+    pub fn renewals(&self) -> RenewalStats {
         self.shared.renewals()
     }
 
-    /// Whether this member does its part in time: for a probe that restarts what has got stuck.
+    /// Whether the driver and the work of this member are on time: for a liveness probe that restarts a stuck process.
     pub fn pulse(&self) -> Pulse {
         let (late, overrun) = self.shared.late_and_overrun();
         Pulse { late, overrun, ended: *self.shared.over.borrow() }
     }
 
-    /// What the store said last: `None` before its first answer, its error while it gives none.
+    /// Whether the store is reachable: `None` before its first answer, the last error while it does not answer.
     pub fn reachable(&self) -> Option<Result<()>> {
         self.shared.reachable.borrow().clone()
     }
 
-    /// Why the source of shards cannot be read, while it cannot. Before its first good read a member does not join.
+    /// The error of the source of shards, while it cannot be read. A member does not join before its first successful read.
     pub fn source_error(&self) -> Option<Error> {
         locked(&self.shared.view).source_error.clone()
     }
 
-    /// Whether another living process is a member under the id of this one, which therefore waits.
+    /// Whether another running process is a member with the same id. This member waits until that membership lease is free.
     pub fn has_namesake(&self) -> bool {
         locked(&self.shared.view).namesake
     }
 
-    /// Whether this member is fit to work, as far as a [health check](Builder::health) says.
+    /// Whether this member is healthy, according to its [health check](Builder::health); always, if it has none.
     pub fn is_healthy(&self) -> bool {
         self.shared.healthy.load(Ordering::Relaxed)
     }
 
-    /// Whether it is over: nothing is owned or renewed any more.
+    /// Whether the fleet has ended: this member owns and renews nothing any more.
     pub fn has_ended(&self) -> bool {
         *self.shared.over.borrow()
     }
 
-    /// Every new deadline from now on. Can be had once.
+    /// Subscribes to all new deadlines from now on. Returns `None` after the first call.
     pub fn extensions(&self) -> Option<Extensions> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.extensions.set(sender).ok()?;
         Some(Extensions(receiver))
     }
 
-    /// Leaves: the others see it go, the work is told to stop, has stopped, and then everything is released, each shard naming
-    /// who should have it next.
+    /// Leaves the fleet. This member first releases its membership lease, so the other members observe that it leaves; then it
+    /// revokes its shards, waits until their work has ended, and releases each lease, naming the next owner.
     ///
-    /// Waits for the work: every [`Work`] has to be dropped, so go on to call [`Fleet::next`] meanwhile, or drop them before.
+    /// Waits for the work: the caller must drop every [`ShardWork`], so keep calling [`Fleet::next`] meanwhile, or drop them
+    /// before.
     pub async fn leave(&self) {
-        self.shared.note(Note::Leave);
+        self.shared.notify(MemberInput::Leave);
         let mut over = self.shared.over.subscribe();
         // The sender lives in `shared`.
         let _ = over.wait_for(|over| *over).await;
@@ -276,7 +285,7 @@ impl Fleet {
 impl Drop for Fleet {
     /// No I/O: the driver stops, and the leases are left to their TTL.
     fn drop(&mut self) {
-        let _ = self.shared.context.commands.send(Command::Abandon);
+        let _ = self.shared.context.commands.send(DriverCommand::Abandon);
     }
 }
 

@@ -1,9 +1,9 @@
-//! PURE: whether a candidate is fit to lead, with hysteresis, so that one bad answer moves nothing.
+//! PURE: the health gate of a candidate, with hysteresis, so that a single failed check changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How health is asked for, and how often it must be bad or good in a row before anything follows.
+/// How often health is checked, and how many consecutive failures or successes change the health of the candidate.
 ///
 /// ```
 /// let gate = tenure::HealthGate { fails: 5, ..tenure::HealthGate::default() };
@@ -11,11 +11,11 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthGate {
-    /// How often to ask, and how long an answer may take; 2 s.
+    /// The interval between checks, and the timeout of a check; 2 s.
     pub every: Duration,
-    /// So many bad answers in a row make it unfit; 3.
+    /// Consecutive failures before this candidate is unhealthy; 3.
     pub fails: u32,
-    /// So many good answers in a row make it fit again; 2.
+    /// Consecutive successes before this candidate is healthy again; 2.
     pub passes: u32,
 }
 
@@ -25,7 +25,7 @@ impl Default for HealthGate {
     }
 }
 
-/// The result of one health check; a failure can say why.
+/// The result of one health check. A failure can have a reason.
 ///
 /// ```
 /// use tenure::Health;
@@ -37,7 +37,7 @@ impl Default for HealthGate {
 pub enum Health {
     /// The check succeeded.
     Good,
-    /// The check failed; why.
+    /// The check failed, with this reason.
     Bad(String),
 }
 
@@ -56,46 +56,47 @@ impl From<Result<(), String>> for Health {
     }
 }
 
-/// What a machine is told of a health check; why it failed.
+/// The result of a health check as the machine gets it: a failure has a reason.
 pub(crate) type HealthResult = std::result::Result<(), Arc<str>>;
 
-/// Counts the answers. A candidate begins unfit, and the first answer counts at once: nobody leads before it was asked.
+/// Counts check results. A candidate starts unhealthy, and the first result counts at once: no candidate leads before its first
+/// check.
 #[derive(Debug)]
 pub(crate) struct Hysteresis {
     gate: HealthGate,
-    asked: bool,
-    fit: bool,
-    /// Answers in a row against what it is now.
-    against: u32,
+    checked: bool,
+    healthy: bool,
+    /// Consecutive results that differ from the current health.
+    opposite: u32,
 }
 
 impl Hysteresis {
     pub(crate) fn new(gate: HealthGate) -> Self {
-        Hysteresis { gate, asked: false, fit: false, against: 0 }
+        Hysteresis { gate, checked: false, healthy: false, opposite: 0 }
     }
 
     pub(crate) fn is_healthy(&self) -> bool {
-        self.fit
+        self.healthy
     }
 
-    /// Takes one answer; returns what it has become if that changed.
+    /// Processes one result. Returns the new health if it changed.
     pub(crate) fn take(&mut self, good: bool) -> Option<bool> {
-        if good == self.fit {
-            self.asked = true;
-            self.against = 0;
+        if good == self.healthy {
+            self.checked = true;
+            self.opposite = 0;
             return None;
         }
-        self.against += 1;
-        if !std::mem::replace(&mut self.asked, true) {
-            (self.fit, self.against) = (good, 0);
+        self.opposite += 1;
+        if !std::mem::replace(&mut self.checked, true) {
+            (self.healthy, self.opposite) = (good, 0);
             return Some(good);
         }
-        let needed = if self.fit { self.gate.fails } else { self.gate.passes };
-        if self.against < needed.max(1) {
+        let needed = if self.healthy { self.gate.fails } else { self.gate.passes };
+        if self.opposite < needed.max(1) {
             return None;
         }
-        self.fit = good;
-        self.against = 0;
+        self.healthy = good;
+        self.opposite = 0;
         Some(good)
     }
 }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_answer_counts_at_once_and_a_bad_one_like_any_other() {
+    fn the_first_result_counts_at_once() {
         let mut gate = Hysteresis::new(HealthGate::default());
         let answers = [false, true, false, true, true];
         let changes: Vec<_> = answers.iter().map(|good| gate.take(*good)).collect();
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_three_in_a_row_to_fall_and_two_to_rise() {
+    fn three_failures_or_two_successes_in_a_row_change_the_health() {
         let mut gate = Hysteresis::new(HealthGate::default());
         let answers =
             [true, false, false, true, false, false, false, false, true, false, true, true];

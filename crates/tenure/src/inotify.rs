@@ -1,4 +1,4 @@
-//! Being told by the kernel of what happens in a directory.
+//! [`Inotify`]: notifications of the kernel about changes in directories.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,24 +12,27 @@ use tokio::io::unix::AsyncFd;
 
 use crate::clock::async_fd;
 
-/// A queue of the kernel's, into which several directories can tell.
+/// An inotify queue of the kernel, which can watch several directories.
 #[derive(Clone, Debug)]
 pub(crate) struct Inotify(Arc<AsyncFd<OwnedFd>>);
 
 impl Inotify {
-    /// Must be called inside a tokio runtime with I/O enabled.
+    /// Creates a queue. Must be called inside a tokio runtime with I/O enabled.
     pub(crate) fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Inotify(Arc::new(async_fd(fd)?)))
     }
 
-    /// Watches a directory too. May block, as everything that follows a path may. Adding twice is adding once.
+    /// Watches another directory. May block, like every operation on a path. Adding a directory twice has no further effect.
     pub(crate) fn add(&self, path: impl Arg, flags: WatchFlags) -> rustix::io::Result<i32> {
         inotify::add_watch(self.0.get_ref(), path, flags)
     }
 
-    /// Waits until there is something to hear, and hears all of it.
-    pub(crate) async fn hear(&self, mut each: impl FnMut(&Event<'_>) + Send) -> io::Result<()> {
+    /// Waits for events, and passes all that are queued to `each`.
+    pub(crate) async fn next_events(
+        &self,
+        mut each: impl FnMut(&Event<'_>) + Send,
+    ) -> io::Result<()> {
         let mut ready = self.0.readable().await?;
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(self.0.get_ref(), &mut buffer);

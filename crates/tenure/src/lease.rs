@@ -1,4 +1,4 @@
-//! The values everything else speaks in: names, tokens, claims, holds, leases; their parsing and limits.
+//! The values of a lease, shared by all modules: names, tokens, claims, holds, leases; their parsing and limits.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use crate::entropy;
 use crate::error::{Error, Result};
 
-/// The first name of every lease that is Tenure's own; a user's name may not begin with it.
+/// The prefix of the names of Tenure's own leases. A user's name must not begin with it.
 pub const OWN_PREFIX: &str = "tenure:";
 
-const NAME_MAX: usize = 200;
-const ID_MAX: usize = 100;
-/// `tenure:node:NAME:ID` is the longest name of our own.
-const STORED_MAX: usize = NAME_MAX + ID_MAX + 20;
-const NOTE_MAX: usize = 512;
-const CHECKPOINT_MAX: usize = 4096;
+const MAX_NAME_BYTES: usize = 200;
+const MAX_ID_BYTES: usize = 100;
+/// `tenure:node:NAME:ID` is the longest name of Tenure's own leases.
+const MAX_STORED_NAME_BYTES: usize = MAX_NAME_BYTES + MAX_ID_BYTES + 20;
+const MAX_NOTE_BYTES: usize = 512;
+const MAX_CHECKPOINT_BYTES: usize = 4096;
 
-/// Tokens stay below this, so that every language reads them exactly, also those whose numbers are doubles.
+/// Tokens stay below this, so that every language reads them exactly, including those whose numbers are doubles.
 const TOKEN_END: u64 = 1 << 53;
 
 /// The name of a lease: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
@@ -33,9 +33,9 @@ const TOKEN_END: u64 = 1 << 53;
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// A user's name.
+    /// Checks a name that a user has chosen.
     pub fn new(name: &str) -> Result<Self> {
-        check("a lease name", name, NAME_MAX, "")?;
+        check("a lease name", name, MAX_NAME_BYTES, "")?;
         if name.starts_with(OWN_PREFIX) {
             return Err(Error::invalid(format!(
                 "the name '{name}' begins with '{OWN_PREFIX}', which is kept for Tenure's own leases: choose another"
@@ -44,48 +44,49 @@ impl Name {
         Ok(Name(name.into()))
     }
 
-    /// A name as a store finds it, Tenure's own among them, and those with a `%`, which a fleet writes into the names of its
-    /// shards' leases (see [`Shard`](crate::fleet::Shard)).
+    /// Checks a name that was found in a store. This includes Tenure's own names, and names with a `%`, which a fleet writes
+    /// into the names of its shards' leases (see [`Shard`](crate::fleet::Shard)).
     pub fn stored(name: &str) -> Result<Self> {
-        check("a lease name", name, STORED_MAX, "%")?;
+        check("a lease name", name, MAX_STORED_NAME_BYTES, "%")?;
         Ok(Name(name.into()))
     }
 
-    /// A name put together from parts that were checked.
+    /// Creates a name from parts that were checked.
     pub(crate) fn own(name: String) -> Self {
         debug_assert!(Self::stored(&name).is_ok(), "{name}");
         Name(name.into())
     }
 
-    /// The lease by which something is asked of the leader of `self`.
+    /// The name of the lease that carries a request to the leader of `self`.
     #[must_use]
-    pub fn ask(&self) -> Name {
+    pub fn request_name(&self) -> Name {
         Name(format!("{OWN_PREFIX}ask:{self}").into())
     }
 
-    /// The name of whose leader this lease asks something.
-    pub(crate) fn asked_of(&self) -> Option<Name> {
+    /// The name whose leader gets the request, if `self` is the name of a request lease.
+    pub(crate) fn request_target(&self) -> Option<Name> {
         let of = self.0.strip_prefix(OWN_PREFIX)?.strip_prefix("ask:")?;
         Name::stored(of).ok()
     }
 
-    /// The lease which the candidate `id` of `self` holds on itself while it is there.
+    /// The name of the presence lease of the candidate `id` of `self`.
     #[must_use]
     pub fn node(&self, id: &CandidateId) -> Name {
         Name(format!("{}{id}", self.nodes()).into())
     }
 
-    /// How the names of all of those begin. A longer name may begin like this too: see [`present`](crate::presence::present).
+    /// The common prefix of the names of all presence leases of `self`. A longer name may begin like this too: see
+    /// [`present`](crate::presence::present).
     pub(crate) fn nodes(&self) -> String {
         format!("{OWN_PREFIX}node:{self}:")
     }
 
-    /// Whether it is one of Tenure's own.
+    /// Whether this is the name of one of Tenure's own leases.
     pub fn is_own(&self) -> bool {
         self.0.starts_with(OWN_PREFIX)
     }
 
-    /// The text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -105,7 +106,7 @@ impl fmt::Debug for Name {
 
 /// The readable id of a candidate: the alphabet of a [`Name`], up to 100 bytes.
 ///
-/// It may be stable over restarts; what tells two campaigns apart is the [`Nonce`].
+/// It may be stable over restarts; the [`Nonce`] distinguishes two campaigns.
 ///
 /// ```
 /// let id = tenure::CandidateId::new("web-1")?;
@@ -117,13 +118,13 @@ impl fmt::Debug for Name {
 pub struct CandidateId(Arc<str>);
 
 impl CandidateId {
-    /// An id of the caller's choice.
+    /// Checks an id that the caller has chosen.
     pub fn new(id: &str) -> Result<Self> {
-        check("a candidate id", id, ID_MAX, "")?;
+        check("a candidate id", id, MAX_ID_BYTES, "")?;
         Ok(CandidateId(id.into()))
     }
 
-    /// `HOSTNAME-PID-RANDOM`: readable, and different for every call.
+    /// Generates `HOSTNAME-PID-RANDOM`: readable, and different for every call.
     pub fn generate() -> Self {
         let system = rustix::system::uname();
         let host: String = system
@@ -138,12 +139,12 @@ impl CandidateId {
         CandidateId(format!("{host}-{}-{random:08x}", std::process::id()).into())
     }
 
-    /// The text, without a copy of it.
+    /// The id as shared text, without a copy.
     pub(crate) fn shared(&self) -> Arc<str> {
         self.0.clone()
     }
 
-    /// The text.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -161,7 +162,7 @@ impl fmt::Debug for CandidateId {
     }
 }
 
-/// One sentence for every way in which a name or an id can be wrong.
+/// Checks a name or an id. Each error is one sentence.
 fn check(what: &str, text: &str, max: usize, also: &str) -> Result<()> {
     if text.is_empty() {
         return Err(Error::invalid(format!("{what} must not be empty")));
@@ -182,28 +183,28 @@ fn check(what: &str, text: &str, max: usize, also: &str) -> Result<()> {
     }
 }
 
-/// New for every campaign; kept only while one unanswered acquire is repeated.
-// Bytes, highest first: a u128 would align everything that holds one to 16, and a fleet has very many.
+/// Identifies one campaign. Each campaign has a new nonce; a repeated claim keeps it only while it is unanswered.
+// Bytes, highest first: a u128 would align every struct that contains one to 16, and a fleet has very many of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
-    /// A nonce nobody else has.
+    /// Generates a unique nonce.
     pub fn random() -> Self {
         Nonce::from_bits(entropy::random_u128())
     }
 
-    /// The nonce with these bits: for stores that read it back, and for simulations.
+    /// Creates the nonce with these bits: for stores that read it back, and for simulations.
     pub const fn from_bits(bits: u128) -> Self {
         Nonce(bits.to_be_bytes())
     }
 
-    /// Its bits.
+    /// The bits of the nonce.
     pub const fn to_bits(self) -> u128 {
         u128::from_be_bytes(self.0)
     }
 
-    /// Reads what [`Display`](fmt::Display) wrote: 32 lower-case hexadecimal digits, nothing else.
+    /// Parses the output of [`Display`](fmt::Display): exactly 32 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if text.len() != 32 || !digits {
@@ -225,7 +226,7 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// The number of a term: only grows, is never used for two terms, and stays below 2^53.
+/// The number of a term. It only grows, is never used for two terms, and stays below 2^53.
 ///
 /// ```
 /// use tenure::Token;
@@ -239,7 +240,7 @@ impl fmt::Debug for Nonce {
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// The token with this number, if it is one: from 1 to 2^53 − 1.
+    /// Creates the token with this number, which must be from 1 to 2^53 − 1.
     pub fn new(number: u64) -> Result<Self> {
         let token = NonZeroU64::new(number).filter(|_| number < TOKEN_END);
         token.map(Token).ok_or_else(|| {
@@ -249,15 +250,15 @@ impl Token {
         })
     }
 
-    /// The one rule for every counter: the last one plus one, or the minting clock if that is more.
+    /// Computes the next token, for every store: the last one plus one, or the minting clock if that is greater.
     ///
-    /// The clock is a floor under a counter that can be lost (a flushed server, a restored backup).
+    /// The clock is a lower bound for a counter that can be lost (a flushed server, a restored backup).
     pub fn mint(last: Option<Token>, clock_micros: u64) -> Result<Self> {
         let next = last.map_or(1, |last| last.get() + 1);
         Token::new(next.max(clock_micros))
     }
 
-    /// The number.
+    /// The token as a number.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
@@ -275,16 +276,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A few words in the record for whoever looks: a URL, or what is asked. At most 512 bytes, no control characters.
+/// A short text in the record for its readers: a URL, or a request. At most 512 bytes, no control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Note(Arc<str>);
 
 impl Note {
-    /// A note with this text.
+    /// Checks the text of a note.
     pub fn new(text: &str) -> Result<Self> {
-        if text.len() > NOTE_MAX {
+        if text.len() > MAX_NOTE_BYTES {
             return Err(Error::invalid(format!(
-                "a note may have at most {NOTE_MAX} bytes, this one has {}",
+                "a note may have at most {MAX_NOTE_BYTES} bytes, this one has {}",
                 text.len()
             )));
         }
@@ -300,7 +301,7 @@ impl Note {
     }
 }
 
-/// Up to 4 KiB which the leader leaves for its successor, written under its token.
+/// Up to 4 KiB that the leader saves for its successor, under its token.
 ///
 /// ```
 /// let checkpoint = tenure::Checkpoint::new("row 4711")?;
@@ -311,19 +312,19 @@ impl Note {
 pub struct Checkpoint(Arc<[u8]>);
 
 impl Checkpoint {
-    /// A checkpoint with these bytes.
+    /// Checks the length of a checkpoint.
     pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self> {
         let bytes = bytes.as_ref();
-        if bytes.len() > CHECKPOINT_MAX {
+        if bytes.len() > MAX_CHECKPOINT_BYTES {
             return Err(Error::invalid(format!(
-                "a checkpoint may have at most {CHECKPOINT_MAX} bytes, this one has {}: keep the data elsewhere and its place here",
+                "a checkpoint may have at most {MAX_CHECKPOINT_BYTES} bytes, this one has {}: keep the data elsewhere and its place here",
                 bytes.len()
             )));
         }
         Ok(Checkpoint(bytes.into()))
     }
 
-    /// The bytes.
+    /// The content of the checkpoint.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -331,7 +332,7 @@ impl Checkpoint {
 
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its contents are the application's and may be secret.
+        // The content belongs to the application and may be secret.
         write!(f, "Checkpoint({} bytes)", self.0.len())
     }
 }
@@ -339,18 +340,18 @@ impl fmt::Debug for Checkpoint {
 /// A request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What is wanted.
+    /// The name of the lease that is claimed.
     pub name: Name,
-    /// By whom.
+    /// The id of the candidate that claims.
     pub candidate: CandidateId,
-    /// In which campaign.
+    /// The campaign that the claim belongs to.
     pub nonce: Nonce,
-    /// For how long at a time.
+    /// The length of the lease, from each grant or renewal.
     pub ttl: Duration,
-    /// Shown to readers of the lease. The same claim again replaces it.
+    /// Shown to readers of the lease. Repeating the claim replaces it.
     pub note: Note,
-    /// The work ends with this process, so its death may free the lease before it expires,
-    /// where the store can see a process die (see the file store).
+    /// The work ends with this process. So its death may free the lease before it expires, if the store can detect it (see the
+    /// file store).
     pub ends_with_process: bool,
     /// How long the holder will wait before it leads.
     pub wait: ClaimedWait,
@@ -362,10 +363,10 @@ pub enum ClaimedWait {
     /// As long as the store requires.
     #[default]
     AsRequired,
-    /// At least this long, because the claimer remembers a leader that the store may have lost. The store records it, so
-    /// that no reader names a leader meanwhile.
+    /// At least this long, because the candidate remembers a leader whose lease the store may have lost. The store records it,
+    /// so that no reader reports a leader in the meantime.
     AtLeast(StartupWait),
-    /// Not at all: the lease grants no right (presence, membership, a request), so no earlier holder can be at work.
+    /// No wait: the lease grants no right (presence, membership, a request), so no earlier holder can be working.
     Never,
 }
 
@@ -373,24 +374,24 @@ pub enum ClaimedWait {
 /// that is still in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartupWait {
-    /// How long the holder still waits.
+    /// The remaining wait of the holder.
     pub left: Duration,
-    /// Why it waits.
+    /// The reason for the wait.
     pub reason: WaitReason,
 }
 
-/// Why the holder of a lease does not lead yet.
+/// The reason why the holder of a lease does not lead yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
     /// The store started a short time ago and is not durable, so it may have lost a lease.
     Restarted,
-    /// The store started a short time ago, and the last term was not released: its holder may have renewed a lease of which
-    /// the store kept an older state.
+    /// The store started a short time ago, and the last term was not released: its holder may have renewed the lease, and the
+    /// store may have kept an older state.
     Unreleased,
     /// The store was a replica until a short time ago and may lack what its primary granted.
     Promoted,
-    /// The lease was deleted before it expired, so its holder may still be at work.
+    /// The lease was deleted before it expired, so its holder may still be working.
     Deleted,
     /// The candidate itself observed a leader whose lease the store has lost, or a store clock that was set forward.
     Observed,
@@ -416,14 +417,14 @@ impl WaitReason {
         }
     }
 
-    /// Reads what [`WaitReason::as_str`] wrote.
+    /// Parses the output of [`WaitReason::as_str`].
     pub fn parse(word: &str) -> Option<WaitReason> {
         WaitReason::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
 }
 
 impl fmt::Display for WaitReason {
-    /// One clause for people: what happened, and what may follow from it.
+    /// Writes one clause for people: what happened, and what may follow from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             WaitReason::Restarted => {
@@ -446,7 +447,7 @@ impl fmt::Display for WaitReason {
 }
 
 impl Claim {
-    /// A claim without a note whose term does not end with the process, and that waits as the store requires.
+    /// Creates a claim without a note, whose term does not end with the process, and which waits as the store requires.
     pub fn new(name: Name, candidate: CandidateId, nonce: Nonce, ttl: Duration) -> Self {
         Claim {
             name,
@@ -466,25 +467,25 @@ impl Claim {
     }
 }
 
-/// The proof of holding: what a store compares before it changes anything.
+/// The proof of holding a lease, which a store compares before it changes anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// What is held.
+    /// The name of the lease.
     pub name: Name,
-    /// By whom.
+    /// The id of the holder.
     pub candidate: CandidateId,
-    /// In which campaign.
+    /// The campaign of the holder.
     pub nonce: Nonce,
-    /// In which term.
+    /// The token of the term.
     pub token: Token,
 }
 
 /// A request to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// What is given back.
+    /// The proof of the lease to release.
     pub hold: Hold,
-    /// Who is asked to take it next: a hint, no right.
+    /// The preferred successor: a hint, no right.
     pub next: Option<CandidateId>,
 }
 
@@ -494,21 +495,21 @@ impl From<Hold> for Release {
     }
 }
 
-/// How a term ended, and which.
+/// How a term ended, and its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// No record was found: the name is new, or the store has lost it.
     Nothing,
-    /// Its holder released it.
+    /// The holder released it.
     Released(Token),
-    /// Its time ran out, or it was revoked.
+    /// It expired, or it was revoked.
     Expired(Token),
-    /// The store saw its holder die.
+    /// The store detected that the holder had died.
     Died(Token),
 }
 
 impl Ended {
-    /// The term that ended, if one was found.
+    /// The token of the term that ended, if one was found.
     pub fn token(self) -> Option<Token> {
         match self {
             Ended::Nothing => None,
@@ -517,16 +518,16 @@ impl Ended {
     }
 }
 
-/// Where a name's record comes from. Lets a waiter see that the store has forgotten something.
+/// The origin of a record. It lets a waiting candidate detect that the store has lost a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lineage {
-    /// The first token of this record. It changes only if the record vanished and was made anew.
+    /// The first token of this record. It changes only if the record vanished and was created again.
     pub origin: Token,
-    /// How the term before this one ended; of a free lease: how the last one did.
+    /// How the term before this one ended; for a free lease, how the last term ended.
     pub before: Ended,
 }
 
-/// A reading of the store's own clock, in microseconds. Compared only with other readings of the same store.
+/// The time on the store's own clock, in microseconds. Compared only with other times of the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreTime(pub u64);
 
@@ -537,32 +538,32 @@ impl StoreTime {
     }
 }
 
-/// What comes with a lease that was granted.
+/// The content of a successful claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The proof.
+    /// The proof of holding the lease.
     pub hold: Hold,
-    /// Where the record comes from and how the last term ended.
+    /// The origin of the record, and how the last term ended.
     pub lineage: Lineage,
-    /// What the last leader left.
+    /// The checkpoint that the last leader saved.
     pub checkpoint: Option<Checkpoint>,
-    /// The store's clock when it granted; `None` where it has none.
+    /// The store's clock when it granted the lease; `None` if the store has no clock.
     pub store_time: Option<StoreTime>,
     /// How long the holder must not lead yet, because the store may have lost an earlier lease.
     pub wait: Option<StartupWait>,
 }
 
-/// What a store says to a claim, a renewal or a save.
+/// The answer of a store to a claim, a renewal or a save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T = ()> {
-    /// It is ours.
+    /// The caller holds the lease.
     Held(T),
-    /// It is not: this is what is known about who has it.
+    /// The caller does not hold the lease. What the store knows about it.
     Taken(Box<Lease>),
 }
 
 impl<T> Answer<T> {
-    /// What came with it, if it is ours.
+    /// The value, if the caller holds the lease.
     pub fn held(self) -> Option<T> {
         match self {
             Answer::Held(value) => Some(value),
@@ -570,52 +571,52 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Whether it is ours.
+    /// Whether the caller holds the lease.
     pub fn is_held(&self) -> bool {
         matches!(self, Answer::Held(_))
     }
 }
 
-/// Who has a lease.
+/// The holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its id, as found: of a foreign holder it may be anything, so show it escaped.
+    /// The id as found. The id of a foreign holder may be any text, so escape it for output.
     pub id: String,
-    /// Its campaign; `None` for a holder that is not one of ours (a plain `SET NX` in Redis).
+    /// The campaign of the holder; `None` for a holder that does not use Tenure (a plain `SET NX` in Redis).
     pub nonce: Option<Nonce>,
 }
 
-/// A lease as a store shows it.
+/// A lease as a store returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its name.
+    /// The name of the lease.
     pub name: Name,
-    /// Who has it now; `None` when it is free, whether released or run out.
+    /// The current holder; `None` if the lease is free, whether released or expired.
     pub holder: Option<Holder>,
-    /// The token of the current or last term; `None` where a foreign holder has none.
+    /// The token of the current or last term; `None` for a foreign holder without a token.
     pub token: Option<Token>,
     /// The holder's TTL.
     pub ttl: Duration,
-    /// How long the holder has left on the store's clock; zero when free.
+    /// The remaining time of the holder on the store's clock; zero if the lease is free.
     pub left: Duration,
     /// When the current term began, on the store's wall clock in Unix milliseconds.
     pub since: Option<u64>,
     /// The holder's note.
     pub note: Note,
-    /// Whom the last holder asked to come next.
+    /// The preferred successor that the last holder named.
     pub next: Option<CandidateId>,
-    /// Where the record comes from; `None` where only a foreign holder was found.
+    /// The origin of the record; `None` if only a foreign holder was found.
     pub lineage: Option<Lineage>,
-    /// What the leaders left.
+    /// The last checkpoint that a leader saved.
     pub checkpoint: Option<Checkpoint>,
-    /// The store's clock when it answered; `None` where it has none.
+    /// The store's clock when it answered; `None` if the store has no clock.
     pub store_time: Option<StoreTime>,
-    /// The holder's start-up wait: until it is over, the holder does not lead.
+    /// The holder's start-up wait: the holder does not lead until it is over.
     pub wait: Option<StartupWait>,
 }
 
 impl Lease {
-    /// The id of the holder, unless it is still in its start-up wait: the leader of an election.
+    /// The id of the leader: the holder, unless it is still in its start-up wait.
     pub fn leader(&self) -> Option<&str> {
         let holder = self.holder.as_ref().filter(|_| self.wait.is_none())?;
         Some(&holder.id)
@@ -651,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_id_is_valid_and_unlike_the_next() {
+    fn a_generated_id_is_valid_and_unique() {
         let id = CandidateId::generate();
         assert!(CandidateId::new(id.as_str()).is_ok(), "{id}");
         assert_ne!(id, CandidateId::generate());
@@ -669,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_reads_back_and_nothing_else_does() {
+    fn only_a_written_nonce_is_parsed() {
         let nonce = Nonce::random();
         assert_eq!(Nonce::parse(&nonce.to_string()), Some(nonce));
         for bad in ["", "12", &"g".repeat(32), &"A".repeat(32), &format!("+{}", "1".repeat(31))] {

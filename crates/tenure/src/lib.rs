@@ -1,7 +1,7 @@
 //! Exactly one owner for a task that must not be duplicated but must always be running.
 //!
-//! Any number of candidates run the same program. Tenure elects one of them leader, over a store you already have, and another
-//! one when that leader stops, dies or is cut off.
+//! Any number of candidates run the same program. Tenure elects one of them as the leader, over a store that you already have,
+//! and elects another one when that leader stops, dies or is cut off.
 //!
 //! # Ten lines
 //!
@@ -14,62 +14,64 @@
 //! let election = Election::builder("reports:nightly").start(store).await?;
 //! election
 //!     .lead(async |leadership| {
-//!         // Only one candidate at a time is here. If leadership is lost, this is dropped, and begun anew in the next term.
+//!         // Only one candidate at a time is here. If leadership is lost, this is dropped, and started again in the next term.
 //!         send_the_report(leadership.token()).await;
 //!     })
 //!     .await;
-//! election.stop().await; // the work has ended: release, so that another leads at once
+//! election.stop().await; // the work has ended: release the lease, so that another candidate leads at once
 //! # Ok(()) }
 //! ```
 //!
 //! # What it promises, and what it does not
 //!
-//! 1. **At most one leader at any true instant**, as long as clocks drift less than the configured bound (1000 ppm unless you
-//!    say otherwise), the store's clock is not stepped, and the store keeps what it acknowledged. The leader knows its own
-//!    deadline and stops before it.
-//! 2. **A token that only grows**, whatever the clocks of the candidates do, on every store that keeps what it acknowledged. A
-//!    resource that compares it *inside* its write refuses a stale leader. See [fencing](guide::fencing).
-//! 3. **Failover as fast as the fault allows.** A leader that stops cleanly releases, and the store wakes the others. Where the
-//!    store sees a process die (`file:`), so does its death, if you say that the work [ends with
-//!    it](Builder::ends_with_process). A machine that vanishes is replaced when its lease runs out.
+//! 1. **At most one leader at any true instant**, as long as clocks drift less than the configured bound (1000 ppm by default),
+//!    the store's clock is not stepped, and the store keeps what it acknowledged. The leader knows its own deadline and stops
+//!    before it.
+//! 2. **A token that only grows**, regardless of the candidates' clocks, on every store that keeps what it acknowledged. A
+//!    resource that compares it *inside* its write refuses a stale leader. See [fencing](docs::fencing).
+//! 3. **Failover as fast as the fault allows.** A leader that stops cleanly releases the lease, and the store notifies the
+//!    other candidates. A store that detects the death of a process (`file:`) does the same when the leader's process dies, if
+//!    you declare that the work [ends with it](Builder::ends_with_process). A machine that vanishes is replaced when its lease
+//!    expires.
 //!
 //! It does **not** promise:
 //!
-//! - that effects of two leaders never overlap. A process can be paused between a question and an effect, by a suspend, a
-//!   debugger, a virtual machine that is moved. Only a resource that compares tokens refuses what comes late.
-//! - more than the store does. One that loses what it acknowledged can grant a lease twice; its [grade](store::Grade) says so.
-//! - that work is done exactly once. A leader can die after an effect and before it has noted it down. A
+//! - that effects of two leaders never overlap. A process can be paused between a check and an effect, by a suspend, a
+//!   debugger, or the migration of a virtual machine. Only a resource that compares tokens refuses a late effect.
+//! - more than the store does. A store that loses what it acknowledged can grant a lease twice; its [grade](store::Grade) says
+//!   so.
+//! - that work is done exactly once. A leader can die after an effect and before it has recorded it. A
 //!   [checkpoint](Leadership::save) narrows that gap and does not close it.
-//! - order among the waiting: who wins a free lease is a race.
+//! - order among the waiting candidates: which one wins a free lease is a race.
 //!
 //! # How it works
 //!
-//! - **A leader is somebody with a deadline.** It is counted from the clock *before* the request was sent, on a clock that goes on
-//!   in suspend, and is shorter than the lease: `sent + TTL × (1 − drift) − margin`. [`Election::is_leader`] and
-//!   [`Leadership::is_valid`] compare with the clock at every call; there is no flag that could be left standing.
-//! - **Renewals have a thread, a runtime and a connection of their own.** A busy application cannot starve them. One that fails
-//!   is tried again until it is time to stop.
-//! - **Told in time.** [`Leadership::lost`] comes at the latest one [`stop_within`](Builder::stop_within) before the deadline, so
-//!   that work which needs a moment has it. When the store refuses us it comes at once, and nothing is left.
-//! - **Stop, then release.** The lease is given back only when the work has ended, that is, when every [`Leadership`] is dropped.
+//! - **A leader has a deadline.** It is counted from the clock *before* the request was sent, on a clock that continues in
+//!   suspend, and is shorter than the lease: `sent + TTL × (1 − drift) − margin`. [`Election::is_leader`] and
+//!   [`Leadership::is_valid`] compare it with the clock at every call; there is no flag that could be left set.
+//! - **Renewals have their own thread, runtime and connection.** A busy application cannot starve them. A renewal that fails is
+//!   retried until it is time to stop.
+//! - **Notified in time.** [`Leadership::lost`] returns at the latest one [`stop_within`](Builder::stop_within) before the
+//!   deadline, so that the work has time to stop. When the store refuses a renewal it returns at once, and no time is left.
+//! - **Stop, then release.** The lease is released only when the work has ended, that is, when every [`Leadership`] is dropped.
 //!   Until then it is renewed. A candidate does not campaign again before that either.
-//! - **A waiter sleeps** until the store wakes it or the holder's lease runs out. It does not poll.
-//! - **A waiter trusts its memory.** If a record vanished, or the store's clock ran ahead, a candidate that has seen a live leader
-//!   holds the lease it is granted without leading, until that leader must have stopped.
+//! - **A waiting candidate sleeps** until the store notifies it or the holder's lease expires. It does not poll in between.
+//! - **A waiting candidate remembers the leader.** If a record vanished, or the store's clock ran ahead, a candidate that has
+//!   observed a live leader holds the lease that it is granted without leading, until that leader must have stopped.
 //!
 //! The defaults: TTL 4 s, renewed every TTL/3, margin TTL/10, time to stop TTL/5, drift 1000 ppm. [`Builder`] sets them,
-//! [`timing`] says in one sentence what is wrong with them.
+//! [`timing`] reports in one sentence what is wrong with them.
 //!
 //! # Features
 //!
-//! | feature | default | what it brings |
+//! | feature | default | what it adds |
 //! |---|---|---|
 //! | `file` | yes | [`file:DIR`](store::file): a directory on this machine |
 //! | `redis` | no | `redis://` and `rediss://` |
-//! | `conformance` | no | the table of properties every store is held to, for a store of your own |
+//! | `conformance` | no | the table of properties that every store is tested against, for your own store |
 //!
-//! `memory:` is always there: for tests, and for threads that take turns. Without `redis` neither TLS nor a network client is
-//! compiled. Linux only.
+//! `memory:` is always available: for tests, and for threads that take turns. Without `redis` neither TLS nor a network client
+//! is compiled. Linux only.
 //!
 //! # Layout
 //!
@@ -77,16 +79,15 @@
 //! |---|---|
 //! | elect | [`open`], [`Election`], [`Builder`], [`HealthGate`], [`Health`] |
 //! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
-//! | look on | [`Status`], [`CandidateState`], [`Event`], [`Renewals`], [`Pulse`], [`election::Why`], [`election::Phase`] |
-//! | deal many leases out over a fleet | [`fleet`], [`Fleet`] |
-//! | fence | [`Token`], [`Fence`], and the chapter on [fencing](guide::fencing) |
-//! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](guide::testing) |
-//! | ask something of a leader elsewhere | [`ask`] |
-//! | see who takes part | [`presence`] |
-//! | adopt orphans in the same process (as a subreaper) | [`process`] |
-//! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](guide::parts) |
-//! | handle what goes wrong | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
-//! | read the algorithm | [`election`], [`placement`], [`fleet::steward`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
+//! | observe an election | [`Status`], [`CandidateState`], [`Event`], [`RenewalStats`], [`Pulse`], [`machine::EndReason`], [`machine::Phase`] |
+//! | distribute many leases over a fleet | [`fleet`], [`Fleet`] |
+//! | fence | [`Token`], [`Fence`], and the chapter on [fencing](docs::fencing) |
+//! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](docs::testing) |
+//! | send a request to a leader elsewhere | [`request`] |
+//! | list the candidates | [`presence`] |
+//! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](docs::parts) |
+//! | handle errors | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
+//! | read the algorithm | [`machine`], [`placement`], [`fleet::planner`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
 //!
 //! `examples/` has small programs to start in two terminals: `minimal`, `events`, `fenced_write`, `graceful_shutdown`,
 //! `checkpointed_counter`, `fleet`.
@@ -94,33 +95,32 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");
 
-pub mod ask;
 #[doc(hidden)]
 pub mod blocking;
 mod clock;
-pub mod election;
-mod elector;
+pub mod docs;
+mod driver;
+mod election;
 mod entropy;
 mod error;
 mod fence;
 pub mod fleet;
-mod fork;
-pub mod guide;
+mod fork_check;
 mod health;
 mod inotify;
 mod lease;
+pub mod machine;
 pub mod observation;
 pub mod placement;
 pub mod presence;
-pub mod process;
+pub mod request;
 mod rng;
 pub mod store;
 pub mod timing;
 
 pub use clock::{Clock, Moment};
-pub use elector::{
-    Builder, CandidateState, Election, Event, Leadership, Pulse, Renewals, Saved, Status,
-};
+pub use driver::RenewalStats;
+pub use election::{Builder, CandidateState, Election, Event, Leadership, Pulse, Saved, Status};
 pub use error::{Error, Kind, Result};
 pub use fence::{Fence, StaleToken};
 pub use fleet::Fleet;

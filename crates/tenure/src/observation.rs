@@ -1,8 +1,8 @@
 //! PURE: expiry judged by watching a record not change.
 //!
-//! Where a store has no clock that both sides share (a directory seen from another boot, Kubernetes), a
-//! challenger waits until the record has not changed for the *record's* TTL on its own clock. Only the
-//! rate of the two clocks matters then, never what they show.
+//! Without a clock that both sides share (a directory mounted after another boot, Kubernetes), a challenger waits until the
+//! record has not changed for the *record's* TTL on the challenger's own clock. Then only the rates of the two clocks matter,
+//! never their values.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::lease::Name;
 
-/// Added to every wait, for timers that fire a little early and clocks read in between.
-const SLACK: Duration = Duration::from_millis(5);
+/// Added to every wait, for timers that fire slightly early and for the time between two clock reads.
+const EXPIRY_SLACK: Duration = Duration::from_millis(5);
 
-/// What one process has seen of the records it does not hold.
+/// The records that one process has observed and does not hold.
 ///
-/// `mark` is anything that changes with every write of the record, such as a hash of its bytes.
+/// `mark` is any value that changes with every write of the record, such as a hash of its bytes.
 #[derive(Debug, Default)]
-pub struct Observations(HashMap<Name, Seen>);
+pub struct Observations(HashMap<Name, ObservedRecord>);
 
 #[derive(Debug)]
-struct Seen {
+struct ObservedRecord {
     mark: u128,
     first: Moment,
 }
 
 impl Observations {
-    /// How long the record must still stay as it is before its holder's time has certainly run out: zero
-    /// when it has. A record seen for the first time, or changed since, has its whole TTL before it.
+    /// How long the record must remain unchanged before its holder's time has certainly expired; zero if it has. A record that
+    /// is observed for the first time, or has changed since, must remain unchanged for its whole TTL.
     ///
-    /// `ttl` is the record's own; `drift_ppm` how fast the holder's clock may run against ours.
+    /// `ttl` is the TTL of the record; `drift_ppm` is how far the rate of the holder's clock may differ from the local one.
     pub fn left(
         &mut self,
         name: &Name,
@@ -38,32 +38,32 @@ impl Observations {
         drift_ppm: u32,
         now: Moment,
     ) -> Duration {
-        let whole = lengthened(ttl, drift_ppm) + SLACK;
-        let seen = self.0.entry(name.clone()).or_insert(Seen { mark, first: now });
-        if seen.mark != mark {
-            *seen = Seen { mark, first: now };
+        let whole = lengthened(ttl, drift_ppm) + EXPIRY_SLACK;
+        let observed = self.0.entry(name.clone()).or_insert(ObservedRecord { mark, first: now });
+        if observed.mark != mark {
+            *observed = ObservedRecord { mark, first: now };
         }
-        whole.saturating_sub(now.since(seen.first))
+        whole.saturating_sub(now.since(observed.first))
     }
 
-    /// Forgets a record that is ours now or was released: the next sight of it is a first one.
+    /// Forgets a record that this process now holds, or that was released: the next observation counts as the first.
     pub fn forget(&mut self, name: &Name) {
         self.0.remove(name);
     }
 }
 
-/// How long to wait so that a clock running slower by the drift has counted `duration`.
+/// The time to wait so that a clock that is slower by the drift has counted `duration`.
 pub(crate) fn lengthened(duration: Duration, drift_ppm: u32) -> Duration {
-    duration + part(duration, drift_ppm)
+    duration + drift_of(duration, drift_ppm)
 }
 
-/// How much of `duration` is certain to be there on a clock running faster by the drift.
+/// The time that certainly remains on the local clock if a clock that is faster by the drift counts `duration`.
 pub(crate) fn shortened(duration: Duration, drift_ppm: u32) -> Duration {
-    duration.saturating_sub(part(duration, drift_ppm))
+    duration.saturating_sub(drift_of(duration, drift_ppm))
 }
 
-/// Rounded up: both uses err on the safe side.
-fn part(duration: Duration, drift_ppm: u32) -> Duration {
+/// The drift of `duration`. Rounded up, so that both callers err on the safe side.
+fn drift_of(duration: Duration, drift_ppm: u32) -> Duration {
     let nanos = duration.as_nanos().saturating_mul(u128::from(drift_ppm)).div_ceil(1_000_000);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
@@ -80,24 +80,24 @@ mod tests {
     }
 
     #[test]
-    fn a_first_sight_waits_the_whole_ttl_and_a_change_begins_anew() {
+    fn a_first_observation_and_every_change_wait_the_whole_ttl() {
         let name = Name::new("a").unwrap();
-        let mut seen = Observations::default();
-        assert_eq!(seen.left(&name, 1, TTL, 1_000, at(0)), WHOLE);
-        assert_eq!(seen.left(&name, 1, TTL, 1_000, at(4_000)), WHOLE - Duration::from_secs(4));
-        assert_eq!(seen.left(&name, 2, TTL, 1_000, at(9_000)), WHOLE);
-        assert_eq!(seen.left(&name, 2, TTL, 1_000, at(19_014)), Duration::from_millis(1));
-        assert_eq!(seen.left(&name, 2, TTL, 1_000, at(19_015)), Duration::ZERO);
-        seen.forget(&name);
-        assert_eq!(seen.left(&name, 2, TTL, 1_000, at(30_000)), WHOLE);
+        let mut observed = Observations::default();
+        assert_eq!(observed.left(&name, 1, TTL, 1_000, at(0)), WHOLE);
+        assert_eq!(observed.left(&name, 1, TTL, 1_000, at(4_000)), WHOLE - Duration::from_secs(4));
+        assert_eq!(observed.left(&name, 2, TTL, 1_000, at(9_000)), WHOLE);
+        assert_eq!(observed.left(&name, 2, TTL, 1_000, at(19_014)), Duration::from_millis(1));
+        assert_eq!(observed.left(&name, 2, TTL, 1_000, at(19_015)), Duration::ZERO);
+        observed.forget(&name);
+        assert_eq!(observed.left(&name, 2, TTL, 1_000, at(30_000)), WHOLE);
     }
 
     #[test]
-    fn one_name_says_nothing_about_another() {
-        let mut seen = Observations::default();
-        seen.left(&Name::new("a").unwrap(), 1, TTL, 0, at(0));
-        let left = seen.left(&Name::new("b").unwrap(), 1, TTL, 0, at(60_000));
-        assert_eq!(left, TTL + SLACK);
+    fn names_are_observed_independently() {
+        let mut observed = Observations::default();
+        observed.left(&Name::new("a").unwrap(), 1, TTL, 0, at(0));
+        let left = observed.left(&Name::new("b").unwrap(), 1, TTL, 0, at(60_000));
+        assert_eq!(left, TTL + EXPIRY_SLACK);
     }
 
     #[test]

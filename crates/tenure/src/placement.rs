@@ -1,36 +1,38 @@
-//! PURE: who should own which shard.
+//! PURE: placement: members + shards -> which member should own which shard.
 //!
-//! A function of the members, the shards and who owns what now; no clock, no store, no coin. Every member of a fleet
-//! computes it for itself, and those that see the same come to the same answer, in whatever order they list it.
+//! A function of the members, the shards and the current owners; no clock, no store, no random numbers. Every member of a fleet
+//! computes it for itself. Members that observe the same input compute the same plan, in any order of the lists.
 //!
-//! - **Even**: the shares of any two members differ by at most one. A drained member's share is nothing.
-//! - **Sticky**: a shard stays where it is as long as its owner's share allows it.
-//! - **By preference beyond that**: every member has a [rendezvous](preferred) score for every shard. Whoever has too many
-//!   gives up those it scores lowest, and what has no owner goes to the member that scores it highest and has room.
-//! - **Steady**: a plan that has been carried out is the next plan, and so is one that is half carried out. Nothing moves
-//!   while nothing changes, and nobody changes its mind in the middle of a move.
+//! - **Even**: the shares of any two members differ by at most one. A drained member's share is zero.
+//! - **Sticky**: a shard stays with its owner as long as the owner's share allows it.
+//! - **By preference beyond that**: every member has a [rendezvous](preferred) score for every shard. A member with too many
+//!   shards releases those with its lowest scores. A shard without an owner goes to the member with the highest score among
+//!   those that have room.
+//! - **Stable**: a plan that was carried out, completely or in part, is also the next plan. Nothing moves while nothing
+//!   changes, and no member changes its plan in the middle of a move.
 //!
-//! **It gives no right.** It says who *should* own a shard; only the lease says who *may*. Members that see different things
-//! for a while plan differently for a while, and all that comes of it is a shard that is owned by the wrong one, or later
-//! than it could be; never by two.
+//! **It grants no right.** It says which member *should* own a shard; only the lease says which member *may*. Members that
+//! observe different input for a while plan differently for a while. The worst result is a shard that is owned by the wrong
+//! member, or later than possible; never by two members.
 //!
 //! ```
-//! use tenure::placement::{Held, Member, plan};
+//! use tenure::placement::{HeldShards, PlacementMember, plan};
 //!
 //! let names: Vec<String> = (0..10).map(|number| format!("tenant-{number}")).collect();
-//! let two = [Member::new("a"), Member::new("b")];
-//! let free: Vec<_> = names.iter().map(|name| Held::new(name, None)).collect();
+//! let two = [PlacementMember::new("a"), PlacementMember::new("b")];
+//! let free: Vec<_> = names.iter().map(|name| HeldShards::new(name, None)).collect();
 //! let before = plan(&two, &free); // five each
 //!
-//! let three = [Member::new("a"), Member::new("b"), Member::new("c")];
-//! let held: Vec<_> = names.iter().zip(&before).map(|(name, owner)| Held::new(name, *owner)).collect();
+//! let three = [PlacementMember::new("a"), PlacementMember::new("b"), PlacementMember::new("c")];
+//! let held: Vec<_> =
+//!     names.iter().zip(&before).map(|(name, owner)| HeldShards::new(name, *owner)).collect();
 //! let after = plan(&three, &held);
 //! let moved: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
 //! assert_eq!(moved.len(), 3);
 //! assert!(moved.iter().all(|(_, after)| **after == Some(2)), "all of them to the newcomer");
 //! ```
 //!
-//! The same in plain words, with a picture: `docs/PLACEMENT.md`.
+//! `docs/PLACEMENT.md` explains the same with a picture.
 
 mod hash;
 mod shares;
@@ -41,75 +43,79 @@ pub use hash::hash;
 use hash::score;
 use shares::shares;
 
-/// One that takes part. No two have the same id.
+/// A member of the fleet. Ids are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member<'a> {
-    /// Who.
+pub struct PlacementMember<'a> {
+    /// The id of the member.
     pub id: &'a str,
-    /// Whether it should own nothing, because somebody said so or because it is about to leave.
+    /// Whether the member should own nothing, because it is drained or about to leave.
     pub drained: bool,
 }
 
-/// A shard by its name, and who owns it now. No two have the same name.
+/// A shard by its name, and its current owner. Names are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<'a> {
-    /// Its name.
+pub struct HeldShard<'a> {
+    /// The name of the shard.
     pub shard: &'a str,
-    /// Its owner's index in the list of members. One that is not in the list is nobody.
+    /// The index of its owner in the list of members. An index outside the list means no owner.
     pub owner: Option<usize>,
-    /// Whether its owner gives it up only after all that are not.
+    /// Whether its owner releases it only after all shards that are not adopted.
     pub adopted: bool,
 }
 
-/// A shard by the [hash] of its name, for whoever has very many and keeps their hashes.
+/// A shard by the [hash] of its name, for callers that have very many shards and cache their hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// The [hash] of its name.
+pub struct PlacementShard {
+    /// The [hash] of the shard's name.
     pub hash: u64,
-    /// Its owner's index in the list of members. One that is not in the list is nobody.
+    /// The index of its owner in the list of members. An index outside the list means no owner.
     pub owner: Option<u32>,
-    /// Whether its owner gives it up only after all that are not.
+    /// Whether its owner releases it only after all shards that are not adopted.
     pub adopted: bool,
 }
 
-impl<'a> Member<'a> {
-    /// One that takes its share.
+impl<'a> PlacementMember<'a> {
+    /// A member that takes its share.
     #[must_use]
     pub fn new(id: &'a str) -> Self {
-        Member { id, drained: false }
+        PlacementMember { id, drained: false }
     }
 
-    /// One that takes nothing and gives up what it has.
+    /// A member that takes no shards and releases those that it has.
     #[must_use]
     pub fn drained(id: &'a str) -> Self {
-        Member { id, drained: true }
+        PlacementMember { id, drained: true }
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldShard<'a> {
     /// A shard that is not adopted.
     #[must_use]
     pub fn new(shard: &'a str, owner: Option<usize>) -> Self {
-        Held { shard, owner, adopted: false }
+        HeldShard { shard, owner, adopted: false }
     }
 }
 
-/// For every shard, in the order given, the index of the member that should own it; nobody, if every member is drained.
+/// For every shard, in the given order, the index of the member that should own it; `None` if every member is drained.
 ///
-/// Paused shards are not in the list: whoever owns one releases it, and nobody takes it.
+/// The list must not contain paused shards: their owners release them, and no member claims them.
 #[must_use]
-pub fn plan(members: &[Member<'_>], shards: &[Held<'_>]) -> Vec<Option<usize>> {
+pub fn plan(members: &[PlacementMember<'_>], shards: &[HeldShard<'_>]) -> Vec<Option<usize>> {
     let mut order: Vec<(u64, usize)> =
         shards.iter().map(|held| hash(held.shard)).zip(0..).collect();
-    // Names are compared only where hashes are equal, which is next to never.
+    // Names are compared only if hashes are equal, which almost never happens.
     order.sort_unstable_by(|(one, i), (other, j)| {
         one.cmp(other).then_with(|| (shards[*i].shard, i).cmp(&(shards[*j].shard, j)))
     });
-    let items: Vec<Item> = order
+    let items: Vec<PlacementShard> = order
         .iter()
         .map(|&(hash, index)| {
-            let Held { owner, adopted, .. } = shards[index];
-            Item { hash, owner: owner.and_then(|owner| u32::try_from(owner).ok()), adopted }
+            let HeldShard { owner, adopted, .. } = shards[index];
+            PlacementShard {
+                hash,
+                owner: owner.and_then(|owner| u32::try_from(owner).ok()),
+                adopted,
+            }
         })
         .collect();
     let mut planned = vec![None; shards.len()];
@@ -121,131 +127,140 @@ pub fn plan(members: &[Member<'_>], shards: &[Held<'_>]) -> Vec<Option<usize>> {
 
 /// The same as [`plan`], for shards whose hashes are known.
 ///
-/// Two shards with the same hash are told apart by which comes first in the list; everything else about its order makes no
-/// difference. Whoever needs the same answer as others even then lists equal hashes in the order of their names.
+/// For two shards with the same hash, the order in the list decides; otherwise the order makes no difference. A caller that
+/// needs the same plan as other members even then lists equal hashes in the order of their names.
 #[must_use]
-pub fn plan_hashed(members: &[Member<'_>], items: &[Item]) -> Vec<Option<u32>> {
-    let takers = takers(members);
+pub fn plan_hashed(members: &[PlacementMember<'_>], items: &[PlacementShard]) -> Vec<Option<u32>> {
+    let recipients = recipients(members);
     let mut planned = vec![None; items.len()];
-    if takers.is_empty() {
+    if recipients.is_empty() {
         return planned;
     }
-    let mut taker_of: Vec<Option<usize>> = vec![None; members.len()];
-    for (taker, Taker { member, .. }) in takers.iter().enumerate() {
-        taker_of[*member as usize] = Some(taker);
+    let mut recipient_of: Vec<Option<usize>> = vec![None; members.len()];
+    for (recipient, Recipient { member, .. }) in recipients.iter().enumerate() {
+        recipient_of[*member as usize] = Some(recipient);
     }
-    let owner_of = |item: &Item| *taker_of.get(item.owner? as usize)?;
+    let owner_of = |item: &PlacementShard| *recipient_of.get(item.owner? as usize)?;
 
-    let mut owned = vec![0; takers.len()];
-    for taker in items.iter().filter_map(owner_of) {
-        owned[taker] += 1;
+    let mut owned = vec![0; recipients.len()];
+    for recipient in items.iter().filter_map(owner_of) {
+        owned[recipient] += 1;
     }
     let shares = shares(&owned, items.len());
 
-    // What stays with its owner, what is to be dealt out, and, of those who have too many, what they choose from.
-    let mut loose: Vec<(u64, usize)> = Vec::new();
-    let mut crowded: Vec<Vec<Liked>> = takers.iter().map(|_| Vec::new()).collect();
+    // The shards that have to be assigned, and, for each owner with too many shards, the shards to choose from.
+    let mut unassigned: Vec<(u64, usize)> = Vec::new();
+    let mut overfull: Vec<Vec<Preference>> = recipients.iter().map(|_| Vec::new()).collect();
     for (index, item) in items.iter().enumerate() {
         match owner_of(item) {
-            None => loose.push((item.hash, index)),
-            Some(taker) if owned[taker] <= shares[taker] => planned[index] = item.owner,
-            Some(taker) => crowded[taker].push(Liked {
+            None => unassigned.push((item.hash, index)),
+            Some(recipient) if owned[recipient] <= shares[recipient] => planned[index] = item.owner,
+            Some(recipient) => overfull[recipient].push(Preference {
                 last: item.adopted,
-                score: score(item.hash, takers[taker].hash),
+                score: score(item.hash, recipients[recipient].hash),
                 hash: item.hash,
                 index,
             }),
         }
     }
-    for (mut liked, share) in
-        crowded.into_iter().zip(&shares).filter(|(liked, _)| !liked.is_empty())
+    for (mut preferences, share) in
+        overfull.into_iter().zip(&shares).filter(|(preferences, _)| !preferences.is_empty())
     {
-        let (kept, given_up) = split_best(&mut liked, *share);
-        for Liked { index, .. } in kept {
+        let (kept, released) = split_best(&mut preferences, *share);
+        for Preference { index, .. } in kept {
             planned[*index] = items[*index].owner;
         }
-        loose.extend(given_up.iter().map(|liked| (liked.hash, liked.index)));
+        unassigned.extend(released.iter().map(|one| (one.hash, one.index)));
     }
 
     let room = owned.iter().zip(&shares).map(|(owned, share)| share.saturating_sub(*owned));
-    deal(loose, takers.into_iter().zip(room).collect(), &mut planned);
+    assign(unassigned, recipients.into_iter().zip(room).collect(), &mut planned);
     planned
 }
 
-/// The member that wants this shard most, of those that are not drained: its owner, if only the preference counted.
+/// The member with the highest preference for this shard, among those that are not drained: its owner, if only the preference
+/// counted.
 ///
-/// Each member is that for about as many shards as every other, and when one joins or leaves, only the shards change that
-/// prefer it: rendezvous hashing.
+/// All members are preferred for about the same number of shards. When a member joins or leaves, only the shards that prefer it
+/// change: rendezvous hashing.
 #[must_use]
-pub fn preferred(members: &[Member<'_>], shard: &str) -> Option<usize> {
+pub fn preferred(members: &[PlacementMember<'_>], shard: &str) -> Option<usize> {
     let shard = hash(shard);
-    // From the end, because the last of equals is found, and the first in order is to win.
-    let takers = takers(members).into_iter().rev();
-    takers.max_by_key(|taker| score(shard, taker.hash)).map(|taker| taker.member as usize)
+    // Reversed, because `max_by_key` returns the last of equal elements, and the first in order must win.
+    let recipients = recipients(members).into_iter().rev();
+    recipients
+        .max_by_key(|recipient| score(shard, recipient.hash))
+        .map(|recipient| recipient.member as usize)
 }
 
-/// How many of the others want a shard with this [hash] more than the member `of` does: 0 for the one that [prefers](preferred)
-/// it most; `None` if it is drained, or there is no such member.
+/// How many other members have a higher preference for a shard with this [hash] than the member `of`: 0 for the
+/// [preferred] member; `None` if `of` is drained or not in the list.
 #[must_use]
-pub fn rank(members: &[Member<'_>], hash: u64, of: u32) -> Option<usize> {
-    let takers = takers(members);
-    let own = takers.iter().position(|taker| taker.member == of)?;
-    let own_score = score(hash, takers[own].hash);
-    let ahead = |(at, taker): (usize, &Taker)| {
-        let theirs = score(hash, taker.hash);
-        theirs > own_score || (theirs == own_score && at < own)
+pub fn rank(members: &[PlacementMember<'_>], hash: u64, of: u32) -> Option<usize> {
+    let recipients = recipients(members);
+    let own = recipients.iter().position(|recipient| recipient.member == of)?;
+    let own_score = score(hash, recipients[own].hash);
+    let ahead = |(at, recipient): (usize, &Recipient)| {
+        let other_score = score(hash, recipient.hash);
+        other_score > own_score || (other_score == own_score && at < own)
     };
-    Some(takers.iter().enumerate().filter(|taker| ahead(*taker)).count())
+    Some(recipients.iter().enumerate().filter(|recipient| ahead(*recipient)).count())
 }
 
 /// A member that takes its share.
-struct Taker {
+struct Recipient {
     hash: u64,
-    /// Its index among all members.
+    /// The index among all members.
     member: u32,
 }
 
-/// All that take their share, in an order that does not depend on how they are listed.
-fn takers(members: &[Member<'_>]) -> Vec<Taker> {
-    let mut takers: Vec<Taker> = members
+/// All members that take their share, in an order that does not depend on the order of the list.
+fn recipients(members: &[PlacementMember<'_>]) -> Vec<Recipient> {
+    let mut recipients: Vec<Recipient> = members
         .iter()
         .zip(0..)
         .filter(|(member, _)| !member.drained)
-        .map(|(member, index)| Taker { hash: hash(member.id), member: index })
+        .map(|(member, index)| Recipient { hash: hash(member.id), member: index })
         .collect();
-    takers.sort_by_key(|taker| (taker.hash, members[taker.member as usize].id));
-    takers
+    recipients.sort_by_key(|recipient| (recipient.hash, members[recipient.member as usize].id));
+    recipients
 }
 
-/// A shard in the eyes of an owner that has too many: what compares lower is given up first.
+/// The preference of an owner with too many shards for one of them: the owner releases the lowest first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Liked {
+struct Preference {
     last: bool,
     score: u64,
     hash: u64,
     index: usize,
 }
 
-/// As many as the share allows, those liked most, and then the rest, which is never nothing.
-fn split_best(liked: &mut [Liked], share: usize) -> (&[Liked], &[Liked]) {
+/// Splits into the shards to keep, those with the highest preference, and the shards to release. The second part is never
+/// empty.
+fn split_best(preferences: &mut [Preference], share: usize) -> (&[Preference], &[Preference]) {
     if share > 0 {
-        liked.select_nth_unstable_by(share - 1, |one, other| other.cmp(one));
+        preferences.select_nth_unstable_by(share - 1, |one, other| other.cmp(one));
     }
-    liked.split_at(share)
+    preferences.split_at(share)
 }
 
-/// Gives each shard to whoever wants it most of those that still have room. There is room for exactly as many as there are.
-fn deal(mut loose: Vec<(u64, usize)>, with_room: Vec<(Taker, usize)>, planned: &mut [Option<u32>]) {
-    loose.sort_unstable();
-    let mut open: Vec<(Taker, usize)> =
+/// Assigns each shard to the member with the highest preference among those that still have room. There is room for exactly as
+/// many shards as there are.
+fn assign(
+    mut unassigned: Vec<(u64, usize)>,
+    with_room: Vec<(Recipient, usize)>,
+    planned: &mut [Option<u32>],
+) {
+    unassigned.sort_unstable();
+    let mut open: Vec<(Recipient, usize)> =
         with_room.into_iter().filter(|(_, room)| *room > 0).collect();
-    for (shard, index) in loose {
-        // In the order of the takers, and the first of equals wins.
+    for (shard, index) in unassigned {
+        // In the order of the recipients; the first of equals wins.
         let best = (0..open.len())
-            .max_by_key(|taker| (score(shard, open[*taker].0.hash), Reverse(*taker)));
+            .max_by_key(|recipient| (score(shard, open[*recipient].0.hash), Reverse(*recipient)));
         let Some(best) = best else { return };
-        let (taker, room) = &mut open[best];
-        planned[index] = Some(taker.member);
+        let (recipient, room) = &mut open[best];
+        planned[index] = Some(recipient.member);
         *room -= 1;
         if *room == 0 {
             open.remove(best);
@@ -254,9 +269,7 @@ fn deal(mut loose: Vec<(u64, usize)>, with_room: Vec<(Taker, usize)>, planned: &
 }
 
 #[cfg(test)]
-#[path = "placement/examples_tests.rs"]
-mod examples;
+mod examples_tests;
 
 #[cfg(test)]
-#[path = "placement/churn_tests.rs"]
-mod churn;
+mod churn_tests;

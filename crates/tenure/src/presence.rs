@@ -1,8 +1,8 @@
-//! Presence: which candidates take part in an election, and what each of them does.
+//! Presence: which candidates take part in an election, and the state of each.
 //!
-//! Everything is a lease: a candidate holds one on itself, `tenure:node:NAME:ID`. Its note carries the candidate's URL, priority
-//! and state. When the candidate ends it releases the lease; when it dies, the lease expires. Presence grants no right: who may
-//! lead is decided by the lease of the election alone.
+//! A candidate is visible through a lease on itself, `tenure:node:NAME:ID`. Its note contains the candidate's URL, priority and
+//! state. When the candidate ends it releases the lease; when it dies, the lease expires. Presence grants no right: only the
+//! lease of the election decides which candidate may lead.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
@@ -30,13 +30,13 @@ mod announcement;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::elector::{Builder, CandidateState, Election};
+use crate::election::{Builder, CandidateState, Election};
 use crate::error::Result;
 use crate::lease::{CandidateId, Lease, Name, OWN_PREFIX};
 use crate::store::{Scope, Store};
 use announcement::Announcement;
 
-/// A presence before it is announced.
+/// The presence of a candidate before it is announced.
 #[derive(Debug)]
 #[must_use = "nothing is visible before it is announced"]
 pub struct Presence {
@@ -44,9 +44,9 @@ pub struct Presence {
     announcement: Announcement,
 }
 
-/// A presence that is visible until [`Present::leave`], or until this process ends.
+/// A presence that is visible until [`PresentCandidate::leave`], or until this process ends.
 #[derive(Debug)]
-pub struct Present {
+pub struct PresentCandidate {
     election: Election,
     announcement: Mutex<Announcement>,
 }
@@ -54,74 +54,74 @@ pub struct Present {
 /// A candidate that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its id.
+    /// The id of the candidate.
     pub id: CandidateId,
-    /// Where it answers over HTTP.
+    /// The URL at which the candidate serves HTTP.
     pub url: Option<String>,
-    /// Its priority on a free lease.
+    /// The priority of the candidate on a free lease.
     pub priority: i32,
-    /// What it does; `None` if its version of Tenure does not say it, or says it in another way.
+    /// The state of the candidate; `None` if its version of Tenure does not announce it, or announces it in another format.
     pub state: Option<CandidateState>,
-    /// Since when it is present, on the store's wall clock in Unix milliseconds.
+    /// When the presence began, on the store's wall clock in Unix milliseconds.
     pub since: Option<u64>,
 }
 
 impl Presence {
-    /// The presence of candidate `id` of `name`. With `ttl` it outlives its process by that at most; three times the TTL of
-    /// the election's lease is enough, and costs one request in that lease's TTL.
+    /// Builds the presence of candidate `id` of `name`. It outlives its process by at most `ttl`. Three times the TTL of the
+    /// election's lease is enough, and costs one request per TTL of that lease.
     pub fn new(name: &Name, id: &CandidateId, ttl: Duration) -> Presence {
         let builder = Builder::own(&name.node(id)).id(id.as_str()).ttl(ttl);
         Presence { builder: builder.ends_with_process(true), announcement: Announcement::default() }
     }
 
-    /// Where the candidate answers over HTTP. A URL of more than 250 bytes is left out.
+    /// Sets the URL at which the candidate serves HTTP. A URL of more than 250 bytes is left out.
     pub fn url(mut self, url: &str) -> Presence {
         self.announcement.url = Some(url.to_owned()).filter(|url| !url.is_empty());
         self
     }
 
-    /// The candidate's priority on a free lease; default 0.
+    /// Sets the candidate's priority on a free lease; default 0.
     pub fn priority(mut self, priority: i32) -> Presence {
         self.announcement.priority = priority;
         self
     }
 
-    /// What the candidate does at first; default waiting.
+    /// Sets the candidate's initial state; default waiting.
     pub fn state(mut self, state: CandidateState) -> Presence {
         self.announcement.state = Some(state);
         self
     }
 
-    /// Announces it, and returns when the store has answered for the first time. Waits for a store that is down.
+    /// Announces the presence, and returns when the store has answered for the first time. Waits for a store that is down.
     ///
     /// # Errors
-    /// As those of [`Builder::start`].
-    pub async fn announce(self, store: Arc<dyn Store>) -> Result<Present> {
+    /// Those of [`Builder::start`].
+    pub async fn announce(self, store: Arc<dyn Store>) -> Result<PresentCandidate> {
         let present = self.launch(store)?;
         present.election.answered().await?;
         Ok(present)
     }
 
-    /// Announces it, and returns at once.
+    /// Announces the presence, and returns at once.
     ///
     /// # Errors
-    /// As those of [`Builder::launch`].
-    pub fn launch(self, store: Arc<dyn Store>) -> Result<Present> {
+    /// Those of [`Builder::launch`].
+    pub fn launch(self, store: Arc<dyn Store>) -> Result<PresentCandidate> {
         let Presence { builder, announcement } = self;
         let election = builder.note(announcement.note().as_str()).launch(store)?;
-        Ok(Present { election, announcement: Mutex::new(announcement) })
+        Ok(PresentCandidate { election, announcement: Mutex::new(announcement) })
     }
 }
 
-impl Present {
-    /// Shows from now on that the candidate does this. Returns at once; the presence lease's own driver writes it.
+impl PresentCandidate {
+    /// Announces a new state. Returns at once; the driver of the presence lease writes it.
     pub fn set_state(&self, state: CandidateState) {
         let mut announcement = self.announcement.lock().unwrap_or_else(PoisonError::into_inner);
         announcement.state = Some(state);
         self.election.set_note(announcement.note());
     }
 
-    /// Shows what `election` does, with each change of its state; never returns.
+    /// Announces every change of the state of `election`. Never returns.
     pub async fn follow(&self, election: &Election) {
         let mut known =
             self.announcement.lock().unwrap_or_else(PoisonError::into_inner).state.clone();
@@ -132,32 +132,32 @@ impl Present {
         }
     }
 
-    /// Whether it is this one that is seen, and not another with the same id.
-    pub fn is_seen(&self) -> bool {
+    /// Whether this presence is visible, and not another one with the same id.
+    pub fn is_visible(&self) -> bool {
         self.election.is_leader()
     }
 
-    /// Takes it back.
+    /// Ends the presence: releases its lease.
     pub async fn leave(&self) {
         self.election.stop().await;
     }
 }
 
-/// Who takes part in `name`, in the order of their ids.
+/// The candidates of `name`, ordered by id.
 ///
 /// # Errors
-/// As those of [`Store::observe`].
+/// Those of [`Store::observe`].
 pub async fn present(store: &dyn Store, name: &Name) -> Result<Vec<Node>> {
-    let everybody = below(store, &name.nodes()).await?;
-    // The nodes of `a:b` begin like those of `a`.
-    Ok(everybody.into_iter().filter(|(of, _)| of == name).map(|(_, node)| node).collect())
+    let candidates = below(store, &name.nodes()).await?;
+    // The presence leases of `a:b` have the prefix of those of `a`.
+    Ok(candidates.into_iter().filter(|(of, _)| of == name).map(|(_, node)| node).collect())
 }
 
-/// Who takes part in anything, with the name of what, in the order of their ids.
+/// The candidates of all elections, each with the name of its election, ordered by id.
 ///
 /// # Errors
-/// As those of [`Store::observe`].
-pub async fn everybody(store: &dyn Store) -> Result<Vec<(Name, Node)>> {
+/// Those of [`Store::observe`].
+pub async fn all_present(store: &dyn Store) -> Result<Vec<(Name, Node)>> {
     below(store, &format!("{OWN_PREFIX}node:")).await
 }
 
@@ -166,16 +166,16 @@ async fn below(store: &dyn Store, prefix: &str) -> Result<Vec<(Name, Node)>> {
     Ok(nodes(leases.iter().flatten()))
 }
 
-/// The candidates that hold any of these leases on themselves, with the name they take part in, in the order of their ids.
-/// Other leases, and those that cannot be read, are left out.
+/// The candidates whose presence leases are among these leases, each with the name of its election, ordered by id. Other
+/// leases, and presence leases that cannot be parsed, are left out.
 pub fn nodes<'a>(leases: impl IntoIterator<Item = &'a Lease>) -> Vec<(Name, Node)> {
     let mut nodes: Vec<(Name, Node)> = leases.into_iter().filter_map(node).collect();
     nodes.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
     nodes
 }
 
-/// The candidate that holds this lease on itself. Both the name and the id may contain colons, so the holder's id says
-/// where the name ends and the id begins.
+/// The candidate of a presence lease. Both the name and the id may contain colons, so the holder's id shows where the name ends
+/// and the id begins.
 fn node(lease: &Lease) -> Option<(Name, Node)> {
     let id = CandidateId::new(&lease.holder.as_ref()?.id).ok()?;
     let of = lease.name.as_str().strip_prefix(OWN_PREFIX)?.strip_prefix("node:")?;

@@ -1,7 +1,7 @@
-//! Where leases live: the contract every store keeps, and [`open`], which chooses one by URL.
+//! The store contract ([`Store`]) and [`open`], which selects a store by URL.
 //!
-//! A store is small and has no policy: no retries, no timers, no events. The election is written once,
-//! above it. [`memory`] is the reference; its meaning is the meaning.
+//! A store is small and holds no policy: no retries, no timers, no events. The election is written once, above the store.
+//! [`memory`] is the reference implementation: where this contract leaves a question open, the behaviour of [`memory`] decides.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -24,46 +24,49 @@ mod ephemeral;
 pub mod file;
 mod leads_from;
 pub mod memory;
+mod open;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod url;
 
-pub use url::{open, open_existing, shown};
+pub use open::{open, open_existing, redact_url};
 
-/// Where leases live.
+/// A service that keeps leases.
 ///
 /// # Contract
-/// Every verb acts on each item atomically and by itself: the outer error means that nothing is known about
-/// any of them, an inner one concerns that item alone. Answers come in the order of the questions.
+/// Every operation acts on each item atomically and independently. An outer error means that nothing is known about any item;
+/// an inner error concerns that item only. Answers are in the order of the requests.
 ///
-/// - **acquire** grants a lease that is free, released or expired, with a token greater than any this name ever had.
-///   To the nonce that already holds it, alive, it gives the same answer again, extended: a request whose reply was
-///   lost is safe to repeat. Everybody else is told who has it and for how long, on the store's own clock.
-/// - **renew** extends by `ttl` from now, only while candidate, nonce and token match and the lease has not expired.
-///   An expired term never comes back.
-/// - **release** frees at once, only what is ours; what is not is left alone, and that is no error. The token survives.
-/// - **save** writes the checkpoint, only under the current, live hold and with a number greater than the last of
-///   this term; the same number again is Held and changes nothing.
-/// - **observe** and **watch** are for looking. A watch is a hint: it may repeat itself, come late, or leave things
-///   out, but after anything has changed some [`Change`] comes, and after the last change one that is later than it.
-/// - Whatever is found under a name that is not a record of ours is [`Corrupt`](crate::Kind::Corrupt): never granted,
-///   never changed.
+/// - **acquire** grants a lease that is free, released or expired, with a token greater than any token this name ever had. If
+///   the lease is live and held by the same nonce, it returns the same answer again and extends the lease, so a request whose
+///   reply was lost is safe to repeat. Any other caller gets `Taken`, with the holder and its remaining time on the store's own
+///   clock.
+/// - **renew** extends the lease by `ttl` from now, only while candidate, nonce and token match and the lease has not expired.
+///   An expired term never becomes valid again.
+/// - **release** frees the lease at once, but only a lease that the caller holds. Any other lease stays unchanged, without an
+///   error. The token survives.
+/// - **save** writes the checkpoint, only under the current, live hold and with a number greater than the last of this term. A
+///   repeat of the same number is `Held` and changes nothing.
+/// - **observe** and **watch** only read. A watch is a hint: it may repeat changes, deliver them late, or omit some. But after
+///   every change the stream yields some [`Change`], and after the last change it yields one that is later than that change.
+/// - Anything under a name that is not a valid record is [`Corrupt`](crate::Kind::Corrupt): the store never grants it and never
+///   changes it.
 ///
 /// # Cancellation
-/// Dropping a future of a store may leave its request done or not done, exactly like a lost reply.
+/// Dropping a future of a store leaves its request either done or not done, exactly like a lost reply.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
-    /// What this store can and cannot do.
+    /// The limits of this store: TTL range, grade and visibility.
     fn limits(&self) -> Limits;
 
     /// The store's URL, without passwords.
     fn url(&self) -> String;
 
-    /// The same store over connections of its own, so that renewals share theirs with nobody.
+    /// The same store over its own connections, so that renewals share a connection with no other caller.
     fn detached(&self) -> Arc<dyn Store>;
 
-    /// Where the death of this process frees what ends with it: the file whose lock says that it lives, once such a term was
-    /// claimed. Let whatever does the work inherit it, and the lease is free early only when that is gone too.
+    /// The file whose lock shows that this process is alive, in a store that frees a lease when its process dies. `None` until
+    /// such a term was claimed. Let every process that does the work inherit this file: the store then frees the lease early
+    /// only when those processes have ended too.
     fn liveness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -71,34 +74,34 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Claims leases.
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>>;
 
-    /// Extends what is held, each by `ttl`.
+    /// Extends held leases, each by `ttl`.
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>>;
 
-    /// Gives leases back.
+    /// Releases leases.
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>>;
 
-    /// Leaves a checkpoint under a hold. `number` grows with every save of one term.
+    /// Saves a checkpoint under a hold. `number` increases with every save of one term.
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer>;
 
-    /// Break-glass: the token is raised, so that renewals are refused from now on.
+    /// Break-glass: raises the token, so that renewals are refused from now on.
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease>;
 
-    /// Reads now. Names that were never used are left out.
+    /// Reads the current leases. Names that were never used are omitted.
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>>;
 
-    /// Tells of changes, for as long as the stream is polled. The first item comes when the store listens.
+    /// Subscribes to changes, for as long as the stream is polled. The first item arrives when the subscription is active.
     fn watch(&self, scope: &Scope) -> BoxStream<'static, Change>;
 
-    /// What the store is, how fast, and what it promises: for `tenure doctor`.
+    /// Inspects the store for `tenure doctor`: what it is, how fast it is, and what it promises.
     async fn examine(&self) -> Result<Report>;
 }
 
-/// What is read or watched.
+/// The leases that are read or watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// These names.
     Names(Vec<Name>),
-    /// Every name that begins like this; the empty prefix is everything.
+    /// Every name that begins with this prefix; the empty prefix covers all names.
     Prefix(String),
 }
 
@@ -108,7 +111,7 @@ impl Scope {
         Scope::Names(vec![name.clone()])
     }
 
-    /// Whether `name` is in it.
+    /// Whether the scope contains `name`.
     pub fn contains(&self, name: &Name) -> bool {
         match self {
             Scope::Names(names) => names.contains(name),
@@ -117,32 +120,32 @@ impl Scope {
     }
 }
 
-/// A hint that something happened; the truth is in the store.
+/// A hint that something changed. Only the store itself has the current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The watch is listening from now on, or has just missed something: look yourself.
+    /// The subscription is active from now on, or may have missed a change: observe the store.
     Look,
     /// This lease was granted.
     Granted {
-        /// Which.
+        /// The lease that was granted.
         name: Name,
-        /// In which term.
+        /// The token of the new term.
         token: Token,
-        /// To whom; `None` where the store does not say.
+        /// The candidate that holds it; `None` where the store does not report it.
         holder: Option<CandidateId>,
     },
     /// This lease became free.
     Freed {
-        /// Which.
+        /// The lease that became free.
         name: Name,
-        /// Whom the last holder asked to come next.
+        /// The successor that the last holder prefers.
         next: Option<CandidateId>,
     },
 }
 
 impl Change {
-    /// Whether a watcher of `scope` should be told.
+    /// Whether a watcher of `scope` should receive this change.
     pub fn concerns(&self, scope: &Scope) -> bool {
         match self {
             Change::Look => true,
@@ -154,13 +157,13 @@ impl Change {
 /// When a revoked lease can be acquired again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revoke {
-    /// When the time the holder had left has run out: never two leaders.
+    /// When the holder's remaining time has passed: there are never two leaders.
     InTime,
-    /// At once: the holder may go on until it notices, so two leaders are possible.
+    /// At once: the holder may continue until it notices, so two leaders are possible.
     Now,
 }
 
-/// What the store promises about two leaders. `docs/STORES.md` says what each rests on.
+/// What the store promises about two leaders. `docs/STORES.md` says what each grade depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// Linearizable and durable.
@@ -177,22 +180,22 @@ impl fmt::Display for Grade {
     }
 }
 
-/// What a store can do.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The shortest TTL it takes.
+    /// The shortest TTL the store accepts.
     pub min_ttl: Duration,
-    /// The longest TTL it takes.
+    /// The longest TTL the store accepts.
     pub max_ttl: Duration,
-    /// What it promises, as far as it is known by now; never better than what [`Store::examine`] finds.
+    /// The grade as far as it is known now; never better than what [`Store::examine`] finds.
     pub grade: Grade,
-    /// Other machines see it too.
+    /// Whether candidates on other machines can use the store too.
     pub shared: bool,
 }
 
 impl Limits {
-    /// The limits of a store that takes TTLs from 100 ms to a day and is seen by other machines.
+    /// The limits of a store that accepts TTLs from 100 ms to one day and is visible to other machines.
     pub fn new(grade: Grade) -> Self {
         Limits {
             min_ttl: Duration::from_millis(100),
@@ -202,7 +205,7 @@ impl Limits {
         }
     }
 
-    /// The same for a store that only this machine sees.
+    /// The same limits for a store that only this machine can use.
     #[must_use]
     pub fn this_machine_only(mut self) -> Self {
         self.shared = false;
@@ -210,36 +213,36 @@ impl Limits {
     }
 }
 
-/// What [`Store::examine`] found.
+/// The result of [`Store::examine`].
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What it is, with its version: `Redis 7.0.15`, `directory on ext4`.
+    /// The store and its version: `Redis 7.0.15`, `directory on ext4`.
     pub what: String,
-    /// What it promises as it is set up now.
+    /// The grade of the store with its current configuration.
     pub grade: Grade,
-    /// How long one round trip took.
+    /// The duration of one round trip.
     pub round_trip: Duration,
-    /// What was looked at.
+    /// The individual checks.
     pub checks: Vec<Check>,
 }
 
-/// One thing that was looked at.
+/// One property of the store that [`Store::examine`] checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What, in a word or two: `eviction`.
+    /// The property, in one or two words: `eviction`.
     pub what: &'static str,
-    /// How it is.
+    /// The result of the check.
     pub verdict: Verdict,
-    /// What was found, and what to do about it where something should be done.
+    /// What was found, and what the operator should do about it, if anything.
     pub found: String,
 }
 
-/// How a [`Check`] came out.
+/// The result of a [`Check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// As it should be.
     Good,
-    /// Works, with a promise less.
+    /// Works, but with a weaker promise.
     Weak,
     /// Does not work.
     Bad,

@@ -1,4 +1,4 @@
-//! PURE: the durations of an election, their defaults, and one sentence for each way they can contradict.
+//! PURE: the durations of an election, their defaults, and one error sentence for each contradiction between them.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use crate::error::{Error, Result};
 use crate::observation::shortened;
 use crate::store::Limits;
 
-/// Four seconds: a machine that vanishes is replaced in less than five.
+/// With four seconds, a machine that vanishes is replaced in less than five.
 const DEFAULT_TTL: Duration = Duration::from_secs(4);
 const DEFAULT_DRIFT_PPM: u32 = 1_000;
-/// A clock that is off by more than this is broken, and no lease can be built on it.
+/// A clock with more drift is broken, and no lease can rely on it.
 const MAX_DRIFT_PPM: u32 = 100_000;
-/// A try that takes longer has failed, however long the lease is.
-const MAX_TRY: Duration = Duration::from_secs(5);
+/// A request that takes longer has failed, for any TTL.
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A renewal comes early by at most this part of its period, see [`together`].
-const ALIGNED_TO: u32 = 100;
+/// A renewal is at most one step of this grid early, see [`align_to_grid`].
+const GRID_STEPS_PER_PERIOD: u32 = 100;
 
-/// What the caller has said about time; `None` is the default.
+/// The durations that the caller has set; `None` is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The length granted; 4 s.
+    /// The length of the lease; default 4 s.
     pub ttl: Option<Duration>,
-    /// How often the leader renews; TTL/3.
+    /// How often the leader renews; default TTL/3.
     pub renew_every: Option<Duration>,
-    /// The longest a waiter goes without looking at the store itself; the TTL.
+    /// The longest time between two polls of a waiting candidate; default the TTL.
     pub retry: Option<Duration>,
-    /// How long renewals may keep failing before the leader steps down; until the deadline.
+    /// How long renewals may keep failing before the leader stops; default until the deadline.
     pub grace: Option<Duration>,
-    /// The cut between the lease and the leader's deadline; TTL/10.
+    /// The margin between the end of the lease and the leader's deadline; default TTL/10.
     pub margin: Option<Duration>,
-    /// The time to stop, before the deadline; TTL/5.
+    /// The time that the work has to stop before the deadline; default TTL/5.
     pub stop_within: Option<Duration>,
-    /// How far clocks may drift apart, in millionths; 1000.
+    /// How far clocks may drift apart, in millionths; default 1000.
     pub drift_ppm: Option<u32>,
 }
 
-/// The durations of an election, in an order that can work.
+/// The validated durations of an election.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,25 +53,25 @@ pub struct Options {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The length granted.
+    /// The length of the lease.
     pub ttl: Duration,
     /// How often the leader renews.
     pub renew_every: Duration,
-    /// The longest a waiter goes without looking at the store itself.
+    /// The longest time between two polls of a waiting candidate.
     pub retry: Duration,
-    /// How long renewals may keep failing before the leader steps down; `None`: until the deadline.
+    /// How long renewals may keep failing before the leader stops; `None`: until the deadline.
     pub grace: Option<Duration>,
-    /// The cut between the lease and the leader's deadline.
+    /// The margin between the end of the lease and the leader's deadline.
     pub margin: Duration,
-    /// The time to stop, before the deadline.
+    /// The time that the work has to stop before the deadline.
     pub stop_within: Duration,
     /// How far clocks may drift apart, in millionths.
     pub drift_ppm: u32,
 }
 
 impl Timing {
-    /// Fills in the defaults and checks the order. A default below the store's floor becomes the floor; a value
-    /// given below it is refused.
+    /// Fills in the defaults and validates the durations. A default below the store's minimum becomes the minimum; an explicit
+    /// value below it is refused.
     pub fn new(options: &Options, limits: &Limits) -> Result<Self> {
         let ttl = match options.ttl {
             Some(ttl) => ttl,
@@ -132,7 +132,7 @@ impl Timing {
         })
     }
 
-    /// What is allowed and still deserves a word.
+    /// Warns about durations that are valid but unwise.
     pub fn warning(&self) -> Option<String> {
         let warnings = [self.short_lease(), self.idle_grace()];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
@@ -148,11 +148,11 @@ impl Timing {
         })
     }
 
-    /// A grace period that the deadline always overtakes: the first renewal that can fail is sent
-    /// [`renew_every`](Timing::renew_every) after the last that succeeded, and the work stops by the deadline of that one.
+    /// Warns about a grace period that the deadline always precedes: the first renewal that can fail is sent
+    /// [`renew_every`](Timing::renew_every) after the last successful one, and the work stops by the deadline of that one.
     fn idle_grace(&self) -> Option<String> {
         let grace = self.grace?;
-        let first_failure = self.renew_every - self.renew_every / ALIGNED_TO;
+        let first_failure = self.renew_every - self.renew_every / GRID_STEPS_PER_PERIOD;
         let left = self.usable().saturating_sub(first_failure);
         let shown = Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         (grace >= left).then(|| {
@@ -163,34 +163,34 @@ impl Timing {
         })
     }
 
-    /// When a leader whose last successful request left at `sent` stops believing.
+    /// The deadline of a leader whose last successful request was sent at `sent`.
     pub fn deadline(&self, sent: Moment) -> Moment {
         sent + shortened(self.ttl, self.drift_ppm).saturating_sub(self.margin)
     }
 
-    /// When the work is told to stop at the latest.
+    /// When the work is notified to stop at the latest.
     pub fn stop_at(&self, deadline: Moment) -> Moment {
         deadline.before(self.stop_within)
     }
 
-    /// How long one try may take: three fit between a renewal and the time to stop.
+    /// The timeout of one request: three fit between a renewal and the time to stop.
     pub fn try_for(&self) -> Duration {
         (self.usable().saturating_sub(self.renew_every) / 3)
-            .clamp(Duration::from_millis(1), MAX_TRY)
+            .clamp(Duration::from_millis(1), MAX_REQUEST_TIMEOUT)
     }
 
-    /// When a lease is renewed whose last request left at `sent`.
+    /// When to renew a lease whose last request was sent at `sent`.
     pub fn renew_at(&self, sent: Moment) -> Moment {
-        together(sent + self.renew_every, self.renew_every)
+        align_to_grid(sent + self.renew_every, self.renew_every)
     }
 
-    /// How far the store's clock may seem to run ahead of ours before a waiter distrusts it: what the holder's
-    /// own margin makes up for.
+    /// How far the store's clock may run ahead of the local clock before a waiting candidate distrusts it: as far as the
+    /// holder's own margin compensates.
     pub(crate) fn tolerance(&self, holders_ttl: Duration) -> Duration {
         self.margin.min(holders_ttl / 10)
     }
 
-    /// From the sending of a successful request to the time to stop.
+    /// The time from sending a successful request to the time to stop.
     fn usable(&self) -> Duration {
         shortened(self.ttl, self.drift_ppm)
             .saturating_sub(self.margin)
@@ -198,9 +198,11 @@ impl Timing {
     }
 }
 
-/// A hundredth of the period early at most, so that what one process does over and over for many leases falls together.
-pub(crate) fn together(due: Moment, period: Duration) -> Moment {
-    let step = u64::try_from((period / ALIGNED_TO).as_nanos()).unwrap_or(u64::MAX).max(1);
+/// Moves `due` at most a hundredth of the period earlier, so that the periodic requests of one process for many leases are
+/// batched.
+pub(crate) fn align_to_grid(due: Moment, period: Duration) -> Moment {
+    let step =
+        u64::try_from((period / GRID_STEPS_PER_PERIOD).as_nanos()).unwrap_or(u64::MAX).max(1);
     Moment::from_nanos(due.as_nanos() - due.as_nanos() % step)
 }
 
@@ -214,7 +216,7 @@ mod tests {
         Some(Duration::from_secs(seconds))
     }
 
-    fn said(options: Options) -> String {
+    fn error_of(options: Options) -> String {
         let error = Timing::new(&options, &Limits::new(Grade::B)).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         error.to_string()
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_contradiction_has_its_sentence() {
+    fn each_contradiction_has_its_own_error() {
         let none = Options::default();
         for (options, says) in [
             (Options { ttl: secs(0), ..none.clone() }, "must not be zero"),
@@ -250,7 +252,7 @@ mod tests {
             (Options { drift_ppm: Some(200_000), ..none.clone() }, "mend the clocks"),
             (Options { retry: secs(0), ..none.clone() }, "retry period"),
         ] {
-            let text = said(options);
+            let text = error_of(options);
             assert!(text.contains(says), "{says}: {text}");
         }
     }

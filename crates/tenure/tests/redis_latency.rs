@@ -1,6 +1,6 @@
-//! The Redis store far from its server: a round trip of 300 ms, with and without TLS, at the default TTL (F45, B1).
+//! The Redis store with a round trip of 300 ms to its server, with and without TLS, at the default TTL (F45, B1).
 //!
-//! `TENURE_HOLD_SECS=60` keeps each leader for a minute before it fails over.
+//! `TENURE_HOLD_SECS=60` lets each leader lead for a minute before the failover.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -9,22 +9,17 @@ use std::time::Duration;
 
 use tenure::{Clock, Election, Leadership};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
+use tenure_rig::redis_rig::certificates::Authority;
+use tenure_rig::redis_rig::delay_line::{DelayLine, ONE_WAY};
+use tenure_rig::redis_rig::tls_server::Secure;
+use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, open, pause, tests};
+use tenure_rig::servers::Scratch;
 
-use redis_rig::authority::Authority;
-use redis_rig::delay_line::{DelayLine, ONE_WAY};
-use redis_rig::secure::Secure;
-use redis_rig::{DURABLE, Rig, acquire, claim, open, pause, tests};
-use servers::Scratch;
-
-/// Against hanging, on a machine with other work.
-const LIMIT: Duration = Duration::from_secs(40);
+/// The timeout against hanging, on a machine with other load.
+const HANG_TIMEOUT: Duration = Duration::from_secs(40);
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
+    tenure_rig::redis_rig::main(tests![
         elections_fail_over_at_300_ms,
         elections_over_tls_fail_over_at_300_ms,
         a_connection_attempt_outlives_its_callers,
@@ -32,22 +27,22 @@ fn main() -> ExitCode {
     ])
 }
 
-fn plain(line: &DelayLine) -> String {
+fn plain_url(line: &DelayLine) -> String {
     format!("redis://127.0.0.1:{}", line.port())
 }
 
 async fn candidate(url: &str, id: &str) -> Election {
     let starting = Election::builder("job").id(id).start(open(url).await);
-    tokio::time::timeout(LIMIT, starting).await.expect("it starts").expect("a candidate")
+    tokio::time::timeout(HANG_TIMEOUT, starting).await.expect("it starts").expect("a candidate")
 }
 
 async fn leads(election: &Election) -> Leadership {
-    let leads = tokio::time::timeout(LIMIT, election.leadership()).await;
+    let leads = tokio::time::timeout(HANG_TIMEOUT, election.leadership()).await;
     leads.expect("it leads in time").expect("it was not stopped")
 }
 
-/// Two candidates at the default TTL, each behind a line of its own: the first leads and loses nothing, and the second
-/// takes over when the line of the first is cut.
+/// Two candidates at the default TTL, each behind its own delay line: the first leads and loses nothing, and the second takes
+/// over when the line of the first is cut.
 async fn fail_over(server: u16, url: impl Fn(&DelayLine) -> String) {
     let first_line = DelayLine::start(server, ONE_WAY).await;
     let second_line = DelayLine::start(server, ONE_WAY).await;
@@ -63,14 +58,14 @@ async fn fail_over(server: u16, url: impl Fn(&DelayLine) -> String) {
     let (now, deadline) = (Clock::boot().now(), first.deadline());
     assert!(now >= deadline, "two leaders for {:?}", deadline.since(now));
     assert!(second.token() > first.token(), "the token grows");
-    // It keeps what it took.
+    // The second leader keeps its lease.
     pause(Duration::from_secs(6)).await;
     assert!(second.is_valid());
 }
 
 async fn elections_fail_over_at_300_ms() {
     let rig = Rig::new(DURABLE);
-    fail_over(rig.port, plain).await;
+    fail_over(rig.port, plain_url).await;
 }
 
 async fn elections_over_tls_fail_over_at_300_ms() {
@@ -82,11 +77,11 @@ async fn elections_over_tls_fail_over_at_300_ms() {
     fail_over(server.port, url).await;
 }
 
-/// Callers that give up long before the connection is made do not start it again.
+/// Callers that give up long before the connection is made do not start another attempt.
 async fn a_connection_attempt_outlives_its_callers() {
     let rig = Rig::new(DURABLE);
     let line = DelayLine::start(rig.port, ONE_WAY).await;
-    let store = open(&plain(&line)).await;
+    let store = open(&plain_url(&line)).await;
     let clock = Clock::boot();
     let start = clock.now();
     let ours = claim("a", "me");
@@ -103,7 +98,7 @@ async fn a_connection_attempt_outlives_its_callers() {
     assert_eq!(line.accepted(), 1, "one connection after {calls} calls that gave up");
 }
 
-/// A refused password is reported also when no caller waited for the end of the attempt.
+/// A refused password is reported even if no caller waited for the end of the attempt.
 async fn the_error_of_an_attempt_without_callers_is_reported() {
     let rig = Rig::with(&["--requirepass", "right"], ":right@");
     let line = DelayLine::start(rig.port, ONE_WAY).await;

@@ -1,4 +1,4 @@
-//! Ephemeral leases in Redis: what participants that have ended leave behind, and what it costs to observe the living.
+//! Ephemeral leases in Redis: what ended participants leave behind, and what it costs to observe the live ones.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -8,23 +8,18 @@ use std::time::Duration;
 use tenure::store::{Scope, Store};
 use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
+use tenure_rig::redis_rig::{NOT_DURABLE, Rig, TTL, claim, granted, release, renew, tests};
 
-use redis_rig::{FORGETFUL, Rig, TTL, claim, granted, release, renew, tests};
-
-const DEAD: usize = 100_000;
+const DEAD_NAMES: usize = 100_000;
 const HOUR: i64 = 3_600;
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
-        dead_names_do_not_make_observing_dearer,
-        dead_names_do_not_make_a_list_of_all_names_dearer,
+    tenure_rig::redis_rig::main(tests![
+        dead_names_do_not_make_observe_more_expensive,
+        dead_names_do_not_make_a_list_of_all_names_more_expensive,
         forgotten_names_leave_the_index,
-        records_of_participants_are_forgotten_within_hours,
-        sets_of_another_type_are_reported_and_never_stop_a_claim,
+        records_of_participants_expire_within_hours,
+        sets_of_another_type_are_reported_and_never_block_a_claim,
     ])
 }
 
@@ -35,8 +30,8 @@ fn presence(job: &str, id: &str, ttl: Duration) -> Claim {
     Claim { name, candidate: id, wait: ClaimedWait::Never, ttl, ..claim("unused", "unused") }
 }
 
-/// How many commands the server has executed, those in scripts included, and the microseconds of all scripts.
-async fn work(rig: &Rig) -> (u64, u64) {
+/// How many commands the server has executed, including those in scripts, and the microseconds of all scripts.
+async fn executed(rig: &Rig) -> (u64, u64) {
     let info = rig.run::<String>("INFO commandstats").await;
     let field = |line: &str, name: &str| {
         let value = line.split([':', ',']).find_map(|field| field.strip_prefix(name));
@@ -53,82 +48,83 @@ async fn observe(store: &dyn Store, prefix: &str) -> Vec<String> {
     found.into_iter().map(|lease| lease.unwrap().name.to_string()).collect()
 }
 
-/// What one observe of `prefix` costs, which has so many leases.
-async fn cost_of(rig: &Rig, store: &dyn Store, prefix: &str, expected: usize) -> (u64, u64) {
-    let before = work(rig).await;
+/// The cost of one observe of `prefix`, which must find `expected` leases.
+async fn observe_cost(rig: &Rig, store: &dyn Store, prefix: &str, expected: usize) -> (u64, u64) {
+    let before = executed(rig).await;
     assert_eq!(observe(store, prefix).await.len(), expected);
-    let after = work(rig).await;
+    let after = executed(rig).await;
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// What one observe of the presences of `job` costs, which are three.
-async fn cost(rig: &Rig, store: &dyn Store) -> (u64, u64) {
-    cost_of(rig, store, "tenure:node:job:", 3).await
+/// The cost of one observe of the presences of `job`, of which there are three.
+async fn presence_cost(rig: &Rig, store: &dyn Store) -> (u64, u64) {
+    observe_cost(rig, store, "tenure:node:job:", 3).await
 }
 
-/// Puts names into the index that have no record.
-async fn plant(rig: &Rig, prefix: &str) {
-    let planted = "for i = 1, ARGV[2] do redis.call('ZADD', 'tenure:index', 0, ARGV[1] .. i) end";
-    let words = ["EVAL", planted, "0", prefix, &DEAD.to_string()];
+/// Adds names without a record to the index.
+async fn add_dead_names(rig: &Rig, prefix: &str) {
+    let script = "for i = 1, ARGV[2] do redis.call('ZADD', 'tenure:index', 0, ARGV[1] .. i) end";
+    let words = ["EVAL", script, "0", prefix, &DEAD_NAMES.to_string()];
     rig.run_bytes::<()>(&words.map(|word| word.as_bytes().to_vec())).await;
 }
 
-/// B3. Commands are counted, because time depends on what else the machine does.
-async fn dead_names_do_not_make_observing_dearer() {
-    let rig = Rig::new(FORGETFUL);
+/// B3. The test counts commands, because time depends on the other load of the machine.
+async fn dead_names_do_not_make_observe_more_expensive() {
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     for id in ["a", "b", "c"] {
         granted(&*store, &presence("job", id, TTL)).await;
     }
-    cost(&rig, &*store).await;
-    let without = cost(&rig, &*store).await;
+    presence_cost(&rig, &*store).await;
+    let without = presence_cost(&rig, &*store).await;
     let ttl = Duration::from_millis(100);
-    let dead: Vec<Claim> = (0..DEAD).map(|i| presence("job", &format!("dead-{i}"), ttl)).collect();
+    let dead: Vec<Claim> =
+        (0..DEAD_NAMES).map(|i| presence("job", &format!("dead-{i}"), ttl)).collect();
     for answer in store.acquire(&dead).await.unwrap() {
         assert!(answer.unwrap().is_held());
     }
     Clock::boot().sleep(ttl * 2).await;
-    let expired = cost(&rig, &*store).await;
+    let expired = presence_cost(&rig, &*store).await;
     // As an earlier version would have left them.
-    plant(&rig, "tenure:node:job:x").await;
-    let listed = cost(&rig, &*store).await;
+    add_dead_names(&rig, "tenure:node:job:x").await;
+    let listed = presence_cost(&rig, &*store).await;
     println!("(commands, usec): without {without:?}, expired {expired:?}, in the index {listed:?}");
     assert!(expired.0 <= 2 * without.0 && listed.0 <= 2 * without.0, "commands");
-    // What has ended is removed by claims, a hundred at a time.
+    // Claims remove ended presences, a hundred at a time.
     let left = rig.run::<usize>("ZCARD tenure:presence").await;
     granted(&*store, &presence("job", "d", TTL)).await;
     assert!(rig.run::<usize>("ZCARD tenure:presence").await + 99 <= left.max(103));
 }
 
 /// B3. The list of all names includes presences; those that an earlier build left in the index are never read.
-async fn dead_names_do_not_make_a_list_of_all_names_dearer() {
-    let rig = Rig::new(FORGETFUL);
+async fn dead_names_do_not_make_a_list_of_all_names_more_expensive() {
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     granted(&*store, &claim("job", "me")).await;
     granted(&*store, &claim("zoo", "me")).await;
     for id in ["a", "b", "c"] {
         granted(&*store, &presence("job", id, TTL)).await;
     }
-    let cost = async || cost_of(&rig, &*store, "", 5).await;
-    cost().await;
-    let without = cost().await;
+    let list_cost = async || observe_cost(&rig, &*store, "", 5).await;
+    list_cost().await;
+    let without = list_cost().await;
     for prefix in ["tenure:node:job:x", "tenure:ask:x"] {
-        plant(&rig, prefix).await;
-        let with = cost().await;
+        add_dead_names(&rig, prefix).await;
+        let with = list_cost().await;
         println!("(commands, usec): without {without:?}, with {prefix}* {with:?}");
         assert!(with.0 <= 2 * without.0, "commands: {} and {}", without.0, with.0);
     }
     // Each list removes thirty of each kind.
-    assert_eq!(rig.run::<usize>("ZCARD tenure:index").await, 2 * DEAD + 2 - 90);
+    assert_eq!(rig.run::<usize>("ZCARD tenure:index").await, 2 * DEAD_NAMES + 2 - 90);
     // Leases are read once more before they leave the index.
-    plant(&rig, "dead:").await;
-    let (first, second) = (cost().await, cost().await);
+    add_dead_names(&rig, "dead:").await;
+    let (first, second) = (list_cost().await, list_cost().await);
     println!("(commands, usec): dead leases {first:?}, and again {second:?}");
     assert!(second.0 <= 2 * without.0, "commands: {} and {}", without.0, second.0);
 }
 
 async fn forgotten_names_leave_the_index() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     for i in 0..10 {
         let hold = granted(&*store, &claim(&format!("old:{i}"), "me")).await.hold;
@@ -141,12 +137,12 @@ async fn forgotten_names_leave_the_index() {
     assert_eq!(rig.run::<Vec<String>>("ZRANGE tenure:index 0 -1").await, ["old:9"]);
 }
 
-async fn records_of_participants_are_forgotten_within_hours() {
-    let rig = Rig::new(FORGETFUL);
+async fn records_of_participants_expire_within_hours() {
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let left = async |name: &Name| rig.run::<i64>(&format!("TTL tenure:{{{name}}}")).await;
     let within_hours = |left: i64| assert!((HOUR..=2 * HOUR + 60).contains(&left), "{left}");
-    // A membership has a checkpoint, and is forgotten all the same.
+    // A membership has a checkpoint, and expires all the same.
     let member = Claim { name: Name::new("fleet:node:m").unwrap(), ..presence("fleet", "m", TTL) };
     for claim in [presence("job", "a", TTL), member] {
         let hold = granted(&*store, &claim).await.hold;
@@ -168,8 +164,8 @@ async fn records_of_participants_are_forgotten_within_hours() {
     assert_eq!(observe(&*store, "fleet:").await, ["fleet:node:user"]);
 }
 
-async fn sets_of_another_type_are_reported_and_never_stop_a_claim() {
-    let rig = Rig::new(FORGETFUL);
+async fn sets_of_another_type_are_reported_and_never_block_a_claim() {
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     for key in ["tenure:presence", "tenure:index"] {
         rig.run::<()>(&format!("SET {key} x")).await;

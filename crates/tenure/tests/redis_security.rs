@@ -1,4 +1,4 @@
-//! Who the Redis store lets in, whom it talks to, and what it never says.
+//! Security of the Redis store: authentication, TLS, and secrets in messages.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -8,29 +8,24 @@ use std::time::Duration;
 use tenure::store::Store;
 use tenure::{Clock, Kind, Name};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
+use tenure_rig::redis_rig::certificates::Authority;
+use tenure_rig::redis_rig::tls_server::Secure;
+use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, granted, open, renew, tests};
+use tenure_rig::servers::Scratch;
 
-use redis_rig::authority::Authority;
-use redis_rig::secure::Secure;
-use redis_rig::{DURABLE, Rig, acquire, claim, granted, open, renew, tests};
-use servers::Scratch;
-
-/// In every URL; must be in no message.
+/// The password in every URL; it must appear in no message.
 const SECRET: &str = "geheim/%40:4711";
-/// As it stands in a URL.
+/// The password as encoded in a URL.
 const ENCODED: &str = "geheim%2F%2540%3A4711";
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
-        urls_that_cannot_become_right_are_invalid,
+    tenure_rig::redis_rig::main(tests![
+        malformed_urls_are_invalid,
         no_message_shows_a_password,
         a_wrong_password_is_denied,
-        a_server_that_quotes_the_password_is_not_repeated,
+        a_password_quoted_by_the_server_is_not_repeated,
         a_password_file_is_read_for_every_connection,
-        permissions_taken_away_are_denied_and_take_no_lease,
+        revoked_permissions_are_denied_and_take_no_lease,
         tls_with_the_right_ca_and_client_certificate_works,
         tls_fails_closed,
         tls_and_plaintext_do_not_mix,
@@ -38,7 +33,7 @@ fn main() -> ExitCode {
     ])
 }
 
-async fn urls_that_cannot_become_right_are_invalid() {
+async fn malformed_urls_are_invalid() {
     for (url, says) in [
         ("redis:host", "'//'"),
         ("redis://", "the host is missing"),
@@ -78,7 +73,7 @@ async fn urls_that_cannot_become_right_are_invalid() {
         let store = tenure::open(url).await.unwrap();
         assert!(format!("{store:?}").contains("h") || url.contains("::1"));
     }
-    // A password that should have been encoded is not given away by the complaint about it.
+    // The error about a password that should have been encoded does not reveal it.
     for url in [
         "redis://:1sec/ret@h",
         "redis://u:1sec?ret@h",
@@ -94,29 +89,29 @@ async fn urls_that_cannot_become_right_are_invalid() {
     }
 }
 
-/// Everything a store shows of itself and of what went wrong.
-async fn everything_said(store: &dyn Store) -> String {
+/// All text that a store shows of itself and of its errors.
+async fn all_messages(store: &dyn Store) -> String {
     let name = Name::new("a").unwrap();
-    let mut said = format!("{store:?} {} ", store.url());
+    let mut messages = format!("{store:?} {} ", store.url());
     let detached = store.detached();
-    said += &format!("{detached:?} {}", detached.url());
+    messages += &format!("{detached:?} {}", detached.url());
     let mut errors = vec![
         acquire(store, &claim("a", "me")).await.map(drop).err(),
         store.examine().await.map(drop).err(),
         store.observe(&tenure::store::Scope::name(&name)).await.map(drop).err(),
     ];
     for error in errors.drain(..).flatten() {
-        said += &format!(
+        messages += &format!(
             " {error} {error:?} {:?}",
             std::error::Error::source(&error).map(|e| e.to_string())
         );
     }
-    said
+    messages
 }
 
 async fn no_message_shows_a_password() {
     let rig = Rig::with(&["--requirepass", SECRET], &format!(":{ENCODED}@"));
-    let down = servers::free_port();
+    let down = tenure_rig::servers::free_port();
     for url in [
         format!("redis://:{ENCODED}@127.0.0.1:{down}"),
         format!("redis://default:{ENCODED}@127.0.0.1:{}", rig.port),
@@ -124,10 +119,12 @@ async fn no_message_shows_a_password() {
         format!("redis://:{ENCODED}@127.0.0.1:{}/99", rig.port),
         format!("redis://:{ENCODED}@no-such-host.invalid"),
     ] {
-        let said = everything_said(&*open(&url).await).await;
+        let messages = all_messages(&*open(&url).await).await;
         assert!(
-            !said.contains(SECRET) && !said.contains(ENCODED) && !said.contains("geheim"),
-            "{said}"
+            !messages.contains(SECRET)
+                && !messages.contains(ENCODED)
+                && !messages.contains("geheim"),
+            "{messages}"
         );
     }
 }
@@ -145,12 +142,12 @@ async fn a_wrong_password_is_denied() {
     assert_eq!(right.url(), format!("redis://:***@127.0.0.1:{}", rig.port));
 }
 
-async fn a_server_that_quotes_the_password_is_not_repeated() {
+async fn a_password_quoted_by_the_server_is_not_repeated() {
     let rig = Rig::new(&["--rename-command", "AUTH", "OTHER"]);
     let store = open(&format!("redis://user:{ENCODED}@127.0.0.1:{}", rig.port)).await;
-    let said = everything_said(&*store).await;
-    assert!(said.contains("unknown command") && said.contains("***"), "{said}");
-    assert!(!said.contains(SECRET) && !said.contains("geheim"), "{said}");
+    let messages = all_messages(&*store).await;
+    assert!(messages.contains("unknown command") && messages.contains("***"), "{messages}");
+    assert!(!messages.contains(SECRET) && !messages.contains("geheim"), "{messages}");
 }
 
 async fn a_password_file_is_read_for_every_connection() {
@@ -167,7 +164,7 @@ async fn a_password_file_is_read_for_every_connection() {
     std::fs::write(&file, "second\r\n").unwrap();
     assert!(renew(&*store, &hold).await.unwrap().is_held(), "what is connected stays");
     rig.run::<i64>("CLIENT KILL TYPE normal SKIPME yes").await;
-    redis_rig::pause(Duration::from_millis(50)).await;
+    tenure_rig::redis_rig::pause(Duration::from_millis(50)).await;
     assert!(renew(&*store, &hold).await.unwrap().is_held(), "the new password was read");
     for (content, says) in
         [(Some(""), "is empty"), (Some("wrong"), "WRONGPASS"), (None, "cannot read")]
@@ -182,7 +179,7 @@ async fn a_password_file_is_read_for_every_connection() {
     }
 }
 
-async fn permissions_taken_away_are_denied_and_take_no_lease() {
+async fn revoked_permissions_are_denied_and_take_no_lease() {
     let rig = Rig::new(DURABLE);
     rig.run::<()>("ACL SETUSER t on >pw ~* &* +@all").await;
     let store = open(&format!("redis://t:pw@127.0.0.1:{}", rig.port)).await;
@@ -196,12 +193,11 @@ async fn permissions_taken_away_are_denied_and_take_no_lease() {
         rig.run::<()>(&format!("ACL SETUSER t {back}")).await;
         assert!(renew(&*store, &hold).await.unwrap().is_held());
     }
-    // A user who may not publish still gets and frees leases; the others learn of it by their
-    // timers.
+    // A user without the permission to publish still acquires and releases leases; the waiters learn of it by their timers.
     rig.run::<()>("ACL SETUSER t resetchannels -publish").await;
     let store = open(&format!("redis://t:pw@127.0.0.1:{}", rig.port)).await;
     let hold = granted(&*store, &claim("b", "me")).await.hold;
-    redis_rig::release(&*store, &hold).await;
+    tenure_rig::redis_rig::release(&*store, &hold).await;
     rig.run::<()>("ACL SETUSER t off").await;
     let store = open(&format!("redis://t:pw@127.0.0.1:{}", rig.port)).await;
     assert_eq!(acquire(&*store, &claim("c", "me")).await.unwrap_err().kind(), Kind::Denied);
@@ -270,7 +266,7 @@ async fn tls_fails_closed() {
             .unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{options}: {error}");
     }
-    // The certificate names the host, and not its address.
+    // The certificate contains the host name, and not its address.
     let error =
         acquire(&*server.open("127.0.0.1", &ours).await, &claim("a", "me")).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Denied, "{error}");
@@ -290,7 +286,7 @@ async fn tls_and_plaintext_do_not_mix() {
     assert!(clock.now().since(start) < Duration::from_secs(8));
     let store = open(&format!("redis://127.0.0.1:{}", server.port)).await;
     let error = acquire(&*store, &claim("a", "me")).await.unwrap_err();
-    // It hangs up, as one that is going down would: whoever reads it is told what else it may be.
+    // The server closes the connection, as a server that is shutting down would: the error says what else it may be.
     assert!(matches!(error.kind(), Kind::Denied | Kind::Unavailable), "{error}");
     assert!(error.to_string().contains("write rediss://"), "{error}");
     assert_eq!(server.rig.run::<i64>("DBSIZE").await, 0);

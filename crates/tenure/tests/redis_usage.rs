@@ -1,4 +1,4 @@
-//! What people see in Redis, and what a lease costs there.
+//! What operators see in Redis, and what a lease costs there.
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -9,30 +9,25 @@ use futures_util::StreamExt;
 use tenure::store::{Change, Grade, Scope};
 use tenure::{Checkpoint, Claim, Clock, Hold};
 
-mod redis_rig;
-#[path = "conformance/servers.rs"]
-#[allow(dead_code, reason = "shared with the conformance trials")]
-mod servers;
-
-use redis_rig::{
-    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
+use tenure_rig::redis_rig::{
+    DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
 };
 
 fn main() -> ExitCode {
-    redis_rig::main(tests![
-        the_visible_key_is_what_people_know,
+    tenure_rig::redis_rig::main(tests![
+        the_visible_key_works_like_a_plain_lock,
         a_lease_never_lasts_less_than_its_ttl,
-        no_server_is_called_better_than_it_is,
-        companions_are_forgotten_unless_they_hold_a_checkpoint,
-        databases_are_apart,
-        a_watcher_understands_what_it_hears_or_looks,
+        no_grade_is_better_than_the_server,
+        companions_expire_unless_they_hold_a_checkpoint,
+        databases_are_separate,
+        a_watcher_parses_messages_or_requests_an_observation,
         a_unix_socket_works,
         acquire_and_renew_take_one_call_each,
         a_hundred_thousand_leases,
     ])
 }
 
-async fn the_visible_key_is_what_people_know() {
+async fn the_visible_key_works_like_a_plain_lock() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let grant = granted(&*store, &claim("myapp:leader", "web-1")).await;
@@ -40,7 +35,7 @@ async fn the_visible_key_is_what_people_know() {
     let left = rig.run::<i64>("TTL myapp:leader").await;
     assert!((58..=60).contains(&left), "{left}");
     assert_eq!(rig.run::<Vec<String>>("KEYS myapp:*").await, ["myapp:leader"]);
-    // A plain lock is excluded by us, and we by it.
+    // A plain lock excludes Tenure, and Tenure excludes it.
     let plain = "SET myapp:leader cron NX PX 9000";
     assert_eq!(rig.run::<Option<String>>(plain).await, None);
     release(&*store, &grant.hold).await;
@@ -49,13 +44,13 @@ async fn the_visible_key_is_what_people_know() {
     let lease = taken(acquire(&*store, &claim("myapp:leader", "web-1")).await);
     assert_eq!(lease.holder.expect("cron").id, "cron");
     assert!(lease.left > Duration::from_secs(7) && lease.left <= Duration::from_secs(9));
-    // One without an end is waited for a day at a time.
+    // For a key without expiry, the waiter waits a day at a time.
     rig.run::<()>("SET myapp:leader cron").await;
     let lease = taken(acquire(&*store, &claim("myapp:leader", "web-1")).await);
     assert_eq!(lease.left, Duration::from_secs(86_400));
 }
 
-/// The server counts milliseconds, the holder nanoseconds: what is lost in between must not be the holder's.
+/// The server counts milliseconds, the holder nanoseconds: rounding must not shorten the holder's time.
 async fn a_lease_never_lasts_less_than_its_ttl() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
@@ -69,30 +64,30 @@ async fn a_lease_never_lasts_less_than_its_ttl() {
     }
 }
 
-async fn no_server_is_called_better_than_it_is() {
-    for (arguments, grade) in [(DURABLE, Grade::B), (FORGETFUL, Grade::C)] {
+async fn no_grade_is_better_than_the_server() {
+    for (arguments, grade) in [(DURABLE, Grade::B), (NOT_DURABLE, Grade::C)] {
         let rig = Rig::new(arguments);
         let store = rig.open().await;
-        assert_eq!(store.limits().grade, Grade::C, "nobody has looked yet");
+        assert_eq!(store.limits().grade, Grade::C, "the server was not examined yet");
         granted(&*store, &claim("a", "me")).await;
         assert_eq!(store.limits().grade, grade);
         assert_eq!(store.detached().limits().grade, grade, "all handles know what one has found");
     }
 }
 
-async fn companions_are_forgotten_unless_they_hold_a_checkpoint() {
+async fn companions_expire_unless_they_hold_a_checkpoint() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let (hour, day) = (3_600, 86_400);
     let left = async |key: &str| rig.run::<i64>(&format!("TTL {key}")).await;
-    // A day after the lease runs out at the earliest, and then at the next full hour.
+    // At the earliest a day after the lease expires, and then at the next full hour.
     let about_a_day = |left: i64| {
         assert!((day + 55..=day + hour + 60).contains(&left), "{left}");
     };
     let hold = granted(&*store, &claim("a", "me")).await.hold;
     about_a_day(left("tenure:{a}").await);
     assert_eq!(rig.run::<i64>("EXPIRETIME tenure:{a}").await % hour, 0);
-    // A term that lasts into another hour takes it along.
+    // A term that lasts into another hour moves the expiry along.
     let for_two_hours = async |hold: &Hold| {
         let ttl = Duration::from_secs(7_200);
         let answers = store.renew(std::slice::from_ref(hold), ttl).await.unwrap();
@@ -114,12 +109,12 @@ async fn companions_are_forgotten_unless_they_hold_a_checkpoint() {
     let hold = granted(&*store, &claim("b", "me")).await.hold;
     release(&*store, &hold).await;
     about_a_day(left("tenure:{b}").await);
-    // Forgotten names are passed over.
+    // Names whose record is gone are skipped.
     rig.run::<()>("DEL tenure:{b}").await;
     assert_eq!(store.observe(&Scope::Prefix(String::new())).await.unwrap().len(), 1);
 }
 
-async fn databases_are_apart() {
+async fn databases_are_separate() {
     let rig = Rig::new(DURABLE);
     let (zero, one) = (rig.open().await, open(&format!("{}/1", rig.url())).await);
     let name = claim("a", "me").name;
@@ -138,8 +133,8 @@ async fn databases_are_apart() {
     assert_eq!(rig.run::<String>("GET a").await, "me");
 }
 
-/// Peers of another version say less, or more; strangers say anything.
-async fn a_watcher_understands_what_it_hears_or_looks() {
+/// Candidates of another version send less, or more; other programs send anything.
+async fn a_watcher_parses_messages_or_requests_an_observation() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let (name, me) = (claim("a", "me").name, claim("a", "me").candidate);
@@ -148,8 +143,8 @@ async fn a_watcher_understands_what_it_hears_or_looks() {
         token: tenure::Token::new(token).unwrap(),
         holder,
     };
-    let mut heard = store.watch(&Scope::name(&name));
-    assert_eq!(heard.next().await, Some(Change::Look));
+    let mut changes = store.watch(&Scope::name(&name));
+    assert_eq!(changes.next().await, Some(Change::Look));
     for (message, change) in [
         ("granted 7 me", granted(7, Some(me.clone()))),
         ("granted 7", granted(7, None)),
@@ -164,7 +159,7 @@ async fn a_watcher_understands_what_it_hears_or_looks() {
     ] {
         let words = ["PUBLISH", "tenure:wake:a", message].map(|word| word.as_bytes().to_vec());
         rig.run_bytes::<()>(&words).await;
-        assert_eq!(heard.next().await, Some(change), "{message:?}");
+        assert_eq!(changes.next().await, Some(change), "{message:?}");
     }
 }
 
@@ -180,7 +175,7 @@ async fn a_unix_socket_works() {
     assert!(error.to_string().contains("/no/such/socket: there is no such socket"), "{error}");
 }
 
-/// How often each of our scripts was called.
+/// How often scripts were called.
 async fn calls(rig: &Rig) -> u64 {
     let info = rig.run::<String>("INFO commandstats").await;
     let count = |command: &str| {
@@ -206,7 +201,7 @@ async fn acquire_and_renew_take_one_call_each() {
 }
 
 async fn a_hundred_thousand_leases() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let clock = Clock::boot();
     let claims: Vec<Claim> = (0..100_000).map(|i| claim(&format!("fleet:{i}"), "me")).collect();
@@ -239,8 +234,8 @@ async fn a_hundred_thousand_leases() {
         assert!(timed(round, calls(&rig).await, &mut work).await <= 100);
     }
     let mut work = Box::pin(async {
-        let seen = store.observe(&Scope::Prefix("fleet:".to_owned())).await.unwrap();
-        assert_eq!(seen.len(), 100_000);
+        let observed = store.observe(&Scope::Prefix("fleet:".to_owned())).await.unwrap();
+        assert_eq!(observed.len(), 100_000);
     });
     timed("observed", calls(&rig).await, &mut work).await;
     drop(work);

@@ -1,20 +1,20 @@
-//! What it takes when nothing happens: memory, the way to the store, and the time to the first attempt.
+//! The cost without faults: memory, the round trip to the store, and the time to the first acquire.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::Clock;
 
-use crate::figures::Figures;
-use crate::rig::place::{Kind, asked};
-use crate::rig::processes::memory;
-use crate::rig::stage::Stage;
-use crate::rig::time::{millis, now, pause};
-use crate::rig::worker::Mode;
 use crate::rows::TTL;
+use tenure_rig::figures::Figures;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::processes::memory;
+use tenure_rig::system::time::{millis, now, pause};
+use tenure_rig::system::trial_store::{Kind, asked};
+use tenure_rig::system::worker::Mode;
 
 pub(crate) fn measure(place: Kind, repeats: usize) -> String {
-    let mut stage = Stage::empty(place, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::empty(place, TTL, Mode::Plain);
     let (attempts, effects) = starts(&mut stage, repeats);
     stage.restart(0);
     let term = stage.settled();
@@ -35,7 +35,7 @@ pub(crate) fn measure(place: Kind, repeats: usize) -> String {
             &attempts,
         ),
         shown("from the start of the command to the first effect of its child", &effects),
-        shown("one look at the store", &looks(&stage)),
+        shown("one look at the store", &round_trips(&stage)),
     ];
     lines.extend(pings(&stage).map(|pings| shown("one PING to the bare server", &pings)));
     stage.close();
@@ -55,20 +55,20 @@ fn shown(what: &str, figures: &Figures) -> String {
     )
 }
 
-/// On a free lease, with nobody else. A token is minted from the wall clock in microseconds when the store grants it: on
-/// this one machine it says when that was.
+/// Starts of one candidate on a free lease, without other candidates. The store mints a token from the wall clock in
+/// microseconds when it grants the lease: on one machine the token is the time of the grant.
 #[allow(clippy::cast_precision_loss)] // Differences of a few milliseconds.
-fn starts(stage: &mut Stage, repeats: usize) -> (Figures, Figures) {
+fn starts(stage: &mut ElectionTrial, repeats: usize) -> (Figures, Figures) {
     let (mut attempts, mut effects) = (Figures::default(), Figures::default());
     let mut last = 0;
     for round in 0..repeats {
-        let (wall, begun) = (Clock::boot().minting_micros(), now());
+        let (wall, started) = (Clock::boot().minting_micros(), now());
         match round {
             0 => stage.add(),
             _ => stage.restart(0),
         }
         let first = stage.next_after(last, TTL);
-        effects.add(millis(begun, first.at));
+        effects.add(millis(started, first.at));
         attempts.add(first.token.saturating_sub(wall) as f64 / 1_000.0);
         last = first.token;
         stage.contenders[0].signal(Signal::TERM);
@@ -77,19 +77,19 @@ fn starts(stage: &mut Stage, repeats: usize) -> (Figures, Figures) {
     (attempts, effects)
 }
 
-fn looks(stage: &Stage) -> Figures {
+fn round_trips(stage: &ElectionTrial) -> Figures {
     let mut figures = Figures::default();
     (0..200).for_each(|_| figures.add(stage.round_trip().as_secs_f64() * 1_000.0));
     figures
 }
 
-fn pings(stage: &Stage) -> Option<Figures> {
+fn pings(stage: &ElectionTrial) -> Option<Figures> {
     let mut server = stage.place.ping()?;
     let mut figures = Figures::default();
     for _ in 0..200 {
-        let begun = now();
+        let started = now();
         assert!(asked(&mut server), "it answers");
-        figures.add(millis(begun, now()));
+        figures.add(millis(started, now()));
     }
     Some(figures)
 }

@@ -1,15 +1,11 @@
-//! How long nobody works when a leader is struck, measured from outside with the real command:
+//! The failover time after a fault of the leader, measured from outside with the real command:
 //! `cargo bench -p tenure-cli --bench failover [-- --repeats 50 --fault kill,freeze --store file|redis]`.
 //!
-//! From the fault to the first effect of the next term, by the stamps that the workers themselves take. Ends with 1 if
-//! ever two worked at once, or if the fenced register took a stale write.
+//! Measures from the fault to the first effect of the next term, by the timestamps of the workers. Exits with 1 if two workers
+//! ever worked at once, or if the fenced register accepted a stale write.
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../../tests/system/rig/mod.rs"]
-mod rig;
-
-mod figures;
 mod footprint;
 mod options;
 mod rows;
@@ -17,11 +13,11 @@ mod rows;
 use std::process::ExitCode;
 
 use options::Options;
-use rig::fault::Fault;
-use rig::place::Kind;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::trial_store::Kind;
 
 fn main() -> ExitCode {
-    let options = match rig::told(Options::read) {
+    let options = match tenure_rig::system::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };

@@ -1,7 +1,7 @@
-//! What the bench can be told.
+//! The options of the bench.
 
-use crate::rig::fault::Fault;
-use crate::rig::place::Kind;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::trial_store::Kind;
 
 pub(crate) struct Options {
     pub(crate) repeats: usize,
@@ -15,7 +15,7 @@ impl Options {
         let places = vec![Kind::File, Kind::Redis];
         let mut options = Options { repeats: 50, faults, places };
         while let Some(word) = words.next() {
-            // What cargo adds.
+            // Added by cargo.
             if word == "--bench" {
                 continue;
             }

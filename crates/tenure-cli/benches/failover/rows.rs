@@ -1,27 +1,27 @@
-//! One row of the table: one fault on one store, many times.
+//! One row of the table: one fault on one store, repeated.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::figures::Figures;
-use crate::rig::cycle::cycle;
-use crate::rig::fault::Fault;
-use crate::rig::place::Kind;
-use crate::rig::stage::Stage;
-use crate::rig::time::millis;
-use crate::rig::worker::Mode;
+use tenure_rig::figures::Figures;
+use tenure_rig::system::cycle::cycle;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::time::millis;
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 pub(crate) const TTL: Duration = Duration::from_secs(5);
-/// What the leader itself takes off its lease: the margin of a tenth and the drift of a thousandth.
-const SAFETY: Duration = Duration::from_millis(505);
-/// Names at a time, where each repeat takes as long as a lease.
-const AT_A_TIME: usize = 5;
+/// What the leader subtracts from its lease: the margin of a tenth and the drift of a thousandth.
+const SAFETY_GAP: Duration = Duration::from_millis(505);
+/// The number of concurrent names, if each repeat takes as long as a lease.
+const CONCURRENT_NAMES: usize = 5;
 
 pub(crate) struct Row {
     fault: Fault,
     place: Kind,
     gaps: Figures,
-    /// From the end of the lease, as the store had it, to the first effect of the next term.
+    /// From the expiry of the lease in the store to the first effect of the next term.
     after_expiry: Figures,
     /// From the last effect to the leader's own deadline.
     before_deadline: Figures,
@@ -73,7 +73,7 @@ impl Row {
         }
     }
 
-    /// What the issue asks for.
+    /// The target of the issue.
     fn wanted(&self) -> &'static str {
         match (self.fault, self.place.is_server()) {
             (Fault::Kill, false) => "median ≤ 15 ms, p99 ≤ 60 ms",
@@ -130,9 +130,9 @@ impl fmt::Display for Row {
 
 pub(crate) fn measure(place: Kind, fault: Fault, repeats: usize) -> Row {
     let mut row = Row::new(place, fault);
-    let names = if row.is_slow() { AT_A_TIME.min(repeats) } else { 1 };
+    let names = if row.is_slow() { CONCURRENT_NAMES.min(repeats) } else { 1 };
     std::thread::scope(|scope| {
-        // The first names take what is left over.
+        // The first names take the remainder.
         let share = |name| repeats / names + usize::from(name < repeats % names);
         let run = |name| scope.spawn(move || one_name(place, fault, share(name)));
         let runs: Vec<_> = (0..names).map(run).collect();
@@ -152,14 +152,14 @@ pub(crate) fn measure(place: Kind, fault: Fault, repeats: usize) -> Row {
 fn one_name(place: Kind, fault: Fault, repeats: usize) -> Row {
     let mut row = Row::new(place, fault);
     let cabled = if fault == Fault::Cut { Kind::Cabled } else { place };
-    let mut stage = Stage::new(cabled, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(cabled, TTL, Mode::Plain);
     for _ in 0..repeats {
         let outcome = cycle(&mut stage, fault);
         row.gaps.add(outcome.gap().as_secs_f64() * 1_000.0);
         if let Some(expiry) = outcome.expiry {
             row.after_expiry.add(millis(expiry, outcome.first));
             if matches!(fault, Fault::Freeze | Fault::Cut) {
-                row.before_deadline.add(millis(outcome.last, expiry.before(SAFETY)));
+                row.before_deadline.add(millis(outcome.last, expiry.before(SAFETY_GAP)));
             }
         }
         if let Some(thawed) = outcome.thawed {

@@ -1,17 +1,11 @@
-//! How long a shard has no owner when a member goes, measured from outside with the real command:
+//! How long a shard has no owner when a member leaves or dies, measured from outside with the real command:
 //! `cargo bench -p tenure-cli --bench fleet [-- --repeats 5 --shards 3000 --fault leave,kill,kill-tree]`.
 //!
-//! Three members without any work of their own, and an observer who watches the store and stamps what it tells. Ends with 1
-//! if a shard was ever granted while somebody had it, or a target is missed.
+//! Three members without any work, and an observer that watches the store and records each change with a timestamp. Exits with
+//! 1 if a shard was ever granted while it had an owner, or if a target is missed.
 
 #![allow(clippy::unwrap_used)] // A bench fails like a test.
 
-#[path = "../../tests/system/rig/mod.rs"]
-mod rig;
-
-#[allow(dead_code, reason = "the other bench uses more of it")]
-#[path = "../failover/figures.rs"]
-mod figures;
 mod members;
 mod observer;
 mod options;
@@ -20,10 +14,10 @@ mod rows;
 use std::process::ExitCode;
 
 use options::Options;
-use rig::place::Kind;
+use tenure_rig::system::trial_store::Kind;
 
 fn main() -> ExitCode {
-    let options = match rig::told(Options::read) {
+    let options = match tenure_rig::system::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };

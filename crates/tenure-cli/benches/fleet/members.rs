@@ -6,27 +6,27 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{Moment, Name};
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::room::{Actor, Room};
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, now};
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{now, poll_until};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 pub(crate) const MEMBERS: usize = 3;
 
 // Fields are dropped in this order.
 pub(crate) struct Members {
-    running: Vec<Actor>,
-    pub(crate) place: Place,
+    running: Vec<TenureProcess>,
+    pub(crate) place: TrialStore,
     fleet: Name,
     ttl: Duration,
     list: PathBuf,
-    room: Room,
+    room: TrialDirectory,
 }
 
 impl Members {
     pub(crate) fn start(fleet: &Name, ttl: Duration, shards: usize) -> Members {
-        let room = Room::new();
-        let place = Place::open(Kind::Redis, room.path(), 0);
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(Kind::Redis, room.path(), 0);
         let list = room.path().join("shards");
         let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number}")).collect();
         std::fs::write(&list, names.join("\n")).unwrap();
@@ -40,7 +40,7 @@ impl Members {
         format!("m{who}")
     }
 
-    fn begin(&self, who: usize) -> Actor {
+    fn begin(&self, who: usize) -> TenureProcess {
         let id = Members::id(who);
         let mut command = self.room.command();
         command.args(["--store", &self.place.url(), "--log-level", "warn"]);
@@ -50,21 +50,21 @@ impl Members {
         self.room.start(&id, command, None)
     }
 
-    /// Sends a signal to one, and says when that was.
+    /// Sends a signal to a member, and returns when it was sent.
     pub(crate) fn signal(&mut self, who: usize, which: Signal) -> Moment {
         let at = now();
         self.running[who].signal(which);
         at
     }
 
-    /// Kills one and its guard.
+    /// Kills a member and its guard.
     pub(crate) fn kill_tree(&mut self, who: usize) -> Moment {
         self.running[who].kill_tree()
     }
 
-    /// Starts one anew that has ended, or is about to.
+    /// Restarts a member that has ended or is about to end.
     pub(crate) fn restart(&mut self, who: usize) {
-        look(PATIENCE, || self.running[who].ended()).expect("it ends");
+        poll_until(TIMEOUT, || self.running[who].ended()).expect("it ends");
         self.running[who] = self.begin(who);
     }
 }

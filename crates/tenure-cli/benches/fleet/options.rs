@@ -1,4 +1,4 @@
-//! What the bench can be told.
+//! The options of the bench.
 
 use crate::rows::Fault;
 
@@ -12,7 +12,7 @@ impl Options {
     pub(crate) fn read(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options { repeats: 5, shards: 3_000, faults: Fault::ALL.to_vec() };
         while let Some(word) = words.next() {
-            // What cargo adds.
+            // Added by cargo.
             if word == "--bench" {
                 continue;
             }

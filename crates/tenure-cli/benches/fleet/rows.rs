@@ -1,4 +1,4 @@
-//! One row of the table: one of three members goes, many times.
+//! One row of the table: one of three members leaves or dies, repeated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +8,19 @@ use rustix::process::Signal;
 use tenure::fleet::fleet_name;
 use tenure::{Moment, Name};
 
-use crate::figures::Figures;
 use crate::members::{MEMBERS, Members};
-use crate::observer::{Observer, Told};
-use crate::rig::time::{look, millis, pause};
+use crate::observer::{ObservedChange, Observer};
+use tenure_rig::figures::Figures;
+use tenure_rig::system::time::{millis, pause, poll_until};
 
-/// How one goes.
+/// How a member ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// SIGTERM.
+    /// SIGTERM to the member, which leaves the fleet.
     Leave,
-    /// SIGKILL; its guard gives back what it had.
+    /// SIGKILL to the member; its guard releases its shards.
     Kill,
-    /// SIGKILL to member and guard: nobody does.
+    /// SIGKILL to member and guard: no process releases the shards.
     KillTree,
 }
 
@@ -39,7 +39,7 @@ impl Fault {
         Duration::from_secs(if self == Fault::KillTree { 5 } else { 30 })
     }
 
-    /// What the issue asks for: the percentage that may not take longer, and how long, in milliseconds.
+    /// The target of the issue: a percentile and its limit in milliseconds.
     fn wanted(self) -> (usize, f64) {
         match self {
             Fault::Leave => (99, 250.0),
@@ -51,13 +51,13 @@ impl Fault {
 
 pub(crate) struct Row {
     fault: Fault,
-    /// For each shard, how long nobody had it: from its release, or from the kill of its owner.
+    /// For each shard, how long it had no owner: from its release, or from the kill of its owner.
     gaps: Figures,
-    /// For each repeat, from the fault until all had an owner again.
+    /// For each repeat, the time from the fault until all shards had an owner again.
     whole: Figures,
-    /// Granted while somebody else had it.
+    /// The number of grants of a shard that still had an owner.
     overlaps: usize,
-    /// Shards of others that moved too, while the struck one was away.
+    /// The number of shards of other members that moved while the member was away.
     besides: usize,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn measure(fault: Fault, shards: usize, repeats: usize) -> Row {
     let mut row = Row { fault, gaps, whole, overlaps: 0, besides: 0 };
     for repeat in 0..repeats {
         observer.settled(MEMBERS, shards);
-        // Whatever was still to be told of the last round has been, and renewals are under way again.
+        // Wait until all changes of the last round have arrived, and renewals are in flight again.
         pause(Duration::from_secs(1));
         let owners = observer.owners();
         observer.take();
@@ -117,53 +117,61 @@ pub(crate) fn measure(fault: Fault, shards: usize, repeats: usize) -> Row {
         };
         let struck = Members::id(who);
         let lost = owners.values().filter(|owner| **owner == struck).count();
-        let mut told = Vec::new();
-        let all = look(fault.ttl() + Duration::from_secs(30), || {
-            told.extend(observer.take());
-            let again = |told: &&Told| told.granted.is_some() && owners[&told.shard] == struck;
-            (told.iter().filter(again).count() >= lost).then_some(())
+        let mut changes = Vec::new();
+        let all = poll_until(fault.ttl() + Duration::from_secs(30), || {
+            changes.extend(observer.take());
+            let again = |change: &&ObservedChange| {
+                change.granted.is_some() && owners[&change.shard] == struck
+            };
+            (changes.iter().filter(again).count() >= lost).then_some(())
         });
         all.unwrap_or_else(|| panic!("not all {lost} shards of {struck} have an owner again"));
         observer.settled(MEMBERS - 1, shards);
-        told.extend(observer.take());
-        row.add(&told, &owners, &struck, at);
+        changes.extend(observer.take());
+        row.add(&changes, &owners, &struck, at);
         members.restart(who);
     }
     row
 }
 
 impl Row {
-    /// What was told of one repeat, in which `struck` went at this moment.
-    fn add(&mut self, told: &[Told], owners: &BTreeMap<String, String>, struck: &str, at: Moment) {
-        /// Where a shard stands.
-        struct Stand {
+    /// Adds the changes of one repeat, in which the member `struck` ended at this moment.
+    fn add(
+        &mut self,
+        changes: &[ObservedChange],
+        owners: &BTreeMap<String, String>,
+        struck: &str,
+        at: Moment,
+    ) {
+        /// The state of a shard.
+        struct ShardState {
             owner: Option<String>,
             token: u64,
             since: Moment,
         }
-        let stand = |owner: &String| Stand { owner: Some(owner.clone()), token: 0, since: at };
-        let mut stands: BTreeMap<&str, Stand> =
-            owners.iter().map(|(shard, owner)| (shard.as_str(), stand(owner))).collect();
+        let state = |owner: &String| ShardState { owner: Some(owner.clone()), token: 0, since: at };
+        let mut states: BTreeMap<&str, ShardState> =
+            owners.iter().map(|(shard, owner)| (shard.as_str(), state(owner))).collect();
         let mut last = at;
-        for told in told {
-            let Some(stand) = stands.get_mut(told.shard.as_str()) else { continue };
-            let Some((token, owner)) = &told.granted else {
-                (stand.owner, stand.since) = (None, told.at);
+        for change in changes {
+            let Some(state) = states.get_mut(change.shard.as_str()) else { continue };
+            let Some((token, owner)) = &change.granted else {
+                (state.owner, state.since) = (None, change.at);
                 continue;
             };
-            // Killed, it has it no more.
-            let gone = self.fault != Fault::Leave && stand.owner.as_deref() == Some(struck);
-            if (stand.owner.is_some() && !gone) || *token <= stand.token {
+            // A killed member no longer owns the shard.
+            let gone = self.fault != Fault::Leave && state.owner.as_deref() == Some(struck);
+            if (state.owner.is_some() && !gone) || *token <= state.token {
                 self.overlaps += 1;
             }
-            if owners[&told.shard] == struck && stand.token == 0 {
-                let from = if self.fault == Fault::Leave { stand.since } else { at };
-                self.gaps.add(millis(from, told.at));
-                last = last.max(told.at);
+            if owners[&change.shard] == struck && state.token == 0 {
+                let from = if self.fault == Fault::Leave { state.since } else { at };
+                self.gaps.add(millis(from, change.at));
+                last = last.max(change.at);
             } else {
                 self.besides += 1;
             }
-            (stand.owner, stand.token) = (Some(owner.clone()), *token);
+            (state.owner, state.token) = (Some(owner.clone()), *token);
         }
         self.whole.add(millis(at, last));
     }

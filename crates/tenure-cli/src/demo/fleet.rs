@@ -1,11 +1,11 @@
-//! `tenure demo --fleet`: members that are real `tenure fleet run`s share thirty shards; one is killed, one comes, one leaves.
+//! `tenure demo --fleet`: real `tenure fleet run` processes share thirty shards; one is killed, one joins, one leaves.
 
-mod cast;
-mod draw;
-mod judge;
+mod chart;
+mod checker;
+pub(crate) mod member_process;
+mod members;
 mod report;
-mod script;
-pub(crate) mod tied;
+mod scenario;
 pub(crate) mod worker;
 
 use std::fs;
@@ -14,54 +14,53 @@ use std::path::Path;
 use tenure::fleet::Shard;
 use tenure::{Error, Result};
 
-use super::scratch::Scratch;
-use super::script::Halt;
-use super::{DemoArgs, Fault, Setting};
+use super::scenario::ScenarioStop;
+use super::temp_dir::TempDir;
+use super::{DemoArgs, DemoConfig, Fault};
 use crate::args::Args;
 use crate::exit::Exit;
-use crate::{doctor, interruption, logs};
-use cast::{Cast, Orders};
-use draw::Board;
-use judge::{Finding, Verdict};
-use script::{Scene, Stage, What};
+use crate::{doctor, logs, shutdown};
+use chart::FleetChart;
+use checker::{FleetCheckResult, ShardFinding};
+use members::{DemoMemberConfig, DemoMembers};
+use scenario::{FleetFault, FleetFaultResult, FleetScenario};
 
 const SHARDS: usize = 30;
 
-/// What the demo came to.
-struct Outcome {
-    setting: Setting,
-    /// How many it began with.
+/// The outcome of a fleet demo.
+struct FleetDemoOutcome {
+    config: DemoConfig,
+    /// The number of members at the start.
     nodes: usize,
     shards: usize,
-    scenes: Vec<Scene>,
-    verdict: Verdict,
-    /// What kept it from its end.
-    trouble: Option<String>,
+    event_results: Vec<FleetFaultResult>,
+    verdict: FleetCheckResult,
+    /// The error that ended the demo early.
+    error: Option<String>,
 }
 
-impl Outcome {
-    /// Each event with what came of it. What people did is one, if they did anything; the end is none.
-    fn rows(&self) -> impl Iterator<Item = (&Scene, &Finding)> {
-        let rows = self.scenes.iter().zip(&self.verdict.findings);
-        rows.filter(|(scene, finding)| match scene.what {
-            What::Hand | What::End => {
-                finding.overlaps > 0 || scene.what == What::Hand && finding.moved > 0
+impl FleetDemoOutcome {
+    /// Each event with its result. Actions of the user are one event, if there were any; the end is not an event.
+    fn rows(&self) -> impl Iterator<Item = (&FleetFaultResult, &ShardFinding)> {
+        let rows = self.event_results.iter().zip(&self.verdict.findings);
+        rows.filter(|(event_result, finding)| match event_result.what {
+            FleetFault::ByHand | FleetFault::End => {
+                finding.overlaps > 0 || event_result.what == FleetFault::ByHand && finding.moved > 0
             }
             _ => true,
         })
     }
 
-    fn is_well(&self) -> bool {
+    fn is_success(&self) -> bool {
         self.verdict.overlaps == 0 && self.complaints().is_empty()
     }
 
     fn complaints(&self) -> Vec<String> {
-        let mut complaints: Vec<String> =
-            self.trouble.iter().map(|it| format!("❌ {it}")).collect();
-        for scene in &self.scenes {
-            let event = scene.what.as_str();
-            if let Some(trouble) = &scene.trouble {
-                complaints.push(format!("❌ {event} {}: {trouble}", scene.member));
+        let mut complaints: Vec<String> = self.error.iter().map(|it| format!("❌ {it}")).collect();
+        for event_result in &self.event_results {
+            let event = event_result.what.as_str();
+            if let Some(problem) = &event_result.problem {
+                complaints.push(format!("❌ {event} {}: {problem}", event_result.member));
             }
         }
         complaints
@@ -69,7 +68,7 @@ impl Outcome {
 }
 
 pub(super) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
-    let plays = match demo.fault.as_deref() {
+    let with_faults = match demo.fault.as_deref() {
         None => true,
         Some([Fault::None]) => false,
         Some(_) => {
@@ -80,93 +79,105 @@ pub(super) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
         }
     };
     crate::runtime()?.block_on(async {
-        // Before anything exists that would have to be cleaned up.
-        let interrupted = interruption::caught()?;
-        let scratch = Scratch::new(false)?;
-        stage(args, demo, plays, &scratch, interrupted).await
+        // Catch signals before anything exists that has to be cleaned up.
+        let interrupted = shutdown::stop_signal()?;
+        let temp_dir = TempDir::new(false)?;
+        run_scenario(args, demo, with_faults, &temp_dir, interrupted).await
     })
 }
 
-/// Puts the demo on and takes it down again, whatever happens in between.
-async fn stage(
+/// Runs the demo and cleans up after it, also after an error or an interrupt.
+async fn run_scenario(
     args: &Args,
     demo: &DemoArgs,
-    plays: bool,
-    scratch: &Scratch,
+    with_faults: bool,
+    temp_dir: &TempDir,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Exit> {
-    let setting = Setting::of(args, scratch).await?;
+    let config = DemoConfig::of(args, temp_dir).await?;
     let (nodes, shards) = (usize::from(demo.nodes), shards()?);
-    let orders = orders(args, &setting, scratch.path(), &shards)?;
-    let (shards_file, journals) = (orders.shards.clone(), orders.journals.clone());
-    let of = (setting.store.clone(), setting.name.clone(), setting.ttl);
-    let board = Board::new(!args.json && !args.quiet);
-    let mut stage = Stage::new(Cast::new(orders)?, board, of, shards, journals);
-    // The end that is asked for, once there is nothing left to see.
-    let mut kept = false;
-    let played = async {
-        // A store that is down is better known now than from three processes at once.
-        let report = doctor::examine(&*setting.store).await.map_err(Halt::NoStore)?;
-        stage.say(report::opening(&setting, report.grade, nodes, SHARDS))?;
-        stage.begin(nodes).await?;
-        if plays {
-            stage.play().await?;
+    let member_config = write_member_files(args, &config, temp_dir.path(), &shards)?;
+    let (shards_file, journals) = (member_config.shards.clone(), member_config.journals.clone());
+    let of = (config.store.clone(), config.name.clone(), config.ttl);
+    let chart = FleetChart::new(!args.json && !args.quiet);
+    let mut scenario =
+        FleetScenario::new(DemoMembers::new(member_config)?, chart, of, shards, journals);
+    // Whether the demo now runs until the user interrupts it.
+    let mut runs_until_interrupt = false;
+    let run_result = async {
+        // Report a store that is down here, once, and not from three processes.
+        let report = doctor::examine(&*config.store).await.map_err(ScenarioStop::NoStore)?;
+        scenario.say(report::opening(&config, report.grade, nodes, SHARDS))?;
+        scenario.start_all(nodes).await?;
+        if with_faults {
+            scenario.play().await?;
         }
-        if demo.keep || !plays {
-            let member = stage.cast.alive().first().map_or("m1", |id| id).to_owned();
-            stage.say("")?;
-            for line in report::by_hand(&setting, &shards_file, &member) {
-                stage.say(line)?;
+        if demo.keep || !with_faults {
+            let member = scenario.members.alive().first().map_or("m1", |id| id).to_owned();
+            scenario.say("")?;
+            for line in report::by_hand(&config, &shards_file, &member) {
+                scenario.say(line)?;
             }
         }
         if demo.keep {
-            stage.say("It goes on until Ctrl+C.")?;
-            kept = true;
-            stage.keep().await?;
-        } else if !plays {
-            stage.stay().await?;
+            scenario.say("It goes on until Ctrl+C.")?;
+            runs_until_interrupt = true;
+            scenario.keep().await?;
+        } else if !with_faults {
+            scenario.stay().await?;
         }
-        stage.finish().await
+        scenario.finish().await
     };
-    let played = tokio::select! {
-        played = played => played,
-        () = interrupted => Err(Halt::Interrupted),
-        () = interruption::nobody_reads() => Err(Halt::OutputGone),
+    let run_result = tokio::select! {
+        run_result = run_result => run_result,
+        () = interrupted => Err(ScenarioStop::Interrupted),
+        () = shutdown::stdout_closed() => Err(ScenarioStop::OutputGone),
     };
-    let played = match played {
-        // That is how it was to end.
-        Err(Halt::Interrupted) if kept => {
+    let run_result = match run_result {
+        // With --keep an interrupt is the normal end.
+        Err(ScenarioStop::Interrupted) if runs_until_interrupt => {
             tokio::select! {
-                finished = stage.finish() => finished,
-                () = interrupted_again() => Err(Halt::Interrupted),
+                finished = scenario.finish() => finished,
+                () = interrupted_again() => Err(ScenarioStop::Interrupted),
             }
         }
-        played => played,
+        run_result => run_result,
     };
-    let patience = stage.patience;
-    stage.board.leave();
-    stage.cast.end(patience).await;
-    let (played, trouble) = match played {
-        Err(Halt::NoStore(error)) => return Err(error),
-        Err(Halt::Failed(error)) => {
-            let trouble = Some(error.to_string());
-            (Err(Halt::Failed(error)), trouble)
+    let timeout = scenario.timeout;
+    scenario.chart.finish();
+    scenario.members.kill_all(timeout).await;
+    let (run_result, error) = match run_result {
+        Err(ScenarioStop::NoStore(error)) => return Err(error),
+        Err(ScenarioStop::Failed(error)) => {
+            let message = Some(error.to_string());
+            (Err(ScenarioStop::Failed(error)), message)
         }
-        played => (played, None),
+        run_result => (run_result, None),
     };
-    if matches!(played, Ok(()) | Err(Halt::Failed(_))) {
-        stage.cast.rest().iter().try_for_each(|line| stage.board.log(line)).ok();
+    if matches!(run_result, Ok(()) | Err(ScenarioStop::Failed(_))) {
+        scenario
+            .members
+            .remaining_lines()
+            .iter()
+            .try_for_each(|line| scenario.chart.log(line))
+            .ok();
     }
-    let verdict = judge::judge(&stage.journals()?, &stage.scenes);
-    let outcome =
-        Outcome { setting, nodes, shards: SHARDS, scenes: stage.scenes, verdict, trouble };
-    report::close(args, &outcome, &played)?;
-    Ok(if outcome.is_well() { Exit::Done } else { Exit::No })
+    let verdict = checker::check(&scenario.journals()?, &scenario.event_results);
+    let outcome = FleetDemoOutcome {
+        config,
+        nodes,
+        shards: SHARDS,
+        event_results: scenario.event_results,
+        verdict,
+        error,
+    };
+    report::close(args, &outcome, &run_result)?;
+    Ok(if outcome.is_success() { Exit::Done } else { Exit::No })
 }
 
-/// By somebody who does not want to wait for members that end in good order.
+/// A second interrupt: the user does not want to wait until the members have stopped cleanly.
 async fn interrupted_again() {
-    match interruption::caught() {
+    match shutdown::stop_signal() {
         Ok(again) => again.await,
         Err(_) => std::future::pending().await,
     }
@@ -176,25 +187,30 @@ fn shards() -> Result<Vec<Shard>> {
     (1..=SHARDS).map(|number| Shard::new(&format!("shard-{number:02}"))).collect()
 }
 
-/// Writes down what the members are to find.
-fn orders(args: &Args, setting: &Setting, scratch: &Path, shards: &[Shard]) -> Result<Orders> {
+/// Writes the files that the members read, and returns the members' config.
+fn write_member_files(
+    args: &Args,
+    config: &DemoConfig,
+    temp_dir: &Path,
+    shards: &[Shard],
+) -> Result<DemoMemberConfig> {
     let level = logs::level(args).as_str();
     let flags = ["--log-level", level, "--log-format", args.log_format.as_str()];
-    let orders = Orders {
-        store: setting.url.clone(),
-        fleet: setting.name.to_string(),
-        ttl: setting.ttl,
-        shards: scratch.join("shards"),
-        journals: scratch.join("journals"),
-        config: scratch.join("tenure.toml"),
+    let member_config = DemoMemberConfig {
+        store: config.url.clone(),
+        fleet: config.name.to_string(),
+        ttl: config.ttl,
+        shards: temp_dir.join("shards"),
+        journals: temp_dir.join("journals"),
+        config: temp_dir.join("tenure.toml"),
         flags: flags.map(str::to_owned).to_vec(),
     };
     let list: String = shards.iter().map(|shard| format!("{shard}\n")).collect();
-    let written = fs::create_dir(&orders.journals)
-        .and_then(|()| fs::write(&orders.shards, list))
-        .and_then(|()| fs::write(&orders.config, ""));
+    let written = fs::create_dir(&member_config.journals)
+        .and_then(|()| fs::write(&member_config.shards, list))
+        .and_then(|()| fs::write(&member_config.config, ""));
     written.map_err(|error| {
-        Error::denied(format!("cannot write into {}: {error}", scratch.display()))
+        Error::denied(format!("cannot write into {}: {error}", temp_dir.display()))
     })?;
-    Ok(orders)
+    Ok(member_config)
 }

@@ -1,8 +1,7 @@
-//! The one file in which every leader of the demo leaves its traces, for the judge; in a fleet there is one for each shard.
+//! The journal of the demo: a file to which every leader appends its effects, for the checker. A fleet has one for each shard.
 //!
-//! One line, one `write`, always at the end: the order of the lines is the order in which things
-//! happened, whatever the processes believed. The stamp is the boot clock's, which all of them
-//! share.
+//! Each line is one `write` at the end of the file, so the order of the lines is the order in which the effects happened,
+//! regardless of what the processes believed. The timestamps are of the boot clock, which all processes share.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,68 +12,68 @@ use std::str::FromStr;
 
 use tenure::{Clock, Leadership, Moment};
 
-/// What was done.
+/// What a journal line records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    /// A term's work began, at this count.
+pub(super) enum JournalAction {
+    /// The work of a term started, at this count.
     Lead,
-    /// This count was reached; written only after it was saved and the store said so.
+    /// The leader reached this count; written only after the store has acknowledged the checkpoint.
     Count,
-    /// The work stopped in good order: told to, and with nothing half done. No effect.
+    /// The work stopped cleanly: on request, and with no count half done. Not an effect.
     End,
-    /// The work stopped because the term was lost. No effect.
+    /// The work stopped because the term was lost. Not an effect.
     Lost,
 }
 
-/// One line.
+/// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct JournalLine {
     pub(super) at: u64,
     pub(super) node: String,
     pub(super) token: u64,
-    pub(super) deed: Deed,
+    pub(super) action: JournalAction,
     pub(super) count: u64,
 }
 
-impl Line {
-    /// Whether only a leader may do it.
+impl JournalLine {
+    /// Whether only a leader may do this.
     pub(super) fn is_effect(&self) -> bool {
-        matches!(self.deed, Deed::Lead | Deed::Count)
+        matches!(self.action, JournalAction::Lead | JournalAction::Count)
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for JournalLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let deed = match self.deed {
-            Deed::Lead => "lead",
-            Deed::Count => "count",
-            Deed::End => "end",
-            Deed::Lost => "lost",
+        let action = match self.action {
+            JournalAction::Lead => "lead",
+            JournalAction::Count => "count",
+            JournalAction::End => "end",
+            JournalAction::Lost => "lost",
         };
-        write!(f, "{} {} {} {deed} {}", self.at, self.node, self.token, self.count)
+        write!(f, "{} {} {} {action} {}", self.at, self.node, self.token, self.count)
     }
 }
 
-impl FromStr for Line {
+impl FromStr for JournalLine {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Line, ()> {
+    fn from_str(text: &str) -> Result<JournalLine, ()> {
         let fields: Vec<&str> = text.split(' ').collect();
-        let [at, node, token, deed, count] = fields[..] else { return Err(()) };
+        let [at, node, token, action, count] = fields[..] else { return Err(()) };
         let number = |text: &str| text.parse::<u64>().map_err(|_| ());
-        let deed = match deed {
-            "lead" => Deed::Lead,
-            "count" => Deed::Count,
-            "end" => Deed::End,
-            "lost" => Deed::Lost,
+        let action = match action {
+            "lead" => JournalAction::Lead,
+            "count" => JournalAction::Count,
+            "end" => JournalAction::End,
+            "lost" => JournalAction::Lost,
             _ => return Err(()),
         };
         let (at, token, count) = (number(at)?, number(token)?, number(count)?);
-        Ok(Line { at, node: node.to_owned(), token, deed, count })
+        Ok(JournalLine { at, node: node.to_owned(), token, action, count })
     }
 }
 
-/// The file, opened by one process.
+/// The journal file, opened by one process.
 pub(super) struct Journal {
     file: File,
     node: String,
@@ -82,21 +81,21 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens it for writing at the end.
+    /// Opens the journal for appending.
     pub(super) fn append(path: &Path, node: &str) -> io::Result<Journal> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         Ok(Journal { file, node: node.to_owned(), clock: Clock::boot() })
     }
 
-    /// Writes down what only a leader may do, unless the term is over; returns when it was done.
+    /// Writes an effect, which only a leader may do, unless the term is over. Returns when it was written.
     pub(super) fn effect(
         &self,
         leadership: &Leadership,
-        deed: Deed,
+        action: JournalAction,
         count: u64,
     ) -> io::Result<Option<Moment>> {
-        let (at, line) = self.line(leadership.token().get(), deed, count);
-        // The last thing before the effect: a process that was frozen up to here writes nothing.
+        let (at, line) = self.line(leadership.token().get(), action, count);
+        // The last check before the effect: a process that was frozen until here writes nothing.
         if !leadership.is_valid() {
             return Ok(None);
         }
@@ -104,35 +103,40 @@ impl Journal {
         Ok(Some(at))
     }
 
-    /// Writes down how the work of a term ended.
-    pub(super) fn end(&self, leadership: &Leadership, deed: Deed, count: u64) -> io::Result<()> {
-        self.write(leadership.token().get(), deed, count)
+    /// Writes how the work of a term ended.
+    pub(super) fn end(
+        &self,
+        leadership: &Leadership,
+        action: JournalAction,
+        count: u64,
+    ) -> io::Result<()> {
+        self.write(leadership.token().get(), action, count)
     }
 
-    /// Writes down what was done in this term, whether it is over or not: for those who are ended by somebody else in time.
-    pub(super) fn write(&self, token: u64, deed: Deed, count: u64) -> io::Result<()> {
-        let (_, line) = self.line(token, deed, count);
+    /// Writes a line without checking that the term is valid: for workers, which the guard kills in time.
+    pub(super) fn write(&self, token: u64, action: JournalAction, count: u64) -> io::Result<()> {
+        let (_, line) = self.line(token, action, count);
         (&self.file).write_all(&line)
     }
 
-    fn line(&self, token: u64, deed: Deed, count: u64) -> (Moment, Vec<u8>) {
+    fn line(&self, token: u64, action: JournalAction, count: u64) -> (Moment, Vec<u8>) {
         let at = self.clock.now();
         let node = self.node.clone();
-        let line = Line { at: at.as_nanos(), node, token, deed, count };
+        let line = JournalLine { at: at.as_nanos(), node, token, action, count };
         (at, format!("{line}\n").into_bytes())
     }
 }
 
-/// Every line of the file; none if there is no file yet.
-pub(super) fn read(path: &Path) -> tenure::Result<Vec<Line>> {
+/// Reads every line of the file; none if there is no file yet.
+pub(super) fn read(path: &Path) -> tenure::Result<Vec<JournalLine>> {
     lines(path, &text(path)?)
 }
 
-/// The same while it is written: a line that is not whole yet is left out.
-pub(super) fn so_far(path: &Path) -> tenure::Result<Vec<Line>> {
+/// Like [`read`], while the file is being written: skips a line that is not complete yet.
+pub(super) fn read_complete(path: &Path) -> tenure::Result<Vec<JournalLine>> {
     let text = text(path)?;
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    lines(path, whole)
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    lines(path, complete)
 }
 
 fn text(path: &Path) -> tenure::Result<String> {
@@ -142,7 +146,7 @@ fn text(path: &Path) -> tenure::Result<String> {
     }
 }
 
-fn lines(path: &Path, text: &str) -> tenure::Result<Vec<Line>> {
+fn lines(path: &Path, text: &str) -> tenure::Result<Vec<JournalLine>> {
     let line =
         |text: &str| text.parse().map_err(|()| corrupt(path, &format!("cannot be read: {text:?}")));
     text.lines().map(line).collect()
@@ -157,11 +161,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_reads_back_and_half_a_line_does_not() {
+    fn a_complete_line_is_parsed_and_a_partial_line_is_refused() {
         let text = "123 node-1 77 count 5";
-        assert_eq!(text.parse::<Line>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<JournalLine>().unwrap().to_string(), text);
         for bad in ["", "123 node-1 77 count", "123 node-1 77 dream 5", "x node-1 77 count 5"] {
-            assert!(bad.parse::<Line>().is_err(), "{bad}");
+            assert!(bad.parse::<JournalLine>().is_err(), "{bad}");
         }
     }
 }

@@ -1,140 +1,142 @@
-//! One process of the demo: campaigns, and while it leads, counts. What it does can be asked over HTTP.
+//! One process of the demo: campaigns, counts while it leads, and serves its status over HTTP.
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tenure::election::Why;
+use tenure::machine::EndReason;
 use tenure::{Clock, Election, Error, Event, Leadership, Result, Saved};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::face::{self, Face};
-use super::journal::{Deed, Journal};
-use super::wire::{Plan, Word};
+use super::journal::{Journal, JournalAction};
+use super::node_http::{self, NodeStatus};
+use super::protocol::{NodeConfig, NodeMessage};
 use crate::exit::Exit;
 
 /// How often the leader counts.
-const BEAT: Duration = Duration::from_millis(100);
+const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run() -> Result<Exit> {
-    let plan = orders()?;
-    crate::runtime()?.block_on(take_part(&plan))
+    let config = read_config()?;
+    crate::runtime()?.block_on(run_node(&config))
 }
 
-/// Reads the orders and ties this process to its parent's life.
-fn orders() -> Result<Plan> {
-    let told = |what: String| Error::invalid(format!("demo-node is for 'tenure demo': {what}"));
+/// Reads the config from stdin, and makes sure that this process ends with its parent.
+fn read_config() -> Result<NodeConfig> {
+    let usage = |what: String| Error::invalid(format!("demo-node is for 'tenure demo': {what}"));
     let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(|error| told(error.to_string()))?;
-    let plan = serde_json::from_str(&line).map_err(|error| told(error.to_string()))?;
-    // The pipe ends with the parent, however it dies. The signal does the same and also reaches a
-    // process that is frozen at that moment, but not one whose parent was gone before it was asked
-    // for.
+    io::stdin().lock().read_line(&mut line).map_err(|error| usage(error.to_string()))?;
+    let config = serde_json::from_str(&line).map_err(|error| usage(error.to_string()))?;
+    // The pipe closes when the parent dies, however it dies. The death signal does the same and also kills a process that is
+    // frozen at that moment, but it does nothing if the parent died before it was requested. So both are needed.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let end_with_parent = || {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
         std::process::exit(0);
     };
     std::thread::Builder::new().spawn(end_with_parent).map_err(failure)?;
-    Ok(plan)
+    Ok(config)
 }
 
-async fn take_part(plan: &Plan) -> Result<Exit> {
-    let mut told_to_end = signal(SignalKind::terminate()).map_err(failure)?;
-    let journal = Journal::append(&plan.journal, &plan.id).map_err(failure)?;
-    let store = tenure::open(&plan.store).await?;
-    let election = Election::builder(&plan.name)
-        .id(&plan.id)
-        .ttl(Duration::from_millis(plan.ttl_ms))
+async fn run_node(config: &NodeConfig) -> Result<Exit> {
+    let mut sigterm = signal(SignalKind::terminate()).map_err(failure)?;
+    let journal = Journal::append(&config.journal, &config.id).map_err(failure)?;
+    let store = tenure::open(&config.store).await?;
+    let election = Election::builder(&config.name)
+        .id(&config.id)
+        .ttl(Duration::from_millis(config.ttl_ms))
         .ends_with_process(true)
         .start(Arc::clone(&store))
         .await?;
     let election = Arc::new(election);
-    let (face, http) = Face::open(plan.port, &election, &store);
-    say(&Word::Started { http: http.map_err(|error| error.to_string()) });
-    follow(&election);
+    let (status, http) = NodeStatus::open(config.port, &election, &store);
+    send(&NodeMessage::Started { http: http.map_err(|error| error.to_string()) });
+    report_leader_changes(&election);
     let campaign = async {
         while let Some(leadership) = election.leadership().await {
-            lead(&leadership, &journal, &face).await?;
+            lead(&leadership, &journal, &status).await?;
         }
         Ok::<(), Error>(())
     };
     let end = async {
-        told_to_end.recv().await;
-        // Returns when the work has stopped and the lease is given back.
+        sigterm.recv().await;
+        // Returns when the work has stopped and the lease is released.
         election.stop().await;
         Ok(())
     };
     tokio::try_join!(campaign, end)?;
-    face.close();
+    status.close();
     Ok(Exit::Done)
 }
 
-/// Says whenever somebody else has come to lead.
-fn follow(election: &Election) {
+/// Reports to the parent whenever another candidate becomes the leader.
+fn report_leader_changes(election: &Election) {
     let id = election.candidate_id().to_string();
-    let tell = move |leader: String| {
+    let report = move |leader: String| {
         if leader != id {
-            say(&Word::Follows { leader });
+            send(&NodeMessage::Follows { leader });
         }
     };
     election.on_event(move |event| {
         if let Event::LeaderChanged { to: Some(leader), .. } = event {
-            tell(leader);
+            report(leader);
         }
     });
 }
 
-/// The work of one term. Ends only between two counts, so that a clean end leaves nothing half
-/// done.
-async fn lead(leadership: &Leadership, journal: &Journal, face: &Face) -> Result<()> {
+/// The work of one term. It ends only between two counts, so that a clean end leaves no count half done.
+async fn lead(leadership: &Leadership, journal: &Journal, status: &NodeStatus) -> Result<()> {
     let clock = Clock::boot();
     let token = leadership.token().get();
     let mut count = resumed(leadership)?;
-    face.leads(count);
-    if let Some(at) = journal.effect(leadership, Deed::Lead, count).map_err(failure)? {
-        say(&Word::Leads { at: at.as_nanos(), token, from: count });
+    status.leads(count);
+    if let Some(at) = journal.effect(leadership, JournalAction::Lead, count).map_err(failure)? {
+        send(&NodeMessage::Leads { at: at.as_nanos(), token, from: count });
     }
     let mut next = clock.now();
-    let why = loop {
-        next = (next + BEAT).max(clock.now());
+    let reason = loop {
+        next = (next + COUNT_INTERVAL).max(clock.now());
         tokio::select! {
             biased;
-            why = leadership.lost() => break why,
+            reason = leadership.lost() => break reason,
             () = clock.sleep_until(next) => {}
         }
-        let began = clock.now();
+        let started = clock.now();
         if advance(leadership, journal, count + 1).await? {
             count += 1;
-            face.counted(count, clock.now().since(began));
-            say(&Word::Counted { count });
+            status.counted(count, clock.now().since(started));
+            send(&NodeMessage::Counted { count });
         }
     };
-    let clean = matches!(why, Why::Shutdown | Why::Resigned | Why::Asked | Why::Drained);
-    let deed = if clean { Deed::End } else { Deed::Lost };
-    journal.end(leadership, deed, count).map_err(failure)?;
-    say(&Word::Ended { token, count, why: told(&why), clean });
+    let clean = matches!(
+        reason,
+        EndReason::Shutdown | EndReason::Resigned | EndReason::Asked | EndReason::Drained
+    );
+    let action = if clean { JournalAction::End } else { JournalAction::Lost };
+    journal.end(leadership, action, count).map_err(failure)?;
+    send(&NodeMessage::Ended { token, count, why: described(&reason), clean });
     Ok(())
 }
 
-/// Where the last leader stopped.
+/// The count at which the last leader stopped.
 fn resumed(leadership: &Leadership) -> Result<u64> {
     let Some(checkpoint) = leadership.checkpoint() else { return Ok(0) };
-    face::count(checkpoint)
+    node_http::count(checkpoint)
         .ok_or_else(|| Error::corrupt("the checkpoint of the demo is not a count"))
 }
 
-/// One count: first the checkpoint, and only when the store has it, the line that shows it. So what
-/// is seen is kept.
+/// Counts once: saves the checkpoint first, and writes the journal line only when the store has it. So the store has every
+/// count in the journal.
 async fn advance(leadership: &Leadership, journal: &Journal, count: u64) -> Result<bool> {
     match leadership.save(count.to_string()).await {
         Ok(Saved::Kept) => {
-            let written = journal.effect(leadership, Deed::Count, count).map_err(failure)?;
+            let written =
+                journal.effect(leadership, JournalAction::Count, count).map_err(failure)?;
             Ok(written.is_some())
         }
         Ok(Saved::Lost) => Ok(false),
-        // The same count comes again with the next beat.
+        // The same count is tried again at the next interval.
         Err(error) => {
             tracing::warn!("count {count} is not saved yet: {error}");
             Ok(false)
@@ -142,21 +144,23 @@ async fn advance(leadership: &Leadership, journal: &Journal, count: u64) -> Resu
     }
 }
 
-fn told(why: &Why) -> String {
-    match why {
-        Why::Unreachable(_) => "store unreachable".to_owned(),
-        Why::StoreError(error) => error.to_string(),
-        Why::Paused(long) => format!("this process did not run for {:.1} s", long.as_secs_f64()),
-        Why::Refused(Some(other)) => format!("{other} leads now"),
-        Why::Refused(None) => "the lease has run out".to_owned(),
-        Why::Shutdown => "shutdown".to_owned(),
+fn described(reason: &EndReason) -> String {
+    match reason {
+        EndReason::Unreachable(_) => "store unreachable".to_owned(),
+        EndReason::StoreError(error) => error.to_string(),
+        EndReason::Paused(long) => {
+            format!("this process did not run for {:.1} s", long.as_secs_f64())
+        }
+        EndReason::Refused(Some(other)) => format!("{other} leads now"),
+        EndReason::Refused(None) => "the lease has run out".to_owned(),
+        EndReason::Shutdown => "shutdown".to_owned(),
         other => format!("{other:?}").to_lowercase(),
     }
 }
 
-/// One line to the parent. Without a parent there is nothing left to do here.
-fn say(word: &Word) {
-    let Ok(text) = serde_json::to_string(word) else { return };
+/// Sends one message to the parent. Exits if the parent is gone.
+fn send(message: &NodeMessage) {
+    let Ok(text) = serde_json::to_string(message) else { return };
     if writeln!(io::stdout().lock(), "{text}").is_err() {
         std::process::exit(0);
     }

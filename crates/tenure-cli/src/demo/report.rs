@@ -1,4 +1,4 @@
-//! How the demo begins and ends, for people and for programs.
+//! The first and the last output of the demo, as text and as JSON.
 
 use std::path::Path;
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
-use super::ending::{self, ErrorAnswer};
+use super::display::{NEXT, millis, table};
 use super::ports;
-use super::script::Halt;
-use super::show::{NEXT, millis, table};
-use super::{Outcome, Setting};
+use super::scenario::ScenarioStop;
+use super::summary::{self, DemoErrorJson};
+use super::{DemoConfig, DemoOutcome};
 use crate::args::Args;
 use crate::doctor;
 
-/// What somebody who sees it for the first time has to know.
-pub(super) fn opening(setting: &Setting, grade: Grade, given: &[u16]) -> String {
-    let Setting { store, origin, ttl, .. } = setting;
+/// The introduction for new users.
+pub(super) fn opening(config: &DemoConfig, grade: Grade, given: &[u16]) -> String {
+    let DemoConfig { store, origin, ttl, .. } = config;
     let (store, nodes) = (store.url(), given.len());
-    let http = if ports::are_usual(given) {
+    let http = if ports::are_default(given) {
         String::new()
     } else {
         let given: Vec<String> = given.iter().map(u16::to_string).collect();
-        let (first, given) = (ports::FIRST, given.join(", "));
+        let (first, given) = (ports::FIRST_PORT, given.join(", "));
         format!("Some ports from {first} on are taken: they answer on {given}.\n")
     };
     format!(
@@ -35,29 +35,35 @@ pub(super) fn opening(setting: &Setting, grade: Grade, given: &[u16]) -> String 
     )
 }
 
-/// Tells the result.
+/// Prints the result.
 pub(super) fn close(
     args: &Args,
-    outcome: &Outcome,
-    played: &Result<(), Halt>,
+    outcome: &DemoOutcome,
+    run_result: &Result<(), ScenarioStop>,
     kept: Option<&Path>,
 ) -> Result<()> {
-    let next = outcome.is_well().then_some(&NEXT[..]);
-    ending::tell(args, played, &Answer::new(outcome, played, kept), table(outcome), next)
+    let next = outcome.is_success().then_some(&NEXT[..]);
+    summary::print(
+        args,
+        run_result,
+        &DemoJson::new(outcome, run_result, kept),
+        table(outcome),
+        next,
+    )
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct DemoJson<'a> {
     ok: bool,
-    /// It ran to its end.
+    /// Whether the demo ran to its end.
     complete: bool,
     store: String,
     name: &'a str,
     nodes: usize,
-    candidates: Vec<CandidateAnswer<'a>>,
+    candidates: Vec<DemoCandidateJson<'a>>,
     ttl_ms: u128,
-    faults: Vec<FaultAnswer<'a>>,
+    faults: Vec<DemoFaultJson<'a>>,
     counts: u64,
     terms: usize,
     two_leaders: u64,
@@ -65,21 +71,21 @@ struct Answer<'a> {
     doubled: u64,
     interrupted: u64,
     directory: Option<&'a Path>,
-    error: Option<ErrorAnswer>,
+    error: Option<DemoErrorJson>,
 }
 
-/// Spelled as in `tenure status`.
+/// A candidate, with the field names of `tenure status`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CandidateAnswer<'a> {
+struct DemoCandidateJson<'a> {
     candidate_id: &'a str,
-    /// Where it answered; `None` if it could not.
+    /// The URL of its HTTP server; `None` if it has none.
     url: Option<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FaultAnswer<'a> {
+struct DemoFaultJson<'a> {
     fault: &'static str,
     node: &'a str,
     pid: Option<u32>,
@@ -89,36 +95,41 @@ struct FaultAnswer<'a> {
     lost: u64,
     doubled: u64,
     interrupted: u64,
-    trouble: Option<&'a str>,
+    #[serde(rename = "trouble")]
+    problem: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
-    fn new(outcome: &'a Outcome, played: &Result<(), Halt>, kept: Option<&'a Path>) -> Answer<'a> {
+impl<'a> DemoJson<'a> {
+    fn new(
+        outcome: &'a DemoOutcome,
+        run_result: &Result<(), ScenarioStop>,
+        kept: Option<&'a Path>,
+    ) -> DemoJson<'a> {
         let total = outcome.verdict.total();
-        let faults = outcome.scenes.iter().map(|(scene, found)| FaultAnswer {
-            fault: scene.fault.as_str(),
-            node: &scene.node,
-            pid: scene.pid,
-            new_leader: scene.new_leader.as_deref(),
-            gap_ms: scene.gap.map(millis),
+        let faults = outcome.fault_results.iter().map(|(fault_result, found)| DemoFaultJson {
+            fault: fault_result.fault.as_str(),
+            node: &fault_result.node,
+            pid: fault_result.pid,
+            new_leader: fault_result.new_leader.as_deref(),
+            gap_ms: fault_result.gap.map(millis),
             two_leaders: found.two_leaders,
             lost: found.lost,
             doubled: found.doubled,
             interrupted: found.interrupted,
-            trouble: scene.trouble.as_deref(),
+            problem: fault_result.problem.as_deref(),
         });
-        let candidates = outcome.nodes.iter().map(|(id, port)| CandidateAnswer {
+        let candidates = outcome.nodes.iter().map(|(id, port)| DemoCandidateJson {
             candidate_id: id,
             url: port.map(|port| format!("http://127.0.0.1:{port}")),
         });
-        Answer {
-            ok: outcome.is_well(),
-            complete: played.is_ok(),
-            store: outcome.setting.store.url(),
-            name: outcome.setting.name.as_str(),
+        DemoJson {
+            ok: outcome.is_success(),
+            complete: run_result.is_ok(),
+            store: outcome.config.store.url(),
+            name: outcome.config.name.as_str(),
             nodes: outcome.nodes.len(),
             candidates: candidates.collect(),
-            ttl_ms: outcome.setting.ttl.as_millis(),
+            ttl_ms: outcome.config.ttl.as_millis(),
             faults: faults.collect(),
             counts: outcome.verdict.counts,
             terms: outcome.verdict.terms.len(),
@@ -127,7 +138,7 @@ impl<'a> Answer<'a> {
             doubled: total.doubled,
             interrupted: total.interrupted,
             directory: kept,
-            error: ErrorAnswer::of(played),
+            error: DemoErrorJson::of(run_result),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! PURE: one sentence about the candidates that show themselves.
+//! PURE: one sentence about the candidates that have a presence.
 
 use tenure::Name;
 
 use crate::candidate::{Candidate, listed};
 use crate::output::printable;
 
-/// The sentence, with the command that helps where one does; `None` if no candidate shows itself.
+/// The sentence, with the command that helps if there is one; `None` if no candidate has a presence.
 pub(super) fn sentence(name: &Name, candidates: &[Candidate]) -> Option<String> {
     let first = candidates.first()?;
     let id = printable(&first.candidate_id);

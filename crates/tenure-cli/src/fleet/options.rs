@@ -1,4 +1,4 @@
-//! What `tenure fleet run` can be told.
+//! The command-line options of `tenure fleet run`.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ a shell. One that ends by itself is started again, after 1s at first and 30s at 
 
 Exit codes: 0 stopped; 122 store unreachable; 123 an operator must act; 125 usage; 126, 127 the command
 cannot be run, is not found.")]
-// Flags of an election, which a fleet refuses with the reason: so its help does not list them.
+// A fleet refuses these election flags and says why, so its help does not list them.
 #[command(
     mut_arg("priority", |arg| arg.hide(true)),
     mut_arg("on_lead", |arg| arg.hide(true)),
@@ -74,7 +74,7 @@ pub(crate) struct FleetWorkArgs {
     pub(crate) concurrency: Option<u32>,
 }
 
-/// Reads the name of a fleet.
+/// Parses the name of a fleet.
 pub(crate) fn fleet(text: &str) -> tenure::Result<Name> {
     fleet_name(text)
 }

@@ -1,22 +1,23 @@
-//! `tenure fleet plan`: who would have what, and what would move. A calculation: no store is asked, but for shards that lie in
-//! one on Redis.
+//! `tenure fleet plan`: which member would own which shard, and which shards would move.
+//!
+//! The plan is calculated: no store is read, except for shards whose source is a Redis set.
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use tenure::fleet::Shard;
-use tenure::placement::{Held, Member, plan};
+use tenure::placement::{HeldShard, PlacementMember, plan};
 use tenure::{CandidateId, Error, Name, Result};
 
-use super::listing::{self, Group};
 use super::options::fleet;
 use super::source::SourceArgs;
+use super::table::{self, ShardGroup};
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::{interruption, output, target};
+use crate::store_url::ChosenStore;
+use crate::{output, selector, shutdown};
 
-/// So many moves are named at most.
-const MOVES: usize = 20;
+/// The greatest number of moves that the text lists.
+const MAX_MOVES_LISTED: usize = 20;
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -35,15 +36,15 @@ pub(crate) struct PlanArgs {
     name: Name,
 
     /// The members: a,b,c
-    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = target::id)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = selector::id)]
     members: Vec<CandidateId>,
 
     /// One that joins them
-    #[arg(long, value_name = "ID", conflicts_with = "leave", value_parser = target::id)]
+    #[arg(long, value_name = "ID", conflicts_with = "leave", value_parser = selector::id)]
     join: Option<CandidateId>,
 
     /// One of them that leaves
-    #[arg(long, value_name = "ID", value_parser = target::id)]
+    #[arg(long, value_name = "ID", value_parser = selector::id)]
     leave: Option<CandidateId>,
 
     #[command(flatten, next_help_heading = "Shards")]
@@ -51,11 +52,11 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
-    let company = Company::of(plan)?;
-    let source = plan.source.source(&plan.name, &Choice::of(args)?.url)?;
+    let input = PlanInput::of(plan)?;
+    let source = plan.source.source(&plan.name, &ChosenStore::of(args)?.url)?;
     let read = crate::runtime()?.block_on(async {
-        let interrupted = interruption::caught()?;
-        // A command among the sources ends with us.
+        let interrupted = shutdown::stop_signal()?;
+        // An interrupt drops the read, which also ends a source that is a command.
         tokio::select! {
             read = source.read() => read.map(Some),
             () = interrupted => Ok(None),
@@ -63,41 +64,41 @@ pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
     })?;
     let Some(mut read) = read else { return Ok(Exit::Done) };
     if let Some(sentence) = refused(&read.refused) {
-        output::tell("invalid", &sentence, args.json);
+        output::print_error("invalid", &sentence, args.json);
     }
-    // What is paused has no owner, and counts for nobody's share.
+    // A paused shard has no owner and counts for no member's share.
     let paused = std::mem::take(&mut read.paused);
     let (paused, shards): (Vec<Shard>, Vec<Shard>) =
         read.shards.into_iter().partition(|shard| paused.binary_search(shard).is_ok());
-    let outcome = Outcome::of(&company, &shards);
+    let result = CalculatedPlan::of(&input, &shards);
     if args.json {
-        output::json(&View::new(&plan.name, &company, &outcome, &shards, &paused))?;
+        output::json(&PlanJson::new(&plan.name, &input, &result, &shards, &paused))?;
     } else {
-        output::line(text(&plan.name, &source.shown(), &company, &outcome, &shards, &paused))?;
+        output::line(text(&plan.name, &source.shown(), &input, &result, &shards, &paused))?;
     }
     Ok(Exit::Done)
 }
 
-/// What the source has that is no shard, in a sentence.
-fn refused(refused: &tenure::fleet::source::Refused) -> Option<String> {
+/// A sentence about the entries of the source that are not valid shards.
+fn refused(refused: &tenure::fleet::source::RefusedNames) -> Option<String> {
     let first = refused.sentences.first()?;
     let first = output::printable(first);
     Some(match refused.count() - 1 {
         0 => format!("left out: {first}"),
-        more => format!("left out: {first}; and {} more", listing::number(more)),
+        more => format!("left out: {first}; and {} more", table::number(more)),
     })
 }
 
-/// Who takes part, before and after.
-struct Company<'a> {
+/// The members before and after the change.
+struct PlanInput<'a> {
     ids: Vec<&'a CandidateId>,
-    /// Its place among them.
+    /// The index in `ids` of the member that joins.
     joins: Option<usize>,
     leaves: Option<usize>,
 }
 
-impl<'a> Company<'a> {
-    fn of(plan: &'a PlanArgs) -> Result<Company<'a>> {
+impl<'a> PlanInput<'a> {
+    fn of(plan: &'a PlanArgs) -> Result<PlanInput<'a>> {
         let mut ids: Vec<&CandidateId> = plan.members.iter().collect();
         ids.extend(&plan.join);
         ids.sort();
@@ -109,8 +110,9 @@ impl<'a> Company<'a> {
                 _ => format!("--members: '{twice}' is there twice, and no two have the same id"),
             }));
         }
-        let place = |id: &Option<CandidateId>| ids.iter().position(|it| Some(*it) == id.as_ref());
-        let (joins, leaves) = (place(&plan.join), place(&plan.leave));
+        let index_of =
+            |id: &Option<CandidateId>| ids.iter().position(|it| Some(*it) == id.as_ref());
+        let (joins, leaves) = (index_of(&plan.join), index_of(&plan.leave));
         match &plan.leave {
             Some(leave) if leaves.is_none() => Err(Error::invalid(format!(
                 "--leave '{leave}': it is not among the --members, so it cannot leave"
@@ -118,13 +120,13 @@ impl<'a> Company<'a> {
             Some(leave) if ids.len() == 1 => Err(Error::invalid(format!(
                 "--leave '{leave}': it is the only member, so nobody would be left to own anything"
             ))),
-            _ => Ok(Company { ids, joins, leaves }),
+            _ => Ok(PlanInput { ids, joins, leaves }),
         }
     }
 
-    /// All of them, but that one takes nothing.
-    fn without(&self, absent: Option<usize>) -> Vec<Member<'a>> {
-        let member = |(at, id): (usize, &&'a CandidateId)| Member {
+    /// All members, with the absent one marked as drained, so that it owns nothing.
+    fn without(&self, absent: Option<usize>) -> Vec<PlacementMember<'a>> {
+        let member = |(at, id): (usize, &&'a CandidateId)| PlacementMember {
             id: id.as_str(),
             drained: Some(at) == absent,
         };
@@ -135,49 +137,53 @@ impl<'a> Company<'a> {
         self.joins.is_some() || self.leaves.is_some()
     }
 
-    /// How many there are in the end.
+    /// The number of members after the change.
     fn count(&self) -> usize {
         self.ids.len() - usize::from(self.leaves.is_some())
     }
 }
 
-/// Who has which shard, by their places.
-struct Outcome {
+/// The calculated plan. Owners are indices into [`PlanInput::ids`].
+struct CalculatedPlan {
     before: Vec<Option<usize>>,
     after: Vec<Option<usize>>,
     shares_before: Vec<usize>,
     shares: Vec<usize>,
     moves: usize,
-    /// The greatest share less the smallest, in the end.
+    /// The greatest share minus the smallest, after the change.
     spread: usize,
-    /// What is promised about the moves: ⌈S/N⌉ + N.
+    /// The promised upper bound of the moves: ⌈S/N⌉ + N.
     bound: usize,
 }
 
-impl Outcome {
-    fn of(company: &Company<'_>, shards: &[Shard]) -> Outcome {
-        let held = |owners: &[Option<usize>]| -> Vec<Held<'_>> {
+impl CalculatedPlan {
+    fn of(input: &PlanInput<'_>, shards: &[Shard]) -> CalculatedPlan {
+        let held = |owners: &[Option<usize>]| -> Vec<HeldShard<'_>> {
             let owner = |at: usize| owners.get(at).copied().flatten();
-            shards.iter().enumerate().map(|(at, it)| Held::new(it.as_str(), owner(at))).collect()
+            shards
+                .iter()
+                .enumerate()
+                .map(|(at, it)| HeldShard::new(it.as_str(), owner(at)))
+                .collect()
         };
-        let before = plan(&company.without(company.joins), &held(&[]));
-        let after = match company.changes() {
-            true => plan(&company.without(company.leaves), &held(&before)),
+        let before = plan(&input.without(input.joins), &held(&[]));
+        let after = match input.changes() {
+            true => plan(&input.without(input.leaves), &held(&before)),
             false => before.clone(),
         };
         let shares = |owners: &[Option<usize>]| {
-            let mut shares = vec![0; company.ids.len()];
+            let mut shares = vec![0; input.ids.len()];
             owners.iter().flatten().for_each(|owner| shares[*owner] += 1);
             shares
         };
         let (shares_before, shares) = (shares(&before), shares(&after));
-        let there = || {
-            let here = |(at, _): &(usize, &usize)| Some(*at) != company.leaves;
-            shares.iter().enumerate().filter(here).map(|(_, share)| *share)
+        let shares_after = || {
+            let remains = |(at, _): &(usize, &usize)| Some(*at) != input.leaves;
+            shares.iter().enumerate().filter(remains).map(|(_, share)| *share)
         };
-        let spread = there().max().unwrap_or(0) - there().min().unwrap_or(0);
-        let count = company.count();
-        Outcome {
+        let spread = shares_after().max().unwrap_or(0) - shares_after().min().unwrap_or(0);
+        let count = input.count();
+        CalculatedPlan {
             moves: before.iter().zip(&after).filter(|(before, after)| before != after).count(),
             bound: shards.len().div_ceil(count) + count,
             before,
@@ -189,14 +195,14 @@ impl Outcome {
     }
 }
 
-/// A plan in JSON.
+/// A plan as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View<'a> {
+struct PlanJson<'a> {
     name: &'a str,
-    members: Vec<MemberView<'a>>,
-    shards: Vec<ShardView<'a>>,
-    /// Those the source itself calls paused; nobody would have them.
+    members: Vec<PlanMember<'a>>,
+    shards: Vec<PlanShard<'a>>,
+    /// The shards that the source itself marks as paused; they would have no owner.
     paused: Vec<&'a str>,
     spread: usize,
     moves: Option<usize>,
@@ -204,114 +210,114 @@ struct View<'a> {
 }
 
 #[derive(Serialize)]
-struct MemberView<'a> {
+struct PlanMember<'a> {
     id: &'a str,
-    /// How many it would own.
+    /// The number of shards it would own.
     shards: usize,
-    /// How many it would own without the change.
+    /// The number of shards it would own without the change.
     before: Option<usize>,
 }
 
 #[derive(Serialize)]
-struct ShardView<'a> {
+struct PlanShard<'a> {
     shard: &'a str,
     owner: Option<&'a str>,
     before: Option<&'a str>,
 }
 
-impl<'a> View<'a> {
+impl<'a> PlanJson<'a> {
     fn new(
         name: &'a Name,
-        company: &Company<'a>,
-        outcome: &Outcome,
+        input: &PlanInput<'a>,
+        result: &CalculatedPlan,
         shards: &'a [Shard],
         paused: &'a [Shard],
-    ) -> View<'a> {
-        let changes = company.changes();
-        let id = |at: usize| company.ids[at].as_str();
-        let members = (0..company.ids.len()).map(|at| MemberView {
+    ) -> PlanJson<'a> {
+        let changes = input.changes();
+        let id = |at: usize| input.ids[at].as_str();
+        let members = (0..input.ids.len()).map(|at| PlanMember {
             id: id(at),
-            shards: outcome.shares[at],
-            before: changes.then_some(outcome.shares_before[at]),
+            shards: result.shares[at],
+            before: changes.then_some(result.shares_before[at]),
         });
-        let rows = shards.iter().enumerate().map(|(at, shard)| ShardView {
+        let rows = shards.iter().enumerate().map(|(at, shard)| PlanShard {
             shard: shard.as_str(),
-            owner: outcome.after[at].map(id),
-            before: outcome.before[at].map(id).filter(|_| changes),
+            owner: result.after[at].map(id),
+            before: result.before[at].map(id).filter(|_| changes),
         });
-        View {
+        PlanJson {
             name: name.as_str(),
             members: members.collect(),
             shards: rows.collect(),
             paused: paused.iter().map(Shard::as_str).collect(),
-            spread: outcome.spread,
-            moves: changes.then_some(outcome.moves),
-            bound: changes.then_some(outcome.bound),
+            spread: result.spread,
+            moves: changes.then_some(result.moves),
+            bound: changes.then_some(result.bound),
         }
     }
 }
 
-/// The same for people, who get no more of it than they can read.
+/// The plan as text for people, shortened to what fits on a screen.
 fn text(
     name: &Name,
     source: &str,
-    company: &Company<'_>,
-    outcome: &Outcome,
+    input: &PlanInput<'_>,
+    result: &CalculatedPlan,
     shards: &[Shard],
     paused: &[Shard],
 ) -> String {
     let left_out = match paused.len() {
         0 => String::new(),
-        count => format!(", and {} more that are paused", listing::number(count)),
+        count => format!(", and {} more that are paused", table::number(count)),
     };
     let mut parts = vec![format!(
         "{} of '{name}' from {}{left_out}.",
-        listing::shards(shards.len()),
+        table::shards(shards.len()),
         output::printable(source)
     )];
-    if company.changes() {
-        parts.push(listing::table(&changes(company, outcome), [false, true, true, false]));
+    if input.changes() {
+        parts.push(table::table(&changes(input, result), [false, true, true, false]));
     } else {
-        parts.push(listing::table(&shares(company, outcome), [false, true]));
+        parts.push(table::table(&shares(input, result), [false, true]));
     }
-    parts.push(figures(company, outcome, shards.len()));
-    parts.push(if company.changes() {
-        moves(company, outcome, shards)
+    parts.push(figures(input, result, shards.len()));
+    parts.push(if input.changes() {
+        moves(input, result, shards)
     } else {
-        let group = |(at, id): (usize, &&CandidateId)| Group {
+        let group = |(at, id): (usize, &&CandidateId)| ShardGroup {
             title: id.to_string(),
-            shards: theirs(outcome, shards, at),
+            shards: shards_of(result, shards, at),
         };
-        listing::groups(&company.ids.iter().enumerate().map(group).collect::<Vec<_>>())
+        table::groups(&input.ids.iter().enumerate().map(group).collect::<Vec<_>>())
     });
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
-fn theirs<'a>(outcome: &Outcome, shards: &'a [Shard], member: usize) -> Vec<&'a Shard> {
-    let owned = shards.iter().zip(&outcome.after).filter(|(_, owner)| **owner == Some(member));
+fn shards_of<'a>(result: &CalculatedPlan, shards: &'a [Shard], member: usize) -> Vec<&'a Shard> {
+    let owned = shards.iter().zip(&result.after).filter(|(_, owner)| **owner == Some(member));
     owned.map(|(shard, _)| shard).collect()
 }
 
-fn shares(company: &Company<'_>, outcome: &Outcome) -> Vec<[String; 2]> {
+fn shares(input: &PlanInput<'_>, result: &CalculatedPlan) -> Vec<[String; 2]> {
     let head = ["MEMBER", "SHARDS"].map(str::to_owned);
-    let line = |(id, share): (&&CandidateId, &usize)| [id.to_string(), listing::number(*share)];
-    let lines = company.ids.iter().zip(&outcome.shares).map(line);
+    let line = |(id, share): (&&CandidateId, &usize)| [id.to_string(), table::number(*share)];
+    let lines = input.ids.iter().zip(&result.shares).map(line);
     std::iter::once(head).chain(lines).collect()
 }
 
-fn changes(company: &Company<'_>, outcome: &Outcome) -> Vec<[String; 4]> {
+fn changes(input: &PlanInput<'_>, result: &CalculatedPlan) -> Vec<[String; 4]> {
     let head = ["MEMBER", "BEFORE", "AFTER", ""].map(str::to_owned);
     let line = |(at, id): (usize, &&CandidateId)| {
-        let (joins, leaves) = (company.joins == Some(at), company.leaves == Some(at));
+        let (joins, leaves) = (input.joins == Some(at), input.leaves == Some(at));
         let share = |share: usize, absent| match absent {
             true => "-".to_owned(),
-            false => listing::number(share),
+            false => table::number(share),
         };
         [
             id.to_string(),
-            share(outcome.shares_before[at], joins),
-            share(outcome.shares[at], leaves),
+            share(result.shares_before[at], joins),
+            share(result.shares[at], leaves),
             if joins {
                 "joins"
             } else if leaves {
@@ -322,29 +328,29 @@ fn changes(company: &Company<'_>, outcome: &Outcome) -> Vec<[String; 4]> {
             .to_owned(),
         ]
     };
-    let lines = company.ids.iter().enumerate().map(line);
+    let lines = input.ids.iter().enumerate().map(line);
     std::iter::once(head).chain(lines).collect()
 }
 
-fn figures(company: &Company<'_>, outcome: &Outcome, shards: usize) -> String {
-    let (spread, count) = (outcome.spread, listing::number(company.count()));
-    if !company.changes() {
+fn figures(input: &PlanInput<'_>, result: &CalculatedPlan, shards: usize) -> String {
+    let (spread, count) = (result.spread, table::number(input.count()));
+    if !input.changes() {
         return format!("max - min: {spread}");
     }
-    let (moves, bound) = (listing::number(outcome.moves), listing::number(outcome.bound));
-    let all = listing::number(shards);
+    let (moves, bound) = (table::number(result.moves), table::number(result.bound));
+    let all = table::number(shards);
     format!("moves: {moves}, at most {bound} (⌈{all}/{count}⌉ + {count})\nmax - min: {spread}")
 }
 
-fn moves(company: &Company<'_>, outcome: &Outcome, shards: &[Shard]) -> String {
-    let id = |at: Option<usize>| at.map_or("nobody", |at| company.ids[at].as_str());
-    let owners = outcome.before.iter().zip(&outcome.after);
+fn moves(input: &PlanInput<'_>, result: &CalculatedPlan, shards: &[Shard]) -> String {
+    let id = |at: Option<usize>| at.map_or("nobody", |at| input.ids[at].as_str());
+    let owners = result.before.iter().zip(&result.after);
     let moved = shards.iter().zip(owners).filter(|(_, (before, after))| before != after);
     let line = |(shard, (before, after)): (&Shard, (&Option<usize>, &Option<usize>))| {
-        [listing::name(shard), id(*before).to_owned(), "→".to_owned(), id(*after).to_owned()]
+        [table::name(shard), id(*before).to_owned(), "→".to_owned(), id(*after).to_owned()]
     };
-    let lines: Vec<[String; 4]> = moved.take(MOVES).map(line).collect();
-    let rest = listing::more(outcome.moves - lines.len());
-    let table = listing::table(&lines, [false; 4]);
+    let lines: Vec<[String; 4]> = moved.take(MAX_MOVES_LISTED).map(line).collect();
+    let rest = table::more(result.moves - lines.len());
+    let table = table::table(&lines, [false; 4]);
     [table].into_iter().chain(rest).collect::<Vec<_>>().join("\n")
 }

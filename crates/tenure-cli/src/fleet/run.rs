@@ -1,4 +1,6 @@
-//! `tenure fleet run`: this member's share of the shards, and a command, a poll or nothing for each.
+//! `tenure fleet run`: reads the config of a fleet member, joins the fleet and runs the supervisor.
+//!
+//! The member takes its share of the shards, and runs a command, an HTTP poll or a mock for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,53 +8,54 @@ use std::time::Duration;
 use tenure::timing::{Options, Timing};
 use tenure::{CandidateId, Clock, Error, Fleet, Name, Result};
 
-use super::crew::Crew;
-use super::lines::Lines;
+use super::messages::FleetMessages;
 use super::options::FleetRunArgs;
-use super::task::{Kind, Task};
+use super::supervisor::FleetSupervisor;
+use super::work::{FleetWork, WorkKind};
 use crate::args::Args;
-use crate::choice::Choice;
 use crate::exit::Exit;
-use crate::guard::{Duty, adopt_orphans, changes_user, deaths, ended_orphans, reap};
+use crate::guard::{GuardClientConfig, adopt_orphans, changes_user, deaths, ended_orphans, reap};
 use crate::health_check;
-use crate::http::Door;
-use crate::lines::Common as _;
+use crate::http::Listener;
+use crate::messages::CommonMessages as _;
 use crate::run::{
-    cannot_run, check_periods, check_shared, first_line, guards_log, guards_url, service,
+    check_periods, check_store_is_shared, guard_log, guard_store_url, log_first_line,
+    report_unrunnable, sidecar,
 };
 use crate::signals::Signals;
+use crate::store_url::ChosenStore;
 
-const TTL: Duration = Duration::from_secs(30);
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+const ORPHAN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is to be done.
-struct Plan<'a> {
+/// The validated settings of one `tenure fleet run`.
+struct FleetConfig<'a> {
     args: &'a Args,
     run: &'a FleetRunArgs,
     name: Name,
     id: CandidateId,
-    choice: Choice,
+    choice: ChosenStore,
     options: Options,
-    task: Task,
+    task: FleetWork,
 }
 
 pub(crate) fn run(args: &Args, run: &FleetRunArgs) -> Result<Exit> {
     if let [command, ..] = &run.work.task.command[..]
-        && let Some(exit) = cannot_run(args, command)
+        && let Some(exit) = report_unrunnable(args, command)
     {
         return Ok(exit);
     }
-    let plan = Plan::read(args, run)?;
-    let door = service::door(args, &run.service.http, None)?;
+    let config = FleetConfig::read(args, run)?;
+    let listener = sidecar::open_listener(args, &run.service.http, None)?;
     let runtime = crate::runtime()?;
-    let exit = runtime.block_on(plan.carry_out(door));
-    // What still hangs in a file system or a name server must not keep us here.
+    let exit = runtime.block_on(config.execute(listener));
+    // A thread that is still blocked in a file system or name server call must not delay the exit.
     runtime.shutdown_background();
     exit
 }
 
-impl Plan<'_> {
-    fn read<'a>(args: &'a Args, run: &'a FleetRunArgs) -> Result<Plan<'a>> {
+impl FleetConfig<'_> {
+    fn read<'a>(args: &'a Args, run: &'a FleetRunArgs) -> Result<FleetConfig<'a>> {
         let name = match (&run.name, &run.lock_name) {
             (Some(_), Some(_)) => {
                 return Err(Error::invalid("NAME and --lock-name both name the fleet: give one"));
@@ -65,55 +68,60 @@ impl Plan<'_> {
             }
         };
         check_periods(&run.service)?;
-        only_in_elections(run)?;
+        refuse_election_flags(run)?;
         if run.reread.is_zero() {
             return Err(Error::invalid("--reread must not be zero: give a period like 10s"));
         }
-        let choice = Choice::of(args)?;
-        check_shared(&choice)?;
+        let choice = ChosenStore::of(args)?;
+        check_store_is_shared(&choice)?;
         let mut options = run.timing.options();
-        options.ttl.get_or_insert(TTL);
-        let task = Task::new(&run.work)?;
-        // Found before anything is tried.
+        options.ttl.get_or_insert(DEFAULT_TTL);
+        let task = FleetWork::new(&run.work)?;
+        // Report an invalid source before anything is started.
         run.source.source(&name, &choice.url)?;
         let id = run.timing.node_id.clone().unwrap_or_else(CandidateId::generate);
-        Ok(Plan { args, run, name, id, choice, options, task })
+        Ok(FleetConfig { args, run, name, id, choice, options, task })
     }
 
-    /// Whether a process of its own watches over us.
+    /// Whether a guard process watches this process.
     fn guarded(&self) -> bool {
         !self.run.work.task.no_guard
     }
 
-    async fn carry_out(self, door: Option<Door>) -> Result<Exit> {
-        // Before anything is started that a signal would leave behind.
+    async fn execute(self, listener: Option<Listener>) -> Result<Exit> {
+        // Catch signals before starting anything that a fatal signal would leave behind.
         let signals = Signals::catch()?;
         adopt_orphans().map_err(|error| Error::denied(format!("cannot adopt orphans: {error}")))?;
-        tokio::spawn(reap_what_is_left()?);
+        tokio::spawn(reap_orphans()?);
         let store = tenure::open(&self.choice.url).await?;
         let timing = Timing::new(&self.options, &store.limits())?;
-        let lines = Lines::new(&self.id);
+        let messages = FleetMessages::new(&self.id);
         let of = (&self.name, &self.id);
-        first_line(of, &self.choice, &*store, &timing, door.as_ref()).await;
-        self.warn(&lines);
-        let commands = matches!(self.task.kind, Kind::Command(_));
-        let duty = (self.guarded() || commands).then(|| Duty {
-            store_url: guards_url(&self.choice, &*store),
+        log_first_line(of, &self.choice, &*store, &timing, listener.as_ref()).await;
+        self.warn(&messages);
+        let commands = matches!(self.task.kind, WorkKind::Command(_));
+        let guard_config = (self.guarded() || commands).then(|| GuardClientConfig {
+            store_url: guard_store_url(&self.choice, &*store),
             fleet: self.name.clone(),
             member: self.id.clone(),
             stop_within: timing.stop_within,
-            log: guards_log(self.args),
+            log: guard_log(self.args),
             guarded: self.guarded(),
         });
-        let url = door.as_ref().map(service::url).unwrap_or_default();
+        let url = listener.as_ref().map(sidecar::url).unwrap_or_default();
         let fleet = Arc::new(self.builder()?.note(&url).launch(store.clone())?);
-        lines.started();
-        let crew = Crew::new(fleet, store, lines, self.task, duty, timing)?;
-        crew.beating(self.run.service.heartbeat).answering(door)?.work(signals).await
+        messages.started();
+        let supervisor =
+            FleetSupervisor::new(fleet, store, messages, self.task, guard_config, timing)?;
+        supervisor
+            .with_heartbeat(self.run.service.heartbeat)
+            .with_http(listener)?
+            .work(signals)
+            .await
     }
 
     fn builder(&self) -> Result<tenure::fleet::Builder> {
-        let unguarded = !self.guarded() && matches!(self.task.kind, Kind::Command(_));
+        let unguarded = !self.guarded() && matches!(self.task.kind, WorkKind::Command(_));
         let mut builder = Fleet::builder(self.name.as_str())
             .member(self.id.as_str())
             .shards(self.run.source.source(&self.name, &self.choice.url)?)
@@ -131,15 +139,15 @@ impl Plan<'_> {
         Ok(builder)
     }
 
-    fn warn(&self, lines: &Lines) {
-        if self.task.forgets_the_shard() {
-            lines.trouble(
+    fn warn(&self, messages: &FleetMessages) {
+        if self.task.ignores_the_shard() {
+            messages.warning(
                 "{} stands nowhere in what is run, so it is the same for every shard: put it where the shard belongs \
                  (a command also finds it in TENURE_SHARD)",
             );
         }
         if let Some(shell) = self.task.shell_with_shard() {
-            lines.trouble(&format!(
+            messages.warning(&format!(
                 "{{}} is inside the code of '{shell} -c', so the name of a shard is run as shell code: write \
                  \"$TENURE_SHARD\" there instead"
             ));
@@ -147,18 +155,18 @@ impl Plan<'_> {
         if let (Some(wanted), Some(most)) = (self.run.work.concurrency, self.task.concurrency)
             && wanted > most
         {
-            lines.trouble(&format!(
+            messages.warning(&format!(
                 "--concurrency {wanted} needs more open files than this process may have (ulimit -n): {most} polls run at \
                  a time"
             ));
         }
-        if let Kind::Command(command) = &self.task.kind
+        if let WorkKind::Command(command) = &self.task.kind
             && let Some(warning) = command.first().and_then(changes_user)
         {
-            lines.trouble(&warning);
+            messages.warning(&warning);
         }
-        if !self.guarded() && matches!(self.task.kind, Kind::Command(_)) {
-            lines.trouble(
+        if !self.guarded() && matches!(self.task.kind, WorkKind::Command(_)) {
+            messages.warning(
                 "--no-guard: if this process is frozen, its commands run on beside those of other members; if it is \
                  killed, whatever they have started does",
             );
@@ -166,8 +174,9 @@ impl Plan<'_> {
     }
 }
 
-/// Reaps what became our child, has ended, and has no owner in this process (see [`tenure::process`]).
-fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
+/// Reaps orphans: processes that became children of this process, have ended, and have no owner in it (see
+/// [`crate::process`]). An orphan is reaped when two checks in a row find it.
+fn reap_orphans() -> Result<impl Future<Output = ()>> {
     let mut deaths =
         deaths().map_err(|error| Error::denied(format!("cannot watch over children: {error}")))?;
     Ok(async move {
@@ -177,7 +186,7 @@ fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
             if before.is_empty() && deaths.recv().await.is_none() {
                 return;
             }
-            clock.sleep(SECOND_LOOK).await;
+            clock.sleep(ORPHAN_CHECK_INTERVAL).await;
             let mut ended = ended_orphans();
             ended.retain(|pid| {
                 let again = before.contains(pid);
@@ -191,8 +200,8 @@ fn reap_what_is_left() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// Flags that fleet and election share, and that mean nothing here.
-fn only_in_elections(run: &FleetRunArgs) -> Result<()> {
+/// Refuses flags that `run` and `fleet run` share but that have no meaning in a fleet.
+fn refuse_election_flags(run: &FleetRunArgs) -> Result<()> {
     let service = &run.service;
     let refused = |flag: &str, instead: &str| {
         Err(Error::invalid(format!("{flag} belongs to 'tenure run': {instead}")))

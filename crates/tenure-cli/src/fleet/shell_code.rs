@@ -1,4 +1,4 @@
-//! PURE: whether the name of a shard would be run as shell code.
+//! PURE: detects a command that would run the name of a shard as shell code.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,13 +9,13 @@ const SHELLS: &[&str] = &[
     "sh", "ash", "bash", "csh", "dash", "fish", "hush", "ksh", "ksh93", "lksh", "mksh", "oksh",
     "pdksh", "posh", "rbash", "rksh", "tcsh", "yash", "zsh",
 ];
-/// Programs that give the word after `-c` to a shell, wherever it stands.
+/// Programs that pass the argument after `-c` to a shell, at any position.
 const USER_SWITCHERS: &[&str] = &["runuser", "su"];
-/// Long options of shells that take the next word.
-const WITH_VALUE: &[&[u8]] = &[b"--emulate", b"--init-file", b"--rcfile"];
+/// Long options of shells that take the next argument as their value.
+const OPTIONS_WITH_VALUE: &[&[u8]] = &[b"--emulate", b"--init-file", b"--rcfile"];
 
-/// The shell in whose code `has_shard` finds something, wherever the shell stands in the command: also behind a path, `env`,
-/// `nice` or `busybox`.
+/// The shell whose code contains a shard according to `has_shard`. The shell may be at any position of the command: also with
+/// a path, or after `env`, `nice` or `busybox`.
 pub(super) fn shell_with_shard(
     command: &[OsString],
     has_shard: impl Fn(&OsStr) -> bool,
@@ -44,7 +44,7 @@ fn shells_code(arguments: &[OsString]) -> Option<&OsStr> {
             b"--command" => return rest.next().map(OsString::as_os_str),
             long if long.starts_with(b"--command=") => return Some(argument),
             long if long.starts_with(b"--") => {
-                if WITH_VALUE.contains(&long) {
+                if OPTIONS_WITH_VALUE.contains(&long) {
                     rest.next();
                 }
             }

@@ -1,4 +1,6 @@
-//! SOURCE: where the shards come from.
+//! The options that select the source of the shards (SOURCE in the docs).
+
+mod command;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ pub(crate) struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// The source; with a store on Redis there is one without being told.
+    /// The selected source. With a store on Redis, the default is the set `NAME:shards`.
     pub(crate) fn source(&self, fleet: &Name, store_url: &str) -> Result<Arc<dyn Source>> {
         let given = [
             self.shards.is_some(),
@@ -53,16 +55,16 @@ impl SourceArgs {
             return Ok(source::file(file));
         }
         if let Some(command) = &self.shards_command {
-            return source::command(command);
+            return Ok(Arc::new(command::CommandSource::new(command)?));
         }
-        self.in_redis(fleet, store_url)
+        self.redis_source(fleet, store_url)
     }
 
     #[cfg(feature = "redis")]
-    fn in_redis(&self, fleet: &Name, store_url: &str) -> Result<Arc<dyn Source>> {
+    fn redis_source(&self, fleet: &Name, store_url: &str) -> Result<Arc<dyn Source>> {
         let on_redis = store_url.starts_with("redis://") || store_url.starts_with("rediss://");
         if !on_redis {
-            return Err(self.nowhere());
+            return Err(self.no_source_error());
         }
         match (&self.shards_redis_set, &self.shards_redis_keys) {
             (Some(set), _) => source::redis_set(store_url, set),
@@ -72,11 +74,11 @@ impl SourceArgs {
     }
 
     #[cfg(not(feature = "redis"))]
-    fn in_redis(&self, _: &Name, _: &str) -> Result<Arc<dyn Source>> {
-        Err(self.nowhere())
+    fn redis_source(&self, _: &Name, _: &str) -> Result<Arc<dyn Source>> {
+        Err(self.no_source_error())
     }
 
-    fn nowhere(&self) -> Error {
+    fn no_source_error(&self) -> Error {
         if self.shards_redis_set.is_some() || self.shards_redis_keys.is_some() {
             return Error::invalid(
                 "--shards-redis-set and --shards-redis-keys look into the store, and that is not on Redis: give \

@@ -1,15 +1,15 @@
-//! `tenure fleet status`: who is there, and who has what, read once.
+//! `tenure fleet status`: the members of a fleet and the owner of each shard, observed once.
 
 use std::collections::BTreeMap;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::fleet::{Shard, Survey};
+use tenure::fleet::{Shard, Snapshot};
 use tenure::{CandidateId, Name, Result};
 
-use super::listing::{self, Group};
+use super::client::FleetClient;
 use super::options::fleet;
-use super::outside::Outside;
+use super::table::{self, ShardGroup};
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::output;
@@ -25,44 +25,48 @@ more. On Redis those in the set NAME:shards are shown too, owned or not.
 
 Exit codes: 0 somebody is there; 1 the fleet has no member; 122 store unreachable;
 123 an operator must act; 125 usage.")]
-pub(crate) struct StatusArgs {
+pub(crate) struct FleetStatusArgs {
     /// The fleet
     #[arg(value_parser = fleet)]
     name: Name,
 }
 
-pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
+pub(crate) fn run(args: &Args, status: &FleetStatusArgs) -> Result<Exit> {
     crate::runtime()?.block_on(async {
-        let survey = Outside::open(args, &status.name).await?.survey().await?;
-        for error in &survey.unreadable {
-            output::tell(error.kind().as_str(), &output::printable(&error.to_string()), args.json);
+        let snapshot = FleetClient::open(args, &status.name).await?.snapshot().await?;
+        for error in &snapshot.unreadable {
+            output::print_error(
+                error.kind().as_str(),
+                &output::printable(&error.to_string()),
+                args.json,
+            );
         }
         if args.json {
-            output::json(&View::new(&status.name, &survey))?;
+            output::json(&FleetJson::new(&status.name, &snapshot))?;
         } else {
-            output::line(text(&status.name, &survey))?;
+            output::line(text(&status.name, &snapshot))?;
         }
-        Ok(if survey.members.is_empty() { Exit::No } else { Exit::Done })
+        Ok(if snapshot.members.is_empty() { Exit::No } else { Exit::Done })
     })
 }
 
 /// A fleet in JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct View<'a> {
+pub(crate) struct FleetJson<'a> {
     name: &'a str,
-    members: Vec<MemberView<'a>>,
-    shards: Vec<ShardView<'a>>,
-    /// While members list different shards: how many each lists, null for one that has announced no list.
+    members: Vec<MemberJson<'a>>,
+    shards: Vec<ShardJson<'a>>,
+    /// While members list different shards: how many each member lists; null for a member that has announced no list.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     lists: BTreeMap<&'a str, Option<usize>>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct MemberView<'a> {
+struct MemberJson<'a> {
     id: &'a str,
-    /// How many it owns.
+    /// The number of shards that the member owns.
     shards: usize,
     drained: bool,
     url: Option<&'a str>,
@@ -70,108 +74,108 @@ struct MemberView<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShardView<'a> {
+struct ShardJson<'a> {
     shard: &'a str,
     owner: Option<&'a str>,
-    /// Of the current term, or of the last one if nobody owns it.
+    /// The token of the current term, or of the last term if the shard has no owner.
     token: Option<u64>,
     paused: bool,
-    /// No member lists it any more.
+    /// No member lists the shard any more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     removed: bool,
 }
 
-impl<'a> View<'a> {
-    pub(crate) fn new(name: &'a Name, survey: &'a Survey) -> View<'a> {
-        let shares = survey.shares();
-        let members = survey.members.iter().map(|member| MemberView {
+impl<'a> FleetJson<'a> {
+    pub(crate) fn new(name: &'a Name, snapshot: &'a Snapshot) -> FleetJson<'a> {
+        let shares = snapshot.shares();
+        let members = snapshot.members.iter().map(|member| MemberJson {
             id: member.id.as_str(),
             shards: shares.get(member.id.as_str()).copied().unwrap_or(0),
             drained: member.drained,
             url: Some(member.note.as_str()).filter(|url| !url.is_empty()),
         });
-        let removed = survey.removed();
-        let shards = survey.shards.iter().map(|(shard, owned)| ShardView {
+        let removed = snapshot.removed();
+        let shards = snapshot.shards.iter().map(|(shard, owned)| ShardJson {
             shard: shard.as_str(),
             owner: owned.owner.as_deref(),
             token: owned.token.map(|token| token.get()),
             paused: owned.paused,
             removed: removed.contains(shard),
         });
-        View {
+        FleetJson {
             name: name.as_str(),
             members: members.collect(),
             shards: shards.collect(),
-            lists: survey.differing_lists(),
+            lists: snapshot.differing_lists(),
         }
     }
 }
 
-/// The same for people, who get no more of it than they can read.
-fn text(name: &Name, survey: &Survey) -> String {
-    let (groups, counts) = groups(survey);
-    let lists = lists(survey).map(|line| format!("\n{line}")).unwrap_or_default();
-    let mut parts = vec![format!("{}\n{counts}{lists}", who_is_there(name, survey))];
-    let members = members(survey);
-    // More than the head.
+/// The status as text for people, shortened to what fits on a screen.
+fn text(name: &Name, snapshot: &Snapshot) -> String {
+    let (groups, counts) = groups(snapshot);
+    let lists = lists(snapshot).map(|line| format!("\n{line}")).unwrap_or_default();
+    let mut parts = vec![format!("{}\n{counts}{lists}", member_summary(name, snapshot))];
+    let members = members(snapshot);
+    // More than the header row.
     if members.len() > 1 {
-        parts.push(listing::table(&members, [false, true, false]));
+        parts.push(table::table(&members, [false, true, false]));
     }
-    parts.push(listing::groups(&groups));
+    parts.push(table::groups(&groups));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
-fn who_is_there(name: &Name, survey: &Survey) -> String {
-    let there = |id: &&CandidateId| survey.members.iter().any(|member| member.id == **id);
-    let absent = survey.control.drained.iter().filter(|id| !there(id));
+fn member_summary(name: &Name, snapshot: &Snapshot) -> String {
+    let is_present = |id: &&CandidateId| snapshot.members.iter().any(|member| member.id == **id);
+    let absent = snapshot.overrides.drained.iter().filter(|id| !is_present(id));
     let absent: Vec<&str> = absent.map(CandidateId::as_str).collect();
-    let mut text = match survey.members.len() {
+    let mut text = match snapshot.members.len() {
         0 => format!("Nobody is there: the fleet '{name}' has no member."),
         1 => format!("The fleet '{name}' has 1 member."),
-        count => format!("The fleet '{name}' has {} members.", listing::number(count)),
+        count => format!("The fleet '{name}' has {} members.", table::number(count)),
     };
     if !absent.is_empty() {
-        text += &format!("\nDrained, and not there: {}.", listing::some(absent.into_iter()));
+        text += &format!("\nDrained, and not there: {}.", table::some(absent.into_iter()));
     }
     text
 }
 
-/// That members list different shards, and how many each.
-fn lists(survey: &Survey) -> Option<String> {
-    let lists = survey.differing_lists().into_iter().map(|(member, shards)| match shards {
-        Some(shards) => format!("{member} {}", listing::number(shards)),
+/// A sentence for members that list different shards, with the number of shards that each lists.
+fn lists(snapshot: &Snapshot) -> Option<String> {
+    let lists = snapshot.differing_lists().into_iter().map(|(member, shards)| match shards {
+        Some(shards) => format!("{member} {}", table::number(shards)),
         None => format!("{member} unknown"),
     });
     let lists: Vec<String> = lists.collect();
-    let shown = || listing::some(lists.iter().map(String::as_str));
+    let shown = || table::some(lists.iter().map(String::as_str));
     (!lists.is_empty()).then(|| format!("The members list different shards: {}.", shown()))
 }
 
-/// A line for each member, and for those that own something and are none.
-fn members(survey: &Survey) -> Vec<[String; 3]> {
-    let mut shares = survey.shares();
+/// A row for each member, and for each owner of shards that is not a member.
+fn members(snapshot: &Snapshot) -> Vec<[String; 3]> {
+    let mut shares = snapshot.shares();
     let mut lines = vec![["MEMBER", "SHARDS", ""].map(str::to_owned)];
-    for member in &survey.members {
+    for member in &snapshot.members {
         let share = shares.remove(member.id.as_str()).unwrap_or(0);
         let drained = if member.drained { "drained  " } else { "" };
         let remark = format!("{drained}{}", output::printable(&member.note));
-        lines.push([member.id.to_string(), listing::number(share), remark]);
+        lines.push([member.id.to_string(), table::number(share), remark]);
     }
-    for (stranger, share) in shares {
+    for (owner, share) in shares {
         let remark = "no member: leaving, or gone until its leases run out".to_owned();
-        lines.push([output::printable(stranger), listing::number(share), remark]);
+        lines.push([output::printable(owner), table::number(share), remark]);
     }
     lines
 }
 
-/// The shards by what is to be known of them, and how many of which there are.
-fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
-    let on_no_list = survey.removed();
+/// The shards grouped by state and owner, and a sentence with the size of each state.
+fn groups(snapshot: &Snapshot) -> (Vec<ShardGroup<'_>>, String) {
+    let on_no_list = snapshot.removed();
     let (mut paused, mut held, mut unowned, mut removed) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut owners: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
-    for (shard, owned) in &survey.shards {
+    for (shard, owned) in &snapshot.shards {
         match (&owned.owner, owned.paused) {
             (None, true) => paused.push(shard),
             (Some(_), true) => held.push(shard),
@@ -181,20 +185,20 @@ fn groups(survey: &Survey) -> (Vec<Group<'_>>, String) {
         }
     }
     let owned: usize = owners.values().map(Vec::len).sum();
-    let mut counts = vec![format!("{} owned", listing::number(owned))];
+    let mut counts = vec![format!("{} owned", table::number(owned))];
     let unusual = [
         ("paused", paused.len()),
         ("paused but not let go yet", held.len()),
         ("without an owner", unowned.len()),
     ];
     let unusual = unusual.into_iter().filter(|(_, count)| *count > 0);
-    counts.extend(unusual.map(|(what, count)| format!("{} {what}", listing::number(count))));
-    let all = listing::shards(survey.shards.len() - removed.len());
+    counts.extend(unusual.map(|(what, count)| format!("{} {what}", table::number(count))));
+    let all = table::shards(snapshot.shards.len() - removed.len());
     let gone = match removed.len() {
         0 => String::new(),
-        count => format!(" {} removed.", listing::number(count)),
+        count => format!(" {} removed.", table::number(count)),
     };
-    let group = |title: &str, shards| Group { title: title.to_owned(), shards };
+    let group = |title: &str, shards| ShardGroup { title: title.to_owned(), shards };
     let mut groups = vec![
         group("Paused", paused),
         group("Paused, but not let go yet", held),

@@ -1,4 +1,4 @@
-//! `tenure fleet who`: who has one shard, read once.
+//! `tenure fleet who`: the owner of one shard, observed once.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde::Serialize;
 use tenure::fleet::Shard;
 use tenure::{Name, Result, placement};
 
+use super::client::FleetClient;
 use super::options::fleet;
-use super::outside::Outside;
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::{duration, output};
@@ -34,7 +34,7 @@ pub(crate) struct WhoArgs {
 pub(crate) fn run(args: &Args, who: &WhoArgs) -> Result<Exit> {
     let shard = Shard::new(&who.shard)?;
     crate::runtime()?.block_on(async {
-        let found = find(&Outside::open(args, &who.name).await?, &shard).await?;
+        let found = find(&FleetClient::open(args, &who.name).await?, &shard).await?;
         if args.json {
             output::json(&found)?;
         } else {
@@ -47,46 +47,49 @@ pub(crate) fn run(args: &Args, who: &WhoArgs) -> Result<Exit> {
 /// One shard in JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found<'a> {
+struct ShardOwnerJson<'a> {
     shard: &'a str,
     owner: Option<String>,
-    /// Of the current term, or of the last one if nobody owns it.
+    /// The token of the current term, or of the last term if the shard has no owner.
     token: Option<u64>,
     expires_in_ms: Option<u64>,
     paused: bool,
-    /// Who wants it most, of those that are there.
+    /// The present member that the placement prefers for the shard.
     preferred: Option<String>,
-    /// How many are there, drained or not.
+    /// The number of present members, drained or not.
     #[serde(skip)]
     members: usize,
 }
 
-async fn find<'a>(outside: &Outside<'_>, shard: &'a Shard) -> Result<Found<'a>> {
-    let control = outside.control().await?;
-    let lease = outside.leases(std::slice::from_ref(shard)).await?.pop().flatten();
-    let members = outside.members().await?;
-    let takers: Vec<_> = members
+async fn find<'a>(client: &FleetClient<'_>, shard: &'a Shard) -> Result<ShardOwnerJson<'a>> {
+    let control = client.control().await?;
+    let lease = client.leases(std::slice::from_ref(shard)).await?.pop().flatten();
+    let members = client.members().await?;
+    let candidates: Vec<_> = members
         .iter()
-        .map(|id| placement::Member { id: id.as_str(), drained: control.drained.contains(id) })
+        .map(|id| placement::PlacementMember {
+            id: id.as_str(),
+            drained: control.drained.contains(id),
+        })
         .collect();
-    let preferred = placement::preferred(&takers, shard.as_str());
-    // A set that cannot be read may be none of this fleet's.
+    let preferred = placement::preferred(&candidates, shard.as_str());
+    // A set that cannot be read is ignored: it may not belong to this fleet.
     let paused = control.paused.contains(shard)
-        || outside.paused_in_set().await.unwrap_or_default().contains(shard);
+        || client.paused_in_set().await.unwrap_or_default().contains(shard);
     let left = |lease: &tenure::Lease| u64::try_from(lease.left.as_millis()).unwrap_or(u64::MAX);
     let held = lease.as_ref().filter(|lease| lease.holder.is_some());
-    Ok(Found {
+    Ok(ShardOwnerJson {
         shard: shard.as_str(),
         expires_in_ms: held.map(left),
         token: lease.as_ref().and_then(|lease| lease.token).map(|token| token.get()),
         owner: lease.and_then(|lease| lease.leader().map(str::to_owned)),
         paused,
-        preferred: preferred.map(|at| takers[at].id.to_owned()),
+        preferred: preferred.map(|at| candidates[at].id.to_owned()),
         members: members.len(),
     })
 }
 
-fn sentences(fleet: &Name, found: &Found<'_>) -> String {
+fn sentences(fleet: &Name, found: &ShardOwnerJson<'_>) -> String {
     let shard = output::printable(found.shard);
     let Some(owner) = found.owner.as_deref().map(output::printable) else {
         let mut text = format!("Nobody owns '{shard}' of '{fleet}'");

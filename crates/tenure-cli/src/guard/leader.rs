@@ -1,4 +1,4 @@
-//! The leader's process, as its guard sees it.
+//! The leader's process, held by a pidfd: the guard waits for its death.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,36 +8,37 @@ use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_s
 use tenure::Result;
 use tokio::io::unix::AsyncFd;
 
-use super::{cannot, family, wire};
+use super::{cannot, procfs, protocol};
 
-/// The process that leads; `None` if it had ended before the guard looked for it.
-pub(super) struct Leader(Option<AsyncFd<OwnedFd>>);
+/// The leader's process; `None` if it had ended before the guard opened it.
+pub(super) struct LeaderProcess(Option<AsyncFd<OwnedFd>>);
 
-impl Leader {
-    pub(super) fn of(pid: i32) -> Result<Leader> {
-        let Some(pid) = Pid::from_raw(pid) else { return Ok(Leader(None)) };
+impl LeaderProcess {
+    pub(super) fn of(pid: i32) -> Result<LeaderProcess> {
+        let Some(pid) = Pid::from_raw(pid) else { return Ok(LeaderProcess(None)) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
-            Err(Errno::SRCH) => return Ok(Leader(None)),
-            // It may live: nothing may be released for it.
+            Err(Errno::SRCH) => return Ok(LeaderProcess(None)),
+            // The leader may be alive: its lease must not be released.
             Err(error) => return Err(cannot("watch the leader", &error.into())),
         };
-        // Asked after: as long as it is our parent, no other process has its number.
+        // Checked after opening: while the leader is this process's parent, no other process has its number.
         if getppid() != Some(pid) {
-            return Ok(Leader(None));
+            return Ok(LeaderProcess(None));
         }
-        let watched = wire::watched(pidfd).map_err(|error| cannot("watch the leader", &error))?;
-        Ok(Leader(Some(watched)))
+        let watched =
+            protocol::async_fd(pidfd).map_err(|error| cannot("watch the leader", &error))?;
+        Ok(LeaderProcess(Some(watched)))
     }
 
-    /// Whether it had ended before the guard looked for it.
+    /// Whether the leader had ended before the guard opened its process.
     pub(super) fn was_gone(&self) -> bool {
         self.0.is_none()
     }
 
     pub(super) fn kill(&self) -> io::Result<()> {
         match &self.0 {
-            Some(pidfd) => Ok(family::sent(pidfd_send_signal(pidfd.get_ref(), Signal::KILL))?),
+            Some(pidfd) => Ok(procfs::sent(pidfd_send_signal(pidfd.get_ref(), Signal::KILL))?),
             None => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
-//! The guard's log lines: queued, and written to stderr by a thread of their own.
+//! The guard's log: lines are queued, and a separate thread writes them to stderr.
 //!
-//! The guard has deadlines to keep. A reader that does not read (a full pipe, a stopped `tee`) must not hold it up, and one
-//! that has gone must not end it. So nothing in the guard writes to stderr itself: clippy denies `eprintln!` and `println!`
-//! in this module tree, and a panic is logged here too.
+//! The guard has deadlines to meet. A reader that does not read (a full pipe, a stopped `tee`) must not block it, and a reader
+//! that has gone must not end it. So no other code of the guard writes to stderr: clippy denies `eprintln!` and `println!` in
+//! this module tree, and a panic is logged here too.
 
 use std::sync::OnceLock;
 
@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenure::CandidateId;
 
-use crate::logs::queue::{self, Lines, Queue};
+use crate::logs::queue::{self, LineWriter, LogQueue};
 
-/// How the guard logs, as the leader was told to.
+/// The guard's log settings, taken from the leader's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Log {
-    pub(crate) json: bool,
+pub struct Log {
+    pub json: bool,
     /// Warnings are left out (`-q`).
-    pub(crate) only_errors: bool,
+    pub only_errors: bool,
 }
 
 impl Log {
     /// Every line, as text.
-    pub(crate) const TEXT: Log = Log { json: false, only_errors: false };
+    pub const TEXT: Log = Log { json: false, only_errors: false };
 }
 
-/// The queue of this process; unset where no guard runs.
-static LINES: OnceLock<Lines> = OnceLock::new();
+/// The queue of this process; unset in a process that is no guard.
+static LINES: OnceLock<LineWriter> = OnceLock::new();
 
-/// Starts the writer thread, and logs panics from now on. Dropping the result waits a second at most for what is queued, so
-/// that comes after everything that has a deadline.
+/// Starts the writer thread, and logs panics from now on. Dropping the result waits at most a second for the queued lines, so
+/// drop it after all work that has a deadline.
 #[must_use]
-pub(super) fn start() -> Queue {
+pub(super) fn start() -> LogQueue {
     let (queue, lines) = queue::start();
     let _ = LINES.set(lines);
     std::panic::set_hook(Box::new(|panic| unprefixed(&format!("the guard panicked: {panic}"))));
     queue
 }
 
-/// A line from before the guard knows for which candidate and in which format it logs.
+/// Logs a line before the guard knows its candidate and log format.
 pub(super) fn unprefixed(text: &str) {
     write(format!("tenure: {text}\n"));
 }

@@ -1,7 +1,8 @@
 //! A process held by a descriptor (`pidfd_open(2)`): its number cannot become another process's between a check and a signal.
 //!
 //! From Linux 6.13 on the kernel returns the parent of such a process. Then one free descriptor is enough to prove that a
-//! process descends from the guard, and to kill it. On older kernels the parent is read from `/proc`, which takes a second one.
+//! process descends from the guard, and to kill it. On older kernels the parent is read from `/proc`, which needs a second
+//! descriptor.
 
 #![allow(unsafe_code)]
 
@@ -11,26 +12,26 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process, gone or not.
+/// A process that may be gone.
 pub(super) struct Pidfd {
     pid: i32,
     fd: OwnedFd,
 }
 
 impl Pidfd {
-    /// `Errno::SRCH`: there is no such process.
+    /// Opens a descriptor of the process; `Errno::SRCH` if there is no such process.
     pub(super) fn open(pid: Pid) -> rustix::io::Result<Pidfd> {
         let fd = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Pidfd { pid: pid.as_raw_nonzero().get(), fd })
     }
 
-    /// `None` for a process that is gone.
+    /// The process's parent; `None` if the process is gone.
     pub(super) fn parent(&self) -> io::Result<Option<i32>> {
         match self.parent_by_kernel() {
             Ok(parent) => Ok(Some(parent)),
             Err(Errno::SRCH) => Ok(None),
             // An older kernel, or one that refuses the request.
-            Err(_) => super::family::parent(self.pid),
+            Err(_) => super::procfs::parent(self.pid),
         }
     }
 
@@ -57,16 +58,16 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::guard::family;
+    use crate::guard::procfs;
 
     #[test]
     fn the_kernel_and_proc_name_the_same_parent() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let held = Pidfd::open(pid).unwrap();
-        assert_eq!(held.parent().unwrap(), Some(family::me()));
+        assert_eq!(held.parent().unwrap(), Some(procfs::me()));
         match held.parent_by_kernel() {
-            Ok(parent) => assert_eq!(parent, family::me()),
+            Ok(parent) => assert_eq!(parent, procfs::me()),
             Err(error) => assert!(matches!(error, Errno::NOTTY | Errno::INVAL), "{error}"),
         }
         child.kill().unwrap();

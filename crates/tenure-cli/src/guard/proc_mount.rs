@@ -1,7 +1,7 @@
-//! Whether `/proc` shows the pid namespace of this process.
+//! Checks whether `/proc` shows the pid namespace of this process.
 //!
-//! In a container or after `unshare --pid` it may be the one of another namespace. Its numbers are then those of other
-//! processes, and a signal to such a number would hit a stranger. Nothing here reads a list of processes from such a `/proc`.
+//! In a container or after `unshare --pid` it may show another namespace. Its numbers are then those of other processes, and a
+//! signal to such a number would reach an unrelated process. So no process list is read from such a `/proc`.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -14,43 +14,43 @@ const ADVICE: &str = "a command cannot be run here, because nothing could see to
 
 /// Refuses to run commands where `/proc` does not show their processes.
 pub(crate) fn check() -> Result<()> {
-    match found() {
-        Found::Ours => Ok(()),
-        Found::Foreign => Err(Error::denied(format!(
+    match detect() {
+        ProcMount::OwnNamespace => Ok(()),
+        ProcMount::ForeignNamespace => Err(Error::denied(format!(
             "/proc belongs to another pid namespace than this process: {ADVICE}"
         ))),
-        Found::Unreadable => Err(Error::denied(format!("/proc cannot be read: {ADVICE}"))),
+        ProcMount::Unreadable => Err(Error::denied(format!("/proc cannot be read: {ADVICE}"))),
     }
 }
 
-/// Whether its numbers are those that signals go to. A missing `/proc` shows when it is read.
-pub(super) fn is_ours() -> bool {
+/// Whether the numbers in `/proc` are those that signals use. A missing `/proc` shows up when it is read.
+pub(super) fn is_own_namespace() -> bool {
     static FOREIGN: OnceLock<bool> = OnceLock::new();
-    !*FOREIGN.get_or_init(|| found() == Found::Foreign)
+    !*FOREIGN.get_or_init(|| detect() == ProcMount::ForeignNamespace)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Ours,
-    Foreign,
+enum ProcMount {
+    OwnNamespace,
+    ForeignNamespace,
     Unreadable,
 }
 
-fn found() -> Found {
+fn detect() -> ProcMount {
     let link = fs::read_link("/proc/self").ok();
     let status = fs::read_to_string("/proc/self/status").ok();
     let number = link.as_ref().and_then(|link| link.to_str()?.parse::<i32>().ok());
-    judge(getpid().as_raw_nonzero().get(), number, status.as_deref())
+    classify(getpid().as_raw_nonzero().get(), number, status.as_deref())
 }
 
-/// `number` is where `/proc/self` leads, `status` its status.
-fn judge(me: i32, number: Option<i32>, status: Option<&str>) -> Found {
-    let (Some(number), Some(status)) = (number, status) else { return Found::Unreadable };
-    // Our number in the namespace of `/proc` and in each below it, down to ours: only one if they are the same. Kernels
-    // before 4.1 do not say.
+/// `number` is the target of `/proc/self`, `status` the text of its status file.
+fn classify(me: i32, number: Option<i32>, status: Option<&str>) -> ProcMount {
+    let (Some(number), Some(status)) = (number, status) else { return ProcMount::Unreadable };
+    // The numbers of this process in the namespace of `/proc` and in each one below it, down to its own: only one number if
+    // they are the same namespace. Kernels before 4.1 do not show them.
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let one = numbers.is_none_or(|numbers| numbers.split_whitespace().count() == 1);
-    if number == me && one { Found::Ours } else { Found::Foreign }
+    if number == me && one { ProcMount::OwnNamespace } else { ProcMount::ForeignNamespace }
 }
 
 #[cfg(test)]
@@ -58,19 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_ours_only_if_it_shows_one_number_and_that_is_ours() {
+    fn proc_is_of_this_namespace_only_if_it_shows_one_number_and_that_is_this_process() {
         let status = |numbers: &str| format!("Name:\tx\nNSpid:\t{numbers}\nNSpgid:\t7\n");
         for (me, number, status, expected) in [
-            (7, Some(7), Some(status("7")), Found::Ours),
-            (7, Some(7), Some("Name:\tx\n".to_owned()), Found::Ours),
-            (7, Some(4711), Some(status("4711\t7")), Found::Foreign),
+            (7, Some(7), Some(status("7")), ProcMount::OwnNamespace),
+            (7, Some(7), Some("Name:\tx\n".to_owned()), ProcMount::OwnNamespace),
+            (7, Some(4711), Some(status("4711\t7")), ProcMount::ForeignNamespace),
             // The same number in both, by chance.
-            (7, Some(7), Some(status("7\t7")), Found::Foreign),
-            (7, None, Some(status("7")), Found::Unreadable),
-            (7, Some(7), None, Found::Unreadable),
+            (7, Some(7), Some(status("7\t7")), ProcMount::ForeignNamespace),
+            (7, None, Some(status("7")), ProcMount::Unreadable),
+            (7, Some(7), None, ProcMount::Unreadable),
         ] {
-            assert_eq!(judge(me, number, status.as_deref()), expected);
+            assert_eq!(classify(me, number, status.as_deref()), expected);
         }
-        assert!(check().is_ok() && is_ours(), "tests run where /proc is right");
+        assert!(check().is_ok() && is_own_namespace(), "tests run where /proc is right");
     }
 }

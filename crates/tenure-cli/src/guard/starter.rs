@@ -1,7 +1,7 @@
-//! Starts commands on a thread of its own.
+//! Starts commands on a separate thread.
 //!
-//! To start a command is to wait until the kernel has replaced the child's program, and that takes as long as the file system
-//! which it is on. The guard's own thread has deadlines to keep, so it does not wait with the kernel.
+//! Starting a command means waiting until the kernel has replaced the child's program, which takes as long as the file system
+//! that holds it. The guard's own thread has deadlines to meet, so it does not wait with the kernel.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,23 +15,23 @@ use rustix::process::Pid;
 
 use super::spawn;
 
-/// A command to start, a file that it inherits, and who gets its process number.
-type Job = (Command, Option<OwnedFd>, Box<dyn FnOnce(io::Result<Pid>) + Send>);
+/// A command to start, a file that it inherits, and the callback that gets its process number.
+type StartJob = (Command, Option<OwnedFd>, Box<dyn FnOnce(io::Result<Pid>) + Send>);
 
-/// A sender for as long as the process lives: then the queue never ends.
-static KEPT: OnceLock<Sender<Job>> = OnceLock::new();
+/// A sender that lives as long as the process, so that the queue never ends.
+static KEPT: OnceLock<Sender<StartJob>> = OnceLock::new();
 
-/// The thread that starts commands. It lives as long as the process: the kernel kills a command with the thread that started
-/// it (see [`super::child`]).
+/// The thread that starts commands. It lives as long as the process: the kernel kills a command with the thread that started it
+/// (see [`super::exec`]).
 #[derive(Clone, Debug)]
 pub(super) struct Starter {
-    jobs: Sender<Job>,
+    jobs: Sender<StartJob>,
     thread: Arc<AtomicI32>,
 }
 
 impl Starter {
     pub(super) fn launch() -> io::Result<Starter> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+        let (jobs, queue) = mpsc::channel::<StartJob>();
         let thread = Arc::new(AtomicI32::new(0));
         let own = thread.clone();
         let work = move || {
@@ -46,7 +46,7 @@ impl Starter {
         Ok(Starter { jobs, thread })
     }
 
-    /// Starts the command when all before it have been started, and calls `reply` on the thread.
+    /// Starts the command after all earlier ones, and calls `reply` on the thread.
     pub(super) fn start(
         &self,
         command: Command,
@@ -59,8 +59,8 @@ impl Starter {
         }
     }
 
-    /// Every child that the thread has started and that is not reaped, also one whose start is not complete; empty where the
-    /// kernel keeps no such list. No orphan is among them: the kernel makes those children of the first thread.
+    /// Every child that the thread has started and that is not reaped, including one whose start is not complete; empty where
+    /// the kernel provides no such list. Orphans are not included: the kernel makes them children of the first thread.
     pub(super) fn children(&self) -> Vec<i32> {
         let thread = self.thread.load(Ordering::Acquire);
         let list = fs::read_to_string(format!("/proc/self/task/{thread}/children"));

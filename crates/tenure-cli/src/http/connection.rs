@@ -1,7 +1,8 @@
-//! One connection, since when its client has not read what we have for it, and since when the server waits for a request on it.
+//! One connection: since when its client has not read the response, and since when the server waits for a request on it.
 //!
-//! A client that stops reading would keep its connection, and what is written for it, for as long as it likes. One timer
-//! for each would be two thousand timers, so each notes when it got stuck, and the server looks through them.
+//! A client that stops reading would keep its connection, and the data written for it, for as long as it likes. A timer for
+//! each connection would mean two thousand timers, so each connection records since when it is blocked, and the server checks
+//! all of them periodically.
 
 use std::io;
 use std::pin::Pin;
@@ -16,59 +17,62 @@ use tenure::{Clock, Moment};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// When a connection got stuck; never, if it is not.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stuck(Arc<AtomicU64>);
+/// In an atomic that holds a moment: there is none.
+const NOT_SET: u64 = 0;
 
-impl Stuck {
+/// Since when a connection has unread output, if it has any.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnreadSince(Arc<AtomicU64>);
+
+impl UnreadSince {
     /// Whether the client has not read for longer than `limit`.
     pub(super) fn longer_than(&self, limit: Duration, now: Moment) -> bool {
-        let since = Moment::from_nanos(self.0.load(Ordering::Relaxed));
-        since != Moment::NEVER && now.since(since) > limit
+        let since = self.0.load(Ordering::Relaxed);
+        since != NOT_SET && now.since(Moment::from_nanos(since)) > limit
     }
 
-    /// Whether something is left to write.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != Moment::NEVER.as_nanos()
+    /// Whether some output is not written yet.
+    pub(super) fn is_unread(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NOT_SET
     }
 }
 
-/// Since when a connection waits for a complete request; never, while one is being answered.
+/// Since when a connection waits for a complete request; not set while a request is in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting(Arc<AtomicU64>);
+pub(super) struct IdleSince(Arc<AtomicU64>);
 
-impl Waiting {
-    pub(super) fn new(now: Moment) -> Waiting {
-        Waiting(Arc::new(AtomicU64::new(now.as_nanos())))
+impl IdleSince {
+    pub(super) fn new(now: Moment) -> IdleSince {
+        IdleSince(Arc::new(AtomicU64::new(now.as_nanos())))
     }
 
-    /// `None` while a request is being answered.
+    /// `None` while a request is in flight.
     pub(super) fn since(&self) -> Option<Moment> {
-        let since = Moment::from_nanos(self.0.load(Ordering::Relaxed));
-        (since != Moment::NEVER).then_some(since)
+        let since = self.0.load(Ordering::Relaxed);
+        (since != NOT_SET).then_some(Moment::from_nanos(since))
     }
 
-    /// A request has arrived. It is in flight until the guard is dropped.
+    /// A request has arrived. It is in flight until the returned value is dropped.
     pub(super) fn request(&self, clock: &Clock) -> InFlight {
-        self.0.store(Moment::NEVER.as_nanos(), Ordering::Relaxed);
-        InFlight { waiting: self.clone(), clock: clock.clone() }
+        self.0.store(NOT_SET, Ordering::Relaxed);
+        InFlight { idle: self.clone(), clock: clock.clone() }
     }
 }
 
 /// A request that is being answered.
 pub(super) struct InFlight {
-    waiting: Waiting,
+    idle: IdleSince,
     clock: Clock,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.waiting.0.store(self.clock.now().as_nanos(), Ordering::Relaxed);
+        self.idle.0.store(self.clock.now().as_nanos(), Ordering::Relaxed);
     }
 }
 
-/// A response body that keeps its request in flight until it has been written. What the client does not take at once is in the
-/// connection's buffer then, and the connection is [`Stuck`].
+/// A response body that keeps its request in flight until it has been written. What the client has not read by then is in the
+/// connection's buffer, and [`UnreadSince`] records it.
 pub(super) struct ResponseBody {
     pub(super) body: Body,
     pub(super) _in_flight: InFlight,
@@ -94,23 +98,23 @@ impl HttpBody for ResponseBody {
     }
 }
 
-/// A connection that notes whether its client reads.
+/// A connection that records whether its client reads.
 pub(super) struct Connection {
     stream: TcpStream,
     clock: Clock,
-    stuck: Stuck,
+    unread: UnreadSince,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, clock: Clock, stuck: Stuck) -> Connection {
-        Connection { stream, clock, stuck }
+    pub(super) fn new(stream: TcpStream, clock: Clock, unread: UnreadSince) -> Connection {
+        Connection { stream, clock, unread }
     }
 
-    fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
-        let Stuck(since) = &self.stuck;
+    fn record_progress<T>(&self, written: Poll<T>) -> Poll<T> {
+        let UnreadSince(since) = &self.unread;
         if written.is_ready() {
-            since.store(Moment::NEVER.as_nanos(), Ordering::Relaxed);
-        } else if since.load(Ordering::Relaxed) == Moment::NEVER.as_nanos() {
+            since.store(NOT_SET, Ordering::Relaxed);
+        } else if since.load(Ordering::Relaxed) == NOT_SET {
             since.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         }
         written
@@ -134,7 +138,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.noted(written)
+        self.record_progress(written)
     }
 
     fn poll_write_vectored(
@@ -143,7 +147,7 @@ impl AsyncWrite for Connection {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.noted(written)
+        self.record_progress(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,8 +1,8 @@
-//! PURE: how long things took, in a few classes.
+//! PURE: a histogram of durations.
 
 use std::time::Duration;
 
-/// Runs take from no time at all to most of an hour.
+/// The upper bounds of the classes. Runs take from almost no time to most of an hour.
 const BOUNDS: [Duration; 12] = [
     Duration::from_millis(10),
     Duration::from_millis(50),
@@ -18,7 +18,7 @@ const BOUNDS: [Duration; 12] = [
     Duration::from_secs(3600),
 ];
 
-/// Counts durations by their length.
+/// Counts durations by class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
     pub(super) count: u64,
@@ -27,7 +27,7 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    pub(super) fn note(&mut self, took: Duration) {
+    pub(super) fn record(&mut self, took: Duration) {
         self.count += 1;
         self.sum = self.sum.saturating_add(took);
         if let Some(class) = BOUNDS.iter().position(|bound| took <= *bound) {
@@ -35,7 +35,7 @@ impl Histogram {
         }
     }
 
-    /// Each bound, and how many are up to it and above the one before.
+    /// Each upper bound, with the number of durations above the previous bound and up to this one.
     pub(super) fn classes(&self) -> impl Iterator<Item = (Duration, u64)> {
         BOUNDS.into_iter().zip(self.within)
     }

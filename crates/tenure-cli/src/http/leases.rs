@@ -1,4 +1,4 @@
-//! `/leases`: what is in the store, read at most four times a second.
+//! `/leases`: all leases of the store, read at most four times per second.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use axum::body::Bytes;
 use tenure::presence::nodes;
 use tenure::{Lease, Store};
 
-use super::reply::Refusal;
-use crate::reach;
-use crate::status::Row;
-use crate::target::Target;
+use super::response::HttpError;
+use crate::selector::Selector;
+use crate::status::LeaseJson;
+use crate::store_access;
 
-/// A reading is good for so long.
-pub(super) const FRESH: Duration = Duration::from_millis(250);
+/// How long a read is valid.
+pub(super) const MAX_AGE: Duration = Duration::from_millis(250);
 
-pub(super) async fn read(store: &dyn Store, patience: Duration) -> Result<Bytes, Refusal> {
-    let all = Target::all();
+pub(super) async fn read(store: &dyn Store, timeout: Duration) -> Result<Bytes, HttpError> {
+    let all = Selector::all();
     let scope = all.scope();
-    let found = reach::patiently(&store.url(), patience, store.observe(&scope)).await;
-    let found = found.map_err(|error| Refusal::of(&error))?;
-    // What is not ours is no lease; `tenure doctor` tells of it.
+    let found = store_access::with_timeout(&store.url(), timeout, store.observe(&scope)).await;
+    let found = found.map_err(|error| HttpError::of(&error))?;
+    // Data that is not a lease is left out; `tenure doctor` reports it.
     let mut leases: Vec<Lease> = found.into_iter().filter_map(Result::ok).collect();
     let candidates = nodes(&leases);
     leases.retain(|lease| all.shows(&lease.name));
     leases.sort_by(|a, b| a.name.cmp(&b.name));
-    let rows: Vec<Row> =
-        leases.iter().map(|lease| Row::from(lease).with_candidates(&candidates)).collect();
+    let rows: Vec<LeaseJson> =
+        leases.iter().map(|lease| LeaseJson::from(lease).with_candidates(&candidates)).collect();
     let body = serde_json::to_vec(&rows);
-    body.map(Bytes::from).map_err(|_| Refusal::busy("the leases cannot be written as JSON"))
+    body.map(Bytes::from).map_err(|_| HttpError::busy("the leases cannot be written as JSON"))
 }

@@ -1,74 +1,75 @@
-//! How much of us anybody may have.
+//! The resources that HTTP clients may use.
 
 use std::time::Duration;
 
-use crate::{open_files, reach};
+use crate::{open_files, store_access};
 
-/// Limits on everything a client can make us keep.
+/// The limits on everything that a client can make this process keep.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// At this number a new connection replaces the one that has waited longest for a request, or is closed at once.
+pub(crate) struct HttpLimits {
+    /// The most connections. Beyond this a new connection replaces the one that has waited longest for a request, or is closed
+    /// at once.
     pub(crate) connections: usize,
-    /// More listeners to `/events` are refused.
-    pub(crate) listeners: usize,
-    /// A request must have arrived within this; so long may a connection say nothing between two.
-    pub(crate) header_time: Duration,
+    /// The most subscribers of `/events`; more are refused.
+    pub(crate) subscribers: usize,
+    /// The time in which the head of a request must arrive, and the longest idle time between two requests.
+    pub(crate) header_timeout: Duration,
     /// A connection is replaced only after it has waited this long for a request.
     pub(crate) replace_after: Duration,
-    /// And its body within this.
-    pub(crate) body_time: Duration,
-    /// Who has not read for so long is gone.
-    pub(crate) stall: Duration,
-    /// How often those who listen hear that we are there.
-    pub(crate) beat: Duration,
+    /// The time in which the body of a request must arrive.
+    pub(crate) body_timeout: Duration,
+    /// A connection whose client has not read for this long is closed.
+    pub(crate) stall_timeout: Duration,
+    /// How often subscribers of `/events` get a keepalive.
+    pub(crate) keepalive_interval: Duration,
     /// How long `/leases` waits for the store.
-    pub(crate) store_time: Duration,
-    /// How long `/fleet` does, which reads more.
-    pub(crate) fleet_time: Duration,
-    /// As many large answers are being sent at most: each is kept until its client has read it.
+    pub(crate) store_timeout: Duration,
+    /// How long `/fleet`, which reads more, waits for the store.
+    pub(crate) fleet_timeout: Duration,
+    /// The most large responses in flight: each stays in memory until its client has read it.
     pub(crate) large: usize,
 }
 
-/// The longest body we read; the longest wish is a candidate's id.
+/// The longest request body in bytes; the longest content is a candidate's id.
 pub(crate) const BODY: usize = 4 * 1024;
-/// The longest head of a request.
+/// The longest request head in bytes.
 pub(crate) const HEAD: usize = 16 * 1024;
-/// The most lines in it.
+/// The most header lines of a request.
 pub(crate) const HEADERS: usize = 64;
-/// A longer answer is a large one.
+/// A response with more bytes counts as large.
 pub(crate) const LARGE: usize = 64 * 1024;
 
-impl Limits {
-    /// The limits of a member that polls over HTTP, which needs as many connections itself.
-    pub(crate) fn beside_polls() -> Limits {
+impl HttpLimits {
+    /// The limits of a member that polls over HTTP and needs as many connections for that.
+    pub(crate) fn beside_polls() -> HttpLimits {
         let limit = open_files::limit();
-        Limits::of(connections(limit).min(open_files::for_polls(limit)))
+        HttpLimits::of(connections(limit).min(open_files::for_polls(limit)))
     }
 
-    fn of(connections: usize) -> Limits {
-        Limits {
+    fn of(connections: usize) -> HttpLimits {
+        HttpLimits {
             connections,
-            // They stay, so they leave as many places for requests.
-            listeners: (connections / 2).clamp(1, 1024),
-            header_time: Duration::from_secs(5),
+            // Subscribers stay connected, so half of the connections is left for requests.
+            subscribers: (connections / 2).clamp(1, 1024),
+            header_timeout: Duration::from_secs(5),
             replace_after: Duration::from_millis(100),
-            body_time: Duration::from_secs(5),
-            stall: Duration::from_secs(10),
-            beat: Duration::from_secs(15),
-            store_time: Duration::from_secs(2),
-            fleet_time: reach::PATIENCE,
+            body_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(10),
+            keepalive_interval: Duration::from_secs(15),
+            store_timeout: Duration::from_secs(2),
+            fleet_timeout: store_access::STORE_TIMEOUT,
             large: 32,
         }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::of(connections(open_files::limit()))
+impl Default for HttpLimits {
+    fn default() -> HttpLimits {
+        HttpLimits::of(connections(open_files::limit()))
     }
 }
 
-/// A client must not be able to use up the open files of this process: the store's next connection needs one.
+/// How many connections leave enough open files for this process: the store's next connection needs one.
 fn connections(files: Option<u64>) -> usize {
     open_files::for_connections(files, 2048)
 }

@@ -1,4 +1,4 @@
-//! What the handlers know of this member of a fleet. Reading it costs a lock or two and never waits for the store.
+//! The state of this member of a fleet, for the handlers. Reading it takes a lock or two and never waits for the store.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,33 +6,33 @@ use serde::Serialize;
 use tenure::fleet::source::Shards;
 use tenure::{Clock, Error, Fleet, Name, Store, fleet};
 
-use super::news::News;
-use super::told;
-use super::work::{Book, Work};
+use super::event_body;
+use super::events::EventLog;
+use super::run_stats::{RunStats, RunStatsData};
 use crate::time;
 
-/// One member and its work, as they are shown.
+/// One member and its work.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct HttpMember {
     pub(super) fleet: Arc<Fleet>,
     pub(super) clock: Clock,
-    pub(super) news: Arc<News>,
+    pub(super) event_log: Arc<EventLog>,
     store: Arc<dyn Store>,
-    work: Arc<Work>,
+    work: Arc<RunStats>,
     last_error: Mutex<Option<Error>>,
 }
 
-/// The body of `/status` and `/leader` of a member. What it shares with a candidate's is spelled alike.
+/// The body of `/status` and `/leader` of a member. Fields that a candidate's body also has are spelled alike.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Body {
-    /// Whether it takes part.
+pub(super) struct MemberStatusBody {
+    /// Whether the member takes part.
     pub(super) is_leader: bool,
     last_polled: Option<String>,
     name: String,
     candidate_id: String,
     state: &'static str,
-    /// Of the lease on itself; each shard has one of its own.
+    /// The token of the member's lease on itself; each shard has its own token.
     pub(super) token: Option<u64>,
     pub(super) valid_for_ms: u64,
     pub(super) shards: usize,
@@ -46,59 +46,64 @@ pub(super) struct Body {
     last_error: Option<String>,
 }
 
-impl Member {
-    /// `store`: the one of the fleet, to be named; it is not read.
-    pub(crate) fn new(fleet: Arc<Fleet>, work: Arc<Work>, store: &Arc<dyn Store>) -> Arc<Member> {
-        Arc::new(Member {
+impl HttpMember {
+    /// `store` is the fleet's store. It is only named, not read.
+    pub(crate) fn new(
+        fleet: Arc<Fleet>,
+        work: Arc<RunStats>,
+        store: &Arc<dyn Store>,
+    ) -> Arc<HttpMember> {
+        Arc::new(HttpMember {
             fleet,
             clock: Clock::boot(),
-            news: Arc::default(),
+            event_log: Arc::default(),
             store: Arc::clone(store),
             work,
             last_error: Mutex::default(),
         })
     }
 
-    /// Shows what has happened to those who listen. To be called with everything [`Fleet::next`] says, in that order; it
-    /// waits for nothing.
-    pub(crate) fn note(&self, event: &fleet::Event) {
-        if let fleet::Event::StoreUnreachable(error) = event {
+    /// Publishes an event to the subscribers of `/events`. The caller passes every event of [`Fleet::next`], in that order. It
+    /// never blocks.
+    pub(crate) fn note(&self, event: &fleet::FleetEvent) {
+        if let fleet::FleetEvent::StoreUnreachable(error) = event {
             *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         }
-        told::of_member(&self.news, self.fleet.name().as_str(), event);
+        event_body::publish_member_event(&self.event_log, self.fleet.name().as_str(), event);
     }
 
-    /// Whether somebody has said that it should own nothing, as far as is known here.
+    /// Whether an operator has drained this member, as far as is known here.
     pub(super) fn is_drained(&self) -> bool {
         let me = self.fleet.member_id();
         self.fleet.members().iter().any(|member| member.id == *me && member.drained)
     }
 
-    /// What a survey has to know.
-    pub(super) fn sight(&self) -> (Name, Arc<Shards>) {
+    /// The fleet's name and the shards of its source, for a snapshot.
+    pub(super) fn name_and_shards(&self) -> (Name, Arc<Shards>) {
         (self.fleet.name().clone(), self.fleet.shards())
     }
 
-    pub(super) fn work(&self) -> Book {
+    pub(super) fn work(&self) -> RunStatsData {
         self.work.read()
     }
 
-    /// The body of `/status`. Its `validForMs` commits us to nothing: who owns a shard is the business of that shard's lease.
-    pub(super) fn status(&self) -> Body {
+    /// The body of `/status`. Its `validForMs` commits to nothing: the owner of a shard is decided by that shard's lease.
+    pub(super) fn status(&self) -> MemberStatusBody {
         let (fleet, limits) = (&self.fleet, self.store.limits());
         let membership = fleet.membership();
         let valid_for = membership.map_or(0, |(_, left)| left.as_millis());
         let valid_for_ms = u64::try_from(valid_for).unwrap_or(u64::MAX);
         let is_leader = valid_for_ms > 0;
         let ended = fleet.has_ended();
-        // Counted once a second by one that is there.
+        // A member that takes part counts the shards once a second.
         let coverage = if ended { fleet::Coverage::default() } else { fleet.coverage() };
-        let said = fleet.reachable();
+        let reachable = fleet.reachable();
         let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let last_error = said.as_ref().and_then(|said| said.clone().err()).or(last_error);
-        // Why it does not join comes before what is over.
+        let last_error =
+            reachable.as_ref().and_then(|reachable| reachable.clone().err()).or(last_error);
+        // The reason why it does not join comes before an earlier error.
         let last_error = fleet.source_error().filter(|_| !is_leader).or(last_error);
-        Body {
+        MemberStatusBody {
             is_leader,
             last_polled: self.work.read().last_polled.map(time::rfc3339),
             name: fleet.name().to_string(),
@@ -117,7 +122,7 @@ impl Member {
             healthy: fleet.is_healthy(),
             store: self.store.url(),
             store_grade: limits.grade.to_string(),
-            store_reachable: said.map(|said| said.is_ok()),
+            store_reachable: reachable.map(|reachable| reachable.is_ok()),
             last_error: last_error.map(|error| error.to_string()),
         }
     }

@@ -5,22 +5,23 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use tenure::Renewals;
+use tenure::RenewalStats;
 
-use super::instance::Instance;
-use super::member::Member;
-use super::work::Book;
+use super::candidate::HttpCandidate;
+use super::member::HttpMember;
+use super::run_stats::RunStatsData;
 
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Everything, as it stands now.
-pub(super) fn of_candidate(instance: &Instance) -> String {
+/// All metrics of a candidate.
+pub(super) fn of_candidate(instance: &HttpCandidate) -> String {
     let (election, now) = (&instance.election, instance.clock.now());
-    // Not an answer that anybody acts on, so it commits us to nothing.
+    // No client acts on this status, so it commits to nothing.
     let status = election.status();
-    let (renewals, book, tally) = (election.renewals(), instance.work().read(), instance.tally());
-    let led = if status.is_leader { tally.led(now) } else { Duration::ZERO };
-    let mut page = Page::default();
+    let (renewals, run_stats, leadership_time) =
+        (election.renewals(), instance.work().read(), instance.leadership_time());
+    let led = if status.is_leader { leadership_time.led(now) } else { Duration::ZERO };
+    let mut page = MetricsText::default();
     page.gauge("tenure_is_leader", "Whether this candidate leads.", u8::from(status.is_leader));
     let token = status.token.map_or(0, |token| token.get());
     page.gauge("tenure_token", "The token of the term it leads, 0 if none.", token);
@@ -29,12 +30,12 @@ pub(super) fn of_candidate(instance: &Instance) -> String {
     page.renewals(&renewals);
     let help = "How often the leader changed while this candidate looked.";
     page.counter("tenure_transitions_total", help, status.transitions);
-    let leaderless = tally.leaderless(now).as_secs_f64();
+    let leaderless = leadership_time.leaderless(now).as_secs_f64();
     let help = "How long this candidate knew of nobody who leads.";
     page.counter("tenure_leaderless_seconds_total", help, leaderless);
     let help = "How long it has led in this term, 0 if it does not.";
     page.gauge("tenure_leadership_seconds", help, led.as_secs_f64());
-    page.runs(&book);
+    page.runs(&run_stats);
     if let Some(candidates) = instance.candidates() {
         page.gauge("tenure_candidates", "Candidates that show themselves.", candidates);
     }
@@ -42,10 +43,10 @@ pub(super) fn of_candidate(instance: &Instance) -> String {
     page.0
 }
 
-/// The same of a member. No line for each shard: there may be a hundred thousand.
-pub(super) fn of_member(member: &Member) -> String {
+/// All metrics of a member. There is no line for each shard, because there may be a hundred thousand.
+pub(super) fn of_member(member: &HttpMember) -> String {
     let (fleet, status) = (&member.fleet, member.status());
-    let mut page = Page::default();
+    let mut page = MetricsText::default();
     page.gauge("tenure_is_leader", "Whether this member takes part.", u8::from(status.is_leader));
     let help = "The token of the lease on itself, 0 if it does not.";
     page.gauge("tenure_token", help, status.token.unwrap_or(0));
@@ -62,11 +63,11 @@ pub(super) fn of_member(member: &Member) -> String {
 }
 
 #[derive(Default)]
-struct Page(String);
+struct MetricsText(String);
 
-impl Page {
+impl MetricsText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
@@ -88,7 +89,7 @@ impl Page {
         self.line(name, &[], value);
     }
 
-    /// Prometheus counts in each class all that are below it too.
+    /// In the Prometheus format each bucket also counts all smaller values.
     fn histogram(
         &mut self,
         name: &str,
@@ -108,12 +109,12 @@ impl Page {
         self.line(&format!("{name}_count"), &[], count);
     }
 
-    fn runs(&mut self, book: &Book) {
+    fn runs(&mut self, run_stats: &RunStatsData) {
         self.head("tenure_runs_total", "counter", "Runs of the work on this instance.");
-        for (outcome, count) in &book.runs {
+        for (outcome, count) in &run_stats.runs {
             self.line("tenure_runs_total", &[("outcome", outcome)], count);
         }
-        let (help, took) = ("How long those runs took.", &book.took);
+        let (help, took) = ("How long those runs took.", &run_stats.took);
         self.histogram("tenure_run_seconds", help, took.classes(), took.count, took.sum);
     }
 
@@ -124,13 +125,13 @@ impl Page {
         self.line("tenure_build_info", &labels, 1);
     }
 
-    fn renewals(&mut self, renewals: &Renewals) {
-        let classes = Renewals::BOUNDS.into_iter().zip(renewals.within);
+    fn renewals(&mut self, renewals: &RenewalStats) {
+        let classes = RenewalStats::BOUNDS.into_iter().zip(renewals.within);
         let help = "How long renewals took that the store granted.";
         self.histogram("tenure_renew_seconds", help, classes, renewals.count, renewals.sum);
         let name = "tenure_renew_failures_total";
         self.head(name, "counter", "Renewals that the store did not grant.");
-        // Also those that never happened: a curve that begins at its first failure hides it.
+        // Causes that never happened are listed too: a series that begins at its first failure hides that failure.
         for (cause, count) in [
             ("unavailable", renewals.unavailable),
             ("refused", renewals.refused),
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn classes_add_up_and_labels_are_escaped() {
-        let mut page = Page::default();
+        let mut page = MetricsText::default();
         let classes = [(Duration::from_millis(500), 2), (Duration::from_secs(1), 3)];
         page.histogram("x", "X.", classes.into_iter(), 6, Duration::from_millis(9_500));
         page.line("y", &[("a", "\"\\\n")], 1);

@@ -1,4 +1,4 @@
-//! What the commands that serve HTTP can be told about it.
+//! The command-line options of the HTTP server.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use tenure::{Error, Result};
 
 use crate::duration;
 
-/// Where to listen when nobody says so: on this machine only.
+/// The default host: only this machine can connect.
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Of those that run.
@@ -38,8 +38,10 @@ pub(crate) struct AnswerArgs {
 }
 
 impl AnswerArgs {
+    /// How long an answer may be relied on: `--answer-for`, or a third of the TTL.
+    ///
     /// # Errors
-    /// Zero would never say yes, and more than a TTL says more than is known.
+    /// Invalid for zero, which would never allow a positive answer, and for more than a TTL, which promises more than is known.
     pub(crate) fn answer_for(&self, ttl: Duration) -> Result<Duration> {
         match self.answer_for {
             None => Ok(ttl / 3),
@@ -54,7 +56,7 @@ impl AnswerArgs {
     }
 }
 
-/// `[HOST:]PORT`.
+/// An address to listen on: `[HOST:]PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) host: Option<String>,
@@ -62,16 +64,16 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// On this port of the default host.
+    /// This port of the default host.
     pub(crate) fn port(port: u16) -> Listen {
         Listen { host: None, port }
     }
 
-    /// The host that was typed, or `default`, or this machine only.
+    /// The host that was given, or else `default`, or else this machine only.
     pub(crate) fn host<'a>(&'a self, default: Option<&'a str>) -> &'a str {
         let default = default.filter(|host| !host.is_empty());
         let host = self.host.as_deref().or(default).unwrap_or(LOOPBACK);
-        bare(host).unwrap_or(host)
+        without_brackets(host).unwrap_or(host)
     }
 }
 
@@ -79,7 +81,7 @@ impl FromStr for Listen {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Listen> {
-        let wrong = || {
+        let invalid = || {
             Error::invalid(format!(
                 "'{}' is no place to listen: type PORT or HOST:PORT, as in 3000, 0.0.0.0:3000 or [::1]:3000",
                 text.escape_debug()
@@ -87,19 +89,19 @@ impl FromStr for Listen {
         };
         let (host, port) = match text.rsplit_once(':') {
             None => (None, text),
-            Some((host, port)) => (Some(bare(host).ok_or_else(wrong)?), port),
+            Some((host, port)) => (Some(without_brackets(host).ok_or_else(invalid)?), port),
         };
-        // `parse` takes a sign too.
+        // `parse` would accept a sign.
         if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
+            return Err(invalid());
         }
-        let port = port.parse().map_err(|_| wrong())?;
+        let port = port.parse().map_err(|_| invalid())?;
         Ok(Listen { host: host.map(str::to_owned), port })
     }
 }
 
-/// A host without its brackets; `None` for what cannot be one.
-fn bare(host: &str) -> Option<&str> {
+/// A host without its brackets; `None` for text that cannot be a host.
+fn without_brackets(host: &str) -> Option<&str> {
     match host.strip_prefix('[') {
         Some(rest) => rest.strip_suffix(']').filter(|host| host.contains(':')),
         None => Some(host)
@@ -107,10 +109,10 @@ fn bare(host: &str) -> Option<&str> {
     }
 }
 
-/// A name as it stands in a Host header, without a port.
+/// Parses a name as it appears in a Host header, without a port.
 fn host(text: &str) -> Result<String> {
-    let well = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if text.is_empty() || !text.chars().all(well) {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if text.is_empty() || !text.chars().all(is_valid) {
         return Err(Error::invalid(format!(
             "'{}' is no host name: type it without a scheme and without a port",
             text.escape_debug()
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_to_listen_are_read() {
+    fn listen_addresses_are_parsed() {
         for (text, host, port) in [
             ("3000", None, 3000),
             ("0", None, 0),
@@ -138,13 +140,13 @@ mod tests {
         for wrong in
             ["", ":", ":80", "a:", "a:b", "65536", "+80", "-1", "::1:80", "[a]:80", "a b:80"]
         {
-            let said = wrong.parse::<Listen>().unwrap_err().to_string();
-            assert!(said.contains("HOST:PORT"), "{wrong}: {said}");
+            let error = wrong.parse::<Listen>().unwrap_err().to_string();
+            assert!(error.contains("HOST:PORT"), "{wrong}: {error}");
         }
     }
 
     #[test]
-    fn nobody_else_can_connect_unless_told_so() {
+    fn the_default_host_is_loopback() {
         assert_eq!(Listen::port(1).host(None), "127.0.0.1");
         assert_eq!(Listen::port(1).host(Some("")), "127.0.0.1");
         assert_eq!(Listen::port(1).host(Some("0.0.0.0")), "0.0.0.0");
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_good_for_a_third_of_the_lease_unless_told_otherwise() {
+    fn answers_are_valid_for_a_third_of_the_ttl_by_default() {
         let ttl = Duration::from_secs(3);
         let of = |answer_for| AnswerArgs { answer_for }.answer_for(ttl);
         assert_eq!(of(None).unwrap(), Duration::from_secs(1));
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_may_stand_as_host() {
+    fn host_names_are_checked() {
         assert_eq!(host("build-7.example_1").unwrap(), "build-7.example_1");
         for wrong in ["", "a:80", "http://a", "a b", "*"] {
             assert!(host(wrong).is_err(), "{wrong}");

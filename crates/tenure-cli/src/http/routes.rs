@@ -1,4 +1,4 @@
-//! Which path means what.
+//! The routes of the server and their handlers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,79 +15,79 @@ use futures_util::stream::{self, StreamExt};
 use tenure::Store;
 use tokio::sync::Semaphore;
 
-use super::aside::Aside;
-use super::control::{self, Refused, Wish};
-use super::gate::Gate;
-use super::limits::{LARGE, Limits};
-use super::news::{self, Listening};
-use super::reading::Reading;
-use super::reply::{self, Refusal};
+use super::auth::Auth;
+use super::cached_read::CachedRead;
+use super::control::{self, ControlRefused, ControlRequest};
+use super::events::{self, EventSubscription};
+use super::limits::{HttpLimits, LARGE};
+use super::participant::Participant;
+use super::response::{self, HttpError};
 use super::secret::Secret;
-use super::subject::Subject;
+use super::store_thread::StoreThread;
 use super::{fleet, leases, metrics};
 
 const PAGE: &str = include_str!("page.html");
 
-/// What the handlers share.
+/// The state that the handlers share.
 #[derive(Debug)]
 pub(super) struct App {
-    pub(super) subject: Subject,
-    pub(super) gate: Gate,
+    pub(super) participant: Participant,
+    pub(super) auth: Auth,
     pub(super) secret: Option<Secret>,
-    pub(super) limits: Limits,
-    pub(super) refused: Refused,
-    /// For what is written; what is read has connections of its own.
+    pub(super) limits: HttpLimits,
+    pub(super) refused: ControlRefused,
+    /// For writes. Reads use separate connections.
     pub(super) store: Arc<dyn Store>,
-    pub(super) aside: Aside,
-    leases: Reading,
+    pub(super) store_thread: StoreThread,
+    leases: CachedRead,
     /// `None` for a candidate.
-    fleet: Option<Reading>,
-    listeners: Arc<Semaphore>,
+    fleet: Option<CachedRead>,
+    subscribers: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
 impl App {
     pub(super) fn new(
-        subject: Subject,
-        gate: Gate,
+        participant: Participant,
+        auth: Auth,
         secret: Option<Secret>,
         store: &dyn Store,
-        aside: Aside,
-        limits: Limits,
+        store_thread: StoreThread,
+        limits: HttpLimits,
     ) -> App {
-        let clock = subject.clock();
-        let (all, patience) = (store.detached(), limits.store_time);
-        let leases = Reading::start(&aside, clock, leases::FRESH, move || {
-            let all = Arc::clone(&all);
-            async move { leases::read(&*all, patience).await }
+        let clock = participant.clock();
+        let (reader, timeout) = (store.detached(), limits.store_timeout);
+        let leases = CachedRead::start(&store_thread, clock, leases::MAX_AGE, move || {
+            let reader = Arc::clone(&reader);
+            async move { leases::read(&*reader, timeout).await }
         });
-        let fleet = match &subject {
-            Subject::Candidate(_) => None,
-            Subject::Member(member) => {
-                let (member, all) = (Arc::downgrade(member), store.detached());
-                Some(Reading::start(&aside, clock, fleet::FRESH, move || {
-                    let (member, all) = (member.clone(), Arc::clone(&all));
-                    async move { fleet::read(&member, &*all, limits.fleet_time).await }
+        let fleet = match &participant {
+            Participant::Candidate(_) => None,
+            Participant::Member(member) => {
+                let (member, reader) = (Arc::downgrade(member), store.detached());
+                Some(CachedRead::start(&store_thread, clock, fleet::MAX_AGE, move || {
+                    let (member, reader) = (member.clone(), Arc::clone(&reader));
+                    async move { fleet::read(&member, &*reader, limits.fleet_timeout).await }
                 }))
             }
         };
         App {
-            subject,
-            gate,
+            participant,
+            auth,
             secret,
             limits,
-            refused: Refused::default(),
+            refused: ControlRefused::default(),
             store: store.detached(),
-            aside,
+            store_thread,
             leases,
             fleet,
-            listeners: Arc::new(Semaphore::new(limits.listeners)),
+            subscribers: Arc::new(Semaphore::new(limits.subscribers)),
             large: Arc::new(Semaphore::new(limits.large)),
         }
     }
 }
 
-type Shared = State<Arc<App>>;
+type SharedApp = State<Arc<App>>;
 
 pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
@@ -102,124 +102,126 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/resign", post(resign))
         .route("/drain", post(drain))
         .route("/undrain", post(undrain))
-        .fallback(nothing)
-        .method_not_allowed_fallback(other_method)
-        .layer(from_fn_with_state(Arc::clone(&app), let_in))
-        .layer(map_response(reply::with_headers))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&app), check_host))
+        .layer(map_response(response::with_headers))
         .with_state(app)
 }
 
-/// Comes before every path, also before those that are none.
-async fn let_in(State(app): Shared, request: Request, next: Next) -> Response {
-    if app.gate.knows(request.uri(), request.headers()) {
+/// Checks the Host of every request, also for unknown paths.
+async fn check_host(State(app): SharedApp, request: Request, next: Next) -> Response {
+    if app.auth.accepts_host(request.uri(), request.headers()) {
         return next.run(request).await;
     }
     let message = "this instance answers to localhost only: ask for that Host, or start with --allow-host NAME";
-    Refusal::denied(StatusCode::MISDIRECTED_REQUEST, message).into_response()
+    HttpError::denied(StatusCode::MISDIRECTED_REQUEST, message).into_response()
 }
 
 async fn page() -> Response {
-    let mut response = reply::text(StatusCode::OK, "text/html; charset=utf-8", PAGE);
+    let mut response = response::text(StatusCode::OK, "text/html; charset=utf-8", PAGE);
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     response
 }
 
-async fn status(State(app): Shared) -> Response {
-    reply::json(StatusCode::OK, &app.subject.status())
+async fn status(State(app): SharedApp) -> Response {
+    response::json(StatusCode::OK, &app.participant.status())
 }
 
-/// For those who route by the code alone. It carries no right: by the time it is read, it may be another.
-async fn leader(State(app): Shared) -> Response {
-    let body = app.subject.status();
-    reply::json(
+/// For clients that route by the status code alone. The answer grants no right: it may have changed before the client reads it.
+async fn leader(State(app): SharedApp) -> Response {
+    let body = app.participant.status();
+    response::json(
         if body.is_leader() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE },
         &body,
     )
 }
 
-/// Fails only where a restart would help: not because somebody else leads, nor because the store is down.
-async fn healthz(State(app): Shared) -> Response {
-    match app.subject.trouble() {
-        None => reply::json(StatusCode::OK, &serde_json::json!({"ok": true})),
-        Some(trouble) => {
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", trouble).into_response()
+/// Fails only if a restart would help: not because another candidate leads, nor because the store is down.
+async fn healthz(State(app): SharedApp) -> Response {
+    match app.participant.failure() {
+        None => response::json(StatusCode::OK, &serde_json::json!({"ok": true})),
+        Some(failure) => {
+            HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", failure).into_response()
         }
     }
 }
 
-async fn leases(State(app): Shared) -> Result<Response, Refusal> {
+async fn leases(State(app): SharedApp) -> Result<Response, HttpError> {
     read(&app, &app.leases).await
 }
 
-async fn fleet(State(app): Shared) -> Result<Response, Refusal> {
+async fn fleet(State(app): SharedApp) -> Result<Response, HttpError> {
     let message = "this instance is a candidate, not a member of a fleet: ask one started with 'tenure fleet run'";
-    let none = || Refusal::invalid(StatusCode::NOT_FOUND, message);
+    let none = || HttpError::invalid(StatusCode::NOT_FOUND, message);
     read(&app, app.fleet.as_ref().ok_or_else(none)?).await
 }
 
-/// What is in the store. A large one is kept for its client until that has read it, and by then there may be newer ones for
-/// others: so there are not too many.
-async fn read(app: &App, reading: &Reading) -> Result<Response, Refusal> {
-    let body = reading.get().await?;
+/// Sends a read of the store. A large body stays in memory until its client has read it, and meanwhile there may be newer
+/// bodies for other clients: so the number of large bodies in flight is limited.
+async fn read(app: &App, cached: &CachedRead) -> Result<Response, HttpError> {
+    let body = cached.get().await?;
     if body.len() <= LARGE {
-        return Ok(reply::text(StatusCode::OK, reply::JSON, body));
+        return Ok(response::text(StatusCode::OK, response::JSON, body));
     }
-    let Ok(place) = Arc::clone(&app.large).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&app.large).try_acquire_owned() else {
         let message = format!("{} answers as large are being sent: try again", app.limits.large);
-        return Err(Refusal::busy(message));
+        return Err(HttpError::busy(message));
     };
     let length = HeaderValue::from(body.len());
-    // In one piece, which all of them share; behind it there is only the place to give back.
-    let whole = stream::unfold((Some(body), place), async |(body, place)| {
-        Some((Ok::<Bytes, Infallible>(body?), (None, place)))
+    // The body is one chunk that all clients share. The stream ends after it, which releases the permit.
+    let body_stream = stream::unfold((Some(body), permit), async |(body, permit)| {
+        Some((Ok::<Bytes, Infallible>(body?), (None, permit)))
     });
-    let mut response = reply::text(StatusCode::OK, reply::JSON, Body::from_stream(whole));
+    let mut response =
+        response::text(StatusCode::OK, response::JSON, Body::from_stream(body_stream));
     response.headers_mut().insert(CONTENT_LENGTH, length);
     Ok(response)
 }
 
-async fn events(State(app): Shared, headers: HeaderMap) -> Response {
-    let Ok(place) = Arc::clone(&app.listeners).try_acquire_owned() else {
-        let message = format!("{} listen already: try again later", app.limits.listeners);
-        return Refusal::busy(message).into_response();
+async fn events(State(app): SharedApp, headers: HeaderMap) -> Response {
+    let Ok(permit) = Arc::clone(&app.subscribers).try_acquire_owned() else {
+        let message = format!("{} listen already: try again later", app.limits.subscribers);
+        return HttpError::busy(message).into_response();
     };
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    let Listening { id, missed, live } = app.subject.news().listen(last);
-    // Made after we listen: what happens in between is in it or comes after it.
-    let Ok(state) = serde_json::to_string(&app.subject.status()) else {
+    let EventSubscription { id, missed, live } = app.participant.event_log().subscribe(last);
+    // Read after subscribing: an event in between is in the state or follows it.
+    let Ok(state) = serde_json::to_string(&app.participant.status()) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let first = stream::iter([news::frame(&id, "state", &state)]).chain(stream::iter(missed));
-    // Too far behind is over, and so is the end of the instance: the client comes back and gets the state.
-    let live = stream::unfold((live, place), async |(mut live, place)| {
-        live.recv().await.ok().map(|frame| (frame, (live, place)))
+    let first = stream::iter([events::frame(&id, "state", &state)]).chain(stream::iter(missed));
+    // A subscriber that is too far behind is disconnected, as at the end of the instance. The client reconnects and gets the
+    // state.
+    let live = stream::unfold((live, permit), async |(mut live, permit)| {
+        live.recv().await.ok().map(|frame| (frame, (live, permit)))
     });
     let body = Body::from_stream(first.chain(live).map(Ok::<_, Infallible>));
-    reply::text(StatusCode::OK, "text/event-stream", body)
+    response::text(StatusCode::OK, "text/event-stream", body)
 }
 
-async fn metrics(State(app): Shared) -> Response {
-    reply::text(StatusCode::OK, metrics::TYPE, app.subject.metrics())
+async fn metrics(State(app): SharedApp) -> Response {
+    response::text(StatusCode::OK, metrics::TYPE, app.participant.metrics())
 }
 
-async fn resign(State(app): Shared, request: Request) -> Result<Response, Refusal> {
-    control::carry_out(&app, Wish::Resign, request).await
+async fn resign(State(app): SharedApp, request: Request) -> Result<Response, HttpError> {
+    control::handle(&app, ControlRequest::Resign, request).await
 }
 
-async fn drain(State(app): Shared, request: Request) -> Result<Response, Refusal> {
-    control::carry_out(&app, Wish::Drain, request).await
+async fn drain(State(app): SharedApp, request: Request) -> Result<Response, HttpError> {
+    control::handle(&app, ControlRequest::Drain, request).await
 }
 
-async fn undrain(State(app): Shared, request: Request) -> Result<Response, Refusal> {
-    control::carry_out(&app, Wish::Undrain, request).await
+async fn undrain(State(app): SharedApp, request: Request) -> Result<Response, HttpError> {
+    control::handle(&app, ControlRequest::Undrain, request).await
 }
 
-async fn nothing() -> Refusal {
-    Refusal::invalid(StatusCode::NOT_FOUND, "there is nothing here: '/' lists what there is")
+async fn not_found() -> HttpError {
+    HttpError::invalid(StatusCode::NOT_FOUND, "there is nothing here: '/' lists what there is")
 }
 
-async fn other_method() -> Refusal {
+async fn method_not_allowed() -> HttpError {
     let message = "not with this method: '/' lists what there is";
-    Refusal::invalid(StatusCode::METHOD_NOT_ALLOWED, message)
+    HttpError::invalid(StatusCode::METHOD_NOT_ALLOWED, message)
 }

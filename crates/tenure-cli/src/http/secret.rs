@@ -1,4 +1,4 @@
-//! The control secret: who knows it may steer. Read once, from a file that only its owner can read.
+//! The control secret, which authorizes resign and drain. Read once, from a file that only its owner can read.
 
 use std::fmt;
 use std::path::Path;
@@ -6,40 +6,42 @@ use std::path::Path;
 use subtle::ConstantTimeEq;
 use tenure::{Error, Result};
 
-use crate::settings::{Refusal, Rule, read_trusted};
+use crate::settings::{TrustRule, UntrustedReason, read_trusted};
 
-/// More than anybody types, and little to compare.
-const LONGEST: u64 = 1024;
+/// Longer than any typed secret, and still cheap to compare.
+const MAX_SECRET_BYTES: u64 = 1024;
 const TOO_LONG: &str = "it is longer than 1024 bytes";
-/// What may follow the secret: CR and LF.
-const LINE_END: u64 = 2;
+/// The bytes that may follow the secret: CR and LF.
+const LINE_END_BYTES: u64 = 2;
 
-/// What a client has to know.
+/// The secret that a client must send.
 pub(crate) struct Secret(Vec<u8>);
 
 impl Secret {
+    /// Reads the secret from a file.
+    ///
     /// # Errors
-    /// Invalid: it cannot be read, is empty, or others could read it.
+    /// Invalid: the file cannot be read, is empty, or others could read it.
     pub(crate) fn read(path: &Path) -> Result<Secret> {
-        let wrong = |why: String| {
-            Error::invalid(format!("cannot use the control secret in {}: {why}", path.display()))
+        let wrong = |reason: String| {
+            Error::invalid(format!("cannot use the control secret in {}: {reason}", path.display()))
         };
-        let read = read_trusted(path, Rule::Secret, LONGEST + LINE_END);
+        let read = read_trusted(path, TrustRule::Secret, MAX_SECRET_BYTES + LINE_END_BYTES);
         let file = read.map_err(|refusal| match refusal {
-            Refusal::NotRegular => wrong("it is no file".to_owned()),
-            Refusal::Mode { mode, .. } => wrong(format!(
+            UntrustedReason::NotRegular => wrong("it is no file".to_owned()),
+            UntrustedReason::Mode { mode, .. } => wrong(format!(
                 "others may read or change it (mode {mode:03o}): run 'chmod 600 {}'",
                 path.display()
             )),
-            Refusal::TooLarge(_) => wrong(TOO_LONG.to_owned()),
-            Refusal::Io(error) => wrong(error.to_string()),
+            UntrustedReason::TooLarge(_) => wrong(TOO_LONG.to_owned()),
+            UntrustedReason::Io(error) => wrong(error.to_string()),
             refusal => wrong(format!("it {refusal}")),
         })?;
-        Secret::new(file.bytes).map_err(|why| wrong(why.to_owned()))
+        Secret::new(file.bytes).map_err(|reason| wrong(reason.to_owned()))
     }
 
     fn new(mut bytes: Vec<u8>) -> Result<Secret, &'static str> {
-        // An editor puts it there, and nobody types it.
+        // Editors append a newline that is not part of the secret.
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
         }
@@ -49,7 +51,7 @@ impl Secret {
         if bytes.is_empty() {
             return Err("it is empty");
         }
-        if bytes.len() as u64 > LONGEST {
+        if bytes.len() as u64 > MAX_SECRET_BYTES {
             return Err(TOO_LONG);
         }
         if !bytes.iter().all(u8::is_ascii_graphic) {
@@ -60,10 +62,10 @@ impl Secret {
         Ok(Secret(bytes))
     }
 
-    /// Whether `authorization`, the header, carries it. Takes as long for a near miss as for any other.
+    /// Whether `authorization`, the header, carries the secret. The comparison takes constant time.
     pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
-        let Some((scheme, said)) = authorization.split_at_checked(7) else { return false };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(said.ct_eq(&self.0))
+        let Some((scheme, given)) = authorization.split_at_checked(7) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.ct_eq(&self.0))
     }
 }
 
@@ -82,7 +84,7 @@ mod tests {
     use crate::http::tests::Folder;
 
     #[test]
-    fn only_the_whole_secret_opens() {
+    fn only_the_whole_secret_is_accepted() {
         let secret = Secret::new(b"sesame\n".to_vec()).unwrap();
         assert!(secret.is_in(b"Bearer sesame"));
         assert!(secret.is_in(b"bearer sesame"));
@@ -113,12 +115,12 @@ mod tests {
             (0o600, "two\nlines", "one line"),
             (0o600, &"x".repeat(2000), "longer than 1024"),
         ] {
-            let said = read(mode, text).unwrap_err();
-            assert!(said.contains(says) && !said.contains("sesame"), "{said}");
+            let error = read(mode, text).unwrap_err();
+            assert!(error.contains(says) && !error.contains("sesame"), "{error}");
         }
-        let said = Secret::read(folder.path()).unwrap_err().to_string();
-        assert!(said.contains("no file"), "{said}");
-        let said = Secret::read(&folder.path().join("none")).unwrap_err().to_string();
-        assert!(said.contains("No such file"), "{said}");
+        let error = Secret::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("no file"), "{error}");
+        let error = Secret::read(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that answers, the connections, and their limits.
+//! The server thread, its connections, and their limits.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,64 +19,65 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-use super::aside::Aside;
-use super::connection::{Connection, ResponseBody, Stuck, Waiting};
+use super::connection::{Connection, IdleSince, ResponseBody, UnreadSince};
 use super::control::Peer;
-use super::door::Door;
-use super::limits::{HEAD, HEADERS, Limits};
-use super::news::News;
+use super::events::EventLog;
+use super::limits::{HEAD, HEADERS, HttpLimits};
+use super::listener::Listener;
+use super::participant::Participant;
 use super::routes::{App, router};
-use super::subject::Subject;
+use super::store_thread::StoreThread;
 
-/// How long to wait when no connection can be accepted, for want of memory or open files.
-const BREATH: Duration = Duration::from_millis(100);
+/// The pause before the next accept when no connection can be accepted, for lack of memory or open files.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A server at work. Dropped, it ends by itself, soon.
+/// A running server. After it is dropped it ends soon by itself.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     #[allow(dead_code, reason = "the tests ask")]
     address: SocketAddr,
     #[allow(dead_code, reason = "the tests ask")]
-    news: Arc<News>,
+    event_log: Arc<EventLog>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Answers at `door` for a candidate or a member, on a thread of its own. `store` is needed by what looks further than
-    /// that one knows, on another thread and over connections of its own.
+impl HttpServer {
+    /// Serves at `listener` for a candidate or a member, on a separate thread. `store` is used by requests that need more than
+    /// this process knows, on another thread and over separate connections.
     pub(crate) fn start(
-        door: Door,
-        subject: impl Into<Subject>,
+        listener: Listener,
+        participant: impl Into<Participant>,
         store: &Arc<dyn Store>,
-        limits: Limits,
-    ) -> Result<Server> {
+        limits: HttpLimits,
+    ) -> Result<HttpServer> {
         let failed = |error| Error::denied(format!("cannot start the HTTP server: {error}"));
-        let address = door.address();
-        let (aside, subject) = (Aside::start().map_err(failed)?, subject.into());
+        let address = listener.address();
+        let (store_thread, participant) =
+            (StoreThread::start().map_err(failed)?, participant.into());
         let (end, ended) = oneshot::channel();
-        let (news, store) = (Arc::clone(subject.news()), Arc::clone(store));
+        let (event_log, store) = (Arc::clone(participant.event_log()), Arc::clone(store));
         let started = spawn_runtime("tenure-http", move |runtime| {
             runtime.block_on(async {
                 tokio::select! {
                     _ = ended => {}
-                    () = serve(door, subject, &*store, aside, limits) => {}
+                    () = serve(listener, participant, &*store, store_thread, limits) => {}
                 }
             });
-            // What hangs in a file system or a name server must not keep us here.
+            // A blocking call that hangs in a file system or a name server must not delay the end.
             runtime.shutdown_background();
         });
         let thread = Some(started.map_err(failed)?.1);
-        Ok(Server { address, news, end: Some(end), thread })
+        Ok(HttpServer { address, event_log, end: Some(end), thread })
     }
 
-    /// Where it answers.
+    /// The address on which the server listens.
     #[allow(dead_code, reason = "the tests ask")]
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes every connection, and returns when nothing of the instance is held any more.
+    /// Closes every connection, and returns when the server holds no reference to the participant any more.
     pub(crate) fn stop(mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
@@ -87,44 +88,54 @@ impl Server {
     }
 
     #[cfg(test)]
-    pub(super) fn news(&self) -> &News {
-        &self.news
+    pub(super) fn event_log(&self) -> &EventLog {
+        &self.event_log
     }
 }
 
-async fn serve(door: Door, subject: Subject, store: &dyn Store, aside: Aside, limits: Limits) {
-    let Door { listener, gate, secret, .. } = door;
+async fn serve(
+    listener: Listener,
+    participant: Participant,
+    store: &dyn Store,
+    store_thread: StoreThread,
+    limits: HttpLimits,
+) {
+    let Listener { listener, auth, secret, .. } = listener;
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer over HTTP"),
     };
-    let clock = subject.clock().clone();
-    tokio::spawn(subject.clone().follow());
-    tokio::spawn(beat(clock.clone(), Arc::clone(subject.news()), limits.beat));
-    let app = App::new(subject, gate, secret, store, aside, limits);
+    let clock = participant.clock().clone();
+    tokio::spawn(participant.clone().follow());
+    tokio::spawn(send_keepalives(
+        clock.clone(),
+        Arc::clone(participant.event_log()),
+        limits.keepalive_interval,
+    ));
+    let app = App::new(participant, auth, secret, store, store_thread, limits);
     accept(&listener, &router(Arc::new(app)), &clock, limits).await;
 }
 
-async fn beat(clock: Clock, news: Arc<News>, every: Duration) {
+async fn send_keepalives(clock: Clock, event_log: Arc<EventLog>, every: Duration) {
     loop {
         clock.sleep(every).await;
-        news.beat();
+        event_log.send_keepalive();
     }
 }
 
-async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: Limits) {
-    let places = Arc::new(Semaphore::new(limits.connections));
-    let mut open: Vec<Open> = Vec::new();
-    // Often enough that nobody stays much longer than allowed.
-    let look_every = limits.stall / 4;
-    let mut look = Box::pin(clock.sleep(look_every));
+async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: HttpLimits) {
+    let permits = Arc::new(Semaphore::new(limits.connections));
+    let mut open: Vec<OpenConnection> = Vec::new();
+    // Often enough that no connection stays much longer than allowed.
+    let check_interval = limits.stall_timeout / 4;
+    let mut next_check = Box::pin(clock.sleep(check_interval));
     let mut can_accept = true;
     loop {
         let accepted = tokio::select! {
             biased;
-            () = &mut look => {
-                open.retain(|connection| !is_over(connection, clock, limits.stall));
-                look.set(clock.sleep(look_every));
+            () = &mut next_check => {
+                open.retain(|connection| !is_over(connection, clock, limits.stall_timeout));
+                next_check.set(clock.sleep(check_interval));
                 continue;
             }
             accepted = listener.accept() => accepted,
@@ -132,94 +143,99 @@ async fn accept(listener: &TcpListener, router: &Router, clock: &Clock, limits: 
         match accepted {
             Ok((stream, peer)) => {
                 can_accept = true;
-                // A task that has ended takes up room until it is let go.
-                let here = limits.connections - places.available_permits();
-                if open.len() > 2 * here + 64 {
+                // A task that has ended takes memory until its entry is removed.
+                let connected = limits.connections - permits.available_permits();
+                if open.len() > 2 * connected + 64 {
                     open.retain(|connection| !connection.task.is_finished());
                 }
-                // Too many requests are being answered: the new connection is closed at once, so that these are.
-                if let Some(place) = place(&places, &open, clock, limits).await {
-                    // Events are small, and waited for.
+                // Without a permit, too many requests are in flight: the new connection is closed at once, so that they can
+                // finish.
+                if let Some(permit) = connection_permit(&permits, &open, clock, limits).await {
+                    // Events are small and urgent.
                     let _ = stream.set_nodelay(true);
-                    let (stuck, waiting) = (Stuck::default(), Waiting::new(clock.now()));
-                    let connection = Connection::new(stream, clock.clone(), stuck.clone());
-                    let service = Served {
+                    let (unread, idle) = (UnreadSince::default(), IdleSince::new(clock.now()));
+                    let connection = Connection::new(stream, clock.clone(), unread.clone());
+                    let service = ServedConnection {
                         router: router.clone(),
-                        waiting: waiting.clone(),
+                        idle: idle.clone(),
                         clock: clock.clone(),
                     };
-                    let task = tokio::spawn(converse(connection, peer, service, limits, place));
-                    open.push(Open { task: task.abort_handle(), stuck, waiting });
+                    let task =
+                        tokio::spawn(handle_connection(connection, peer, service, limits, permit));
+                    open.push(OpenConnection { task: task.abort_handle(), unread, idle });
                 }
             }
-            // Of one that was gone before we came to it.
+            // The client disconnected before its connection was accepted.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                // Told once, until it goes on.
+                // Logged once, until accepting succeeds again.
                 if std::mem::take(&mut can_accept) {
                     tracing::warn!(%error, "cannot accept connections over HTTP");
                 }
-                clock.sleep(BREATH).await;
+                clock.sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-/// A connection, as the accept loop knows it.
-struct Open {
+/// A connection, as the accept loop tracks it.
+struct OpenConnection {
     task: AbortHandle,
-    stuck: Stuck,
-    waiting: Waiting,
+    unread: UnreadSince,
+    idle: IdleSince,
 }
 
-/// A place for one more connection. If all are taken, it is that of the connection that has waited longest for a complete
-/// request: clients that send theirs slowly or never do not keep the others out.
-async fn place(
-    places: &Arc<Semaphore>,
-    open: &[Open],
+/// Returns a permit for one more connection. If there is none, it closes the connection that has waited longest for a complete
+/// request and takes its permit, so that clients that send their requests slowly or never do not keep the others out.
+async fn connection_permit(
+    permits: &Arc<Semaphore>,
+    open: &[OpenConnection],
     clock: &Clock,
-    limits: Limits,
+    limits: HttpLimits,
 ) -> Option<OwnedSemaphorePermit> {
-    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
-        return Some(place);
+    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        return Some(permit);
     }
-    let waits = |connection: &&Open| !connection.stuck.is_stuck() && !connection.task.is_finished();
-    let since = |connection: &Open| Some((connection.waiting.since()?, connection.task.clone()));
+    let waits = |connection: &&OpenConnection| {
+        !connection.unread.is_unread() && !connection.task.is_finished()
+    };
+    let since =
+        |connection: &OpenConnection| Some((connection.idle.since()?, connection.task.clone()));
     let longest = open.iter().filter(waits).filter_map(since).min_by_key(|(since, _)| *since);
     let (_, task) =
         longest.filter(|(since, _)| clock.now().since(*since) >= limits.replace_after)?;
     task.abort();
-    // Its place is free as soon as the task has been dropped.
-    Arc::clone(places).acquire_owned().await.ok()
+    // The permit is free as soon as the task has been dropped.
+    Arc::clone(permits).acquire_owned().await.ok()
 }
 
-/// Whether a connection has ended; ends it if its client has not read for too long.
-fn is_over(connection: &Open, clock: &Clock, limit: Duration) -> bool {
-    if connection.stuck.longer_than(limit, clock.now()) {
+/// Whether a connection has ended; closes it if its client has not read for too long.
+fn is_over(connection: &OpenConnection, clock: &Clock, limit: Duration) -> bool {
+    if connection.unread.longer_than(limit, clock.now()) {
         connection.task.abort();
     }
     connection.task.is_finished()
 }
 
-/// What answers the requests of one connection.
-struct Served {
+/// The service that answers the requests of one connection.
+struct ServedConnection {
     router: Router,
-    waiting: Waiting,
+    idle: IdleSince,
     clock: Clock,
 }
 
-async fn converse(
+async fn handle_connection(
     connection: Connection,
     peer: SocketAddr,
-    served: Served,
-    limits: Limits,
-    _place: OwnedSemaphorePermit,
+    served: ServedConnection,
+    limits: HttpLimits,
+    _permit: OwnedSemaphorePermit,
 ) {
-    let Served { router, waiting, clock } = served;
+    let ServedConnection { router, idle, clock } = served;
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
-        let in_flight = waiting.request(&clock);
+        let in_flight = idle.request(&clock);
         let response = router.call(request);
         async move {
             let body = |body| Body::new(ResponseBody { body, _in_flight: in_flight });
@@ -228,8 +244,8 @@ async fn converse(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        // Counted anew for every request, so it is also how long a connection may be idle.
-        .header_read_timeout(limits.header_time)
+        // Restarted for every request, so it is also how long a connection may be idle.
+        .header_read_timeout(limits.header_timeout)
         .max_buf_size(HEAD)
         .max_headers(HEADERS)
         .serve_connection(TokioIo::new(connection), service);

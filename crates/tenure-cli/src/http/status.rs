@@ -4,29 +4,30 @@ use serde::Serialize;
 use tenure::Status;
 use tenure::presence::Node;
 
-use super::answers::Answer;
-use super::work::{Book, LastRunBody};
+use super::run_stats::{LastRunBody, RunStatsData};
+use super::validity::ValidStatus;
 use crate::candidate::Candidate;
 use crate::{startup_wait, time};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Body {
+pub(super) struct StatusBody {
     pub(super) is_leader: bool,
     last_polled: Option<String>,
     name: String,
     candidate_id: String,
     current_leader: Option<String>,
     state: &'static str,
-    /// Why it is unhealthy.
+    /// Why the candidate is unhealthy.
     state_reason: Option<String>,
     priority: i32,
-    /// What is left of this candidate's start-up wait, and why it waits.
+    /// The rest of this candidate's start-up wait, and its reason.
     starts_in_ms: Option<u64>,
     start_reason: Option<&'static str>,
-    /// Of the term that we lead. Nobody else is told it: it is what effects are let through with.
+    /// The token of the term that this candidate leads. No other candidate's token is shown: the token is what resources accept
+    /// writes by.
     token: Option<u64>,
-    /// Of the current term, whoever leads it.
+    /// The start of the current term, whichever candidate leads it.
     since: Option<String>,
     valid_for_ms: u64,
     transitions: u64,
@@ -38,18 +39,22 @@ pub(super) struct Body {
     store_grade: String,
     store_reachable: Option<bool>,
     last_error: Option<String>,
-    /// All candidates that are present, as last read; null before that.
+    /// All candidates that are present, as last read; null before the first read.
     candidates: Option<Vec<Candidate>>,
 }
 
-impl Body {
-    pub(super) fn new(answer: Answer, book: &Book, nodes: Option<&[Node]>) -> Body {
-        let Answer { status, state, valid_for_ms } = answer;
+impl StatusBody {
+    pub(super) fn new(
+        answer: ValidStatus,
+        run_stats: &RunStatsData,
+        nodes: Option<&[Node]>,
+    ) -> StatusBody {
+        let ValidStatus { status, state, valid_for_ms } = answer;
         let me = status.candidate_id.clone();
         let leader = status.current_leader.clone().map(|leader| (leader, "leading"));
         let candidates = nodes.map(|nodes| {
             let candidate = |node: &Node| match node.id == me {
-                // What it says itself is newer than what was read.
+                // The candidate's own status is newer than its presence.
                 true => Candidate { state, ..Candidate::new(&own(node, &status), None) },
                 false => {
                     let holder = leader.as_ref().map(|(id, state)| (id.as_str(), *state));
@@ -58,9 +63,9 @@ impl Body {
             };
             nodes.iter().map(candidate).collect()
         });
-        Body {
+        StatusBody {
             is_leader: status.is_leader,
-            last_polled: book.last_polled.map(time::rfc3339),
+            last_polled: run_stats.last_polled.map(time::rfc3339),
             name: status.name.to_string(),
             candidate_id: status.candidate_id.to_string(),
             current_leader: status.current_leader,
@@ -73,8 +78,8 @@ impl Body {
             since: status.since.map(time::rfc3339),
             valid_for_ms,
             transitions: status.transitions,
-            count: book.count,
-            last_run: book.last_run.as_ref().map(LastRunBody::from),
+            count: run_stats.count,
+            last_run: run_stats.last_run.as_ref().map(LastRunBody::from),
             drained: status.drained,
             healthy: status.healthy,
             store: status.store,
@@ -86,7 +91,7 @@ impl Body {
     }
 }
 
-/// This candidate as it is now.
+/// This candidate's presence with its current state.
 fn own(node: &Node, status: &Status) -> Node {
     Node { state: Some(status.state.clone()), ..node.clone() }
 }

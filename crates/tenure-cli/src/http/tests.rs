@@ -1,12 +1,12 @@
-//! The server as clients meet it: a real election or fleet, real sockets, requests byte for byte.
+//! Tests of the server from a client's view: a real election or fleet, real sockets, requests byte for byte.
 
 mod control;
-mod crew;
+mod counting_store;
 mod events;
 mod hostile;
 mod member;
-mod reading;
-mod store;
+mod member_fixture;
+mod status;
 mod support;
 
 pub(super) use support::Folder;

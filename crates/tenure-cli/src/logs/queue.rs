@@ -1,5 +1,5 @@
-//! Lines on their way to stderr, written by a thread of their own: whoever does not read them (a pager, a full pipe) must
-//! not stop a renewal.
+//! The queue of log lines to stderr, written by a separate thread: a reader that does not read (a pager, a full pipe) must not
+//! stop a renewal.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -8,72 +8,72 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// So many lines wait to be read; what comes then is lost.
-const MOST: usize = 1024;
-/// At our end a reader gets so long to take what is there.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The most lines in the queue; further lines are lost.
+const MAX_QUEUED_LINES: usize = 1024;
+/// How long the queue waits at the end for the reader to take what is left.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Writes what is left when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    lines: SyncSender<Word>,
+pub(crate) struct LogQueue {
+    lines: SyncSender<QueueItem>,
     done: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-enum Word {
+enum QueueItem {
     Line(Vec<u8>),
     End,
 }
 
-/// Starts the thread that writes.
-pub(crate) fn start() -> (Queue, Lines) {
-    let (lines, inbox) = sync_channel::<Word>(MOST);
+/// Starts the writing thread.
+pub(crate) fn start() -> (LogQueue, LineWriter) {
+    let (lines, inbox) = sync_channel::<QueueItem>(MAX_QUEUED_LINES);
     let (finished, done) = sync_channel(1);
-    let writes = move || {
-        while let Ok(Word::Line(line)) = inbox.recv() {
-            // Nothing is left to tell it to if stderr is gone.
+    let write_lines = move || {
+        while let Ok(QueueItem::Line(line)) = inbox.recv() {
+            // If stderr is gone, the error cannot be reported.
             let _ = io::stderr().write_all(&line);
         }
         let _ = finished.send(());
     };
-    let thread = std::thread::Builder::new().name("tenure-log".to_owned()).spawn(writes).ok();
-    (Queue { lines: lines.clone(), done, thread }, Lines(lines))
+    let thread = std::thread::Builder::new().name("tenure-log".to_owned()).spawn(write_lines).ok();
+    (LogQueue { lines: lines.clone(), done, thread }, LineWriter(lines))
 }
 
-impl Drop for Queue {
+impl Drop for LogQueue {
     fn drop(&mut self) {
-        // A queue that is full and not read is not waited for.
-        if self.thread.is_some() && self.lines.try_send(Word::End).is_ok() {
-            let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(PATIENCE);
+        // A queue that is full because its reader does not read is not waited for.
+        if self.thread.is_some() && self.lines.try_send(QueueItem::End).is_ok() {
+            let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-/// Where log lines go.
+/// A handle that puts log lines into the queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines(SyncSender<Word>);
+pub(crate) struct LineWriter(SyncSender<QueueItem>);
 
-impl Lines {
-    /// Queues one line, with its newline. Never waits; a line that finds the queue full is lost.
+impl LineWriter {
+    /// Queues one line, with its newline. Never blocks; if the queue is full, the line is lost.
     pub(crate) fn send(&self, line: Vec<u8>) {
-        let _ = self.0.try_send(Word::Line(line));
+        let _ = self.0.try_send(QueueItem::Line(line));
     }
 }
 
-/// One line, sent when it is whole.
-pub(crate) struct OneLine<'a>(&'a Lines, Vec<u8>);
+/// One line, sent when it is complete.
+pub(crate) struct QueuedLine<'a>(&'a LineWriter, Vec<u8>);
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = OneLine<'a>;
+impl<'a> MakeWriter<'a> for LineWriter {
+    type Writer = QueuedLine<'a>;
 
-    fn make_writer(&'a self) -> OneLine<'a> {
-        OneLine(self, Vec::new())
+    fn make_writer(&'a self) -> QueuedLine<'a> {
+        QueuedLine(self, Vec::new())
     }
 }
 
-impl Write for OneLine<'_> {
+impl Write for QueuedLine<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.1.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -84,7 +84,7 @@ impl Write for OneLine<'_> {
     }
 }
 
-impl Drop for OneLine<'_> {
+impl Drop for QueuedLine<'_> {
     fn drop(&mut self) {
         let line = std::mem::take(&mut self.1);
         if !line.is_empty() {

@@ -1,4 +1,4 @@
-//! Log lines for people: the message, what belongs to it, and nothing else.
+//! The text format of log lines: the message, its fields, and nothing else.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::LINE;
+use super::LINE_TARGET;
 
-/// The format, with what every line begins with.
+/// The text format, with the prefix of every line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text {
+pub(super) struct TextFormat {
     pub(super) prefix: &'static str,
 }
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -27,10 +27,10 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut parts = Parts::default();
+        let mut parts = EventFields::default();
         event.record(&mut parts);
         let (metadata, prefix) = (event.metadata(), self.prefix);
-        if metadata.target() == LINE {
+        if metadata.target() == LINE_TARGET {
             return writeln!(writer, "{prefix}{}", parts.message);
         }
         let kind = match *metadata.level() {
@@ -43,16 +43,16 @@ where
 }
 
 #[derive(Default)]
-struct Parts {
+struct EventFields {
     message: String,
     fields: String,
 }
 
-impl Visit for Parts {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            // One process is about one of these, and its first line has said which.
+            // A process has one name and one candidate, which its first line has logged.
             "name" | "candidate" => {}
             name => self.fields += &format!(" {name}={value:?}"),
         }

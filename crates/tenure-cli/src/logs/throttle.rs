@@ -1,23 +1,23 @@
-//! A problem that recurs many times a minute is logged once a minute.
+//! Limits a problem that recurs many times a minute to one log line a minute.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use tenure::Moment;
 
-/// A problem that lasts is logged again after this time.
-const REPEAT_EVERY: Duration = Duration::from_secs(60);
+/// How long a lasting problem is not logged again.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// When a recurring problem was last logged.
+/// Remembers when a recurring problem was last logged.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     logged_at: Cell<Option<Moment>>,
 }
 
 impl Throttle {
-    /// Whether the problem that occurs at `now` is to be logged.
+    /// Whether the problem that occurs at `now` should be logged.
     pub(crate) fn admits(&self, now: Moment) -> bool {
-        let admits = self.logged_at.get().is_none_or(|at| now.since(at) >= REPEAT_EVERY);
+        let admits = self.logged_at.get().is_none_or(|at| now.since(at) >= REPEAT_INTERVAL);
         if admits {
             self.logged_at.set(Some(now));
         }

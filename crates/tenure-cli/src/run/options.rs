@@ -1,4 +1,4 @@
-//! What `tenure run` can be told.
+//! The command-line options of `tenure run` and `tenure serve`.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure::{CandidateId, Error, HealthGate, Name, Result};
 
 use crate::http::{AnswerArgs, HttpArgs};
 use crate::schedule::ScheduleArgs;
-use crate::{duration, target};
+use crate::{duration, selector};
 
 const GET_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -51,16 +51,16 @@ pub(crate) struct RunArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LeaseArgs {
     /// The lease
-    #[arg(value_parser = target::name)]
+    #[arg(value_parser = selector::name)]
     pub(crate) name: Option<Name>,
 
     /// Another way to give NAME
-    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = target::name)]
+    #[arg(long, value_name = "NAME", env = "TENURE_LOCK_NAME", value_parser = selector::name)]
     pub(crate) lock_name: Option<Name>,
 }
 
 impl LeaseArgs {
-    /// The name, in whichever way it was given.
+    /// The name of the lease, from NAME or `--lock-name`.
     pub(crate) fn name(&self) -> Result<Option<&Name>> {
         if self.name.is_some() && self.lock_name.is_some() {
             return Err(Error::invalid("NAME and --lock-name both name the lease: give one"));
@@ -72,7 +72,7 @@ impl LeaseArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TimingArgs {
     /// This candidate's id, unique among them [default: HOSTNAME-PID-RANDOM]
-    #[arg(long, value_name = "ID", env = "TENURE_NODE_ID", value_parser = target::id)]
+    #[arg(long, value_name = "ID", env = "TENURE_NODE_ID", value_parser = selector::id)]
     #[arg(visible_alias = "instance-id")]
     pub(crate) node_id: Option<CandidateId>,
 
@@ -111,7 +111,7 @@ pub(crate) struct TimingArgs {
 }
 
 impl TimingArgs {
-    /// The durations, as the library takes them.
+    /// The durations as options of the library.
     pub(crate) fn options(&self) -> Options {
         Options {
             ttl: self.lease_duration,
@@ -166,18 +166,18 @@ pub(crate) struct TaskArgs {
     pub(crate) no_guard: bool,
 }
 
-/// The kinds of work.
+/// The work that was given on the command line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Given<'a> {
-    /// Never empty.
+pub(crate) enum GivenWork<'a> {
+    /// The command with its arguments; never empty.
     Command(&'a [OsString]),
     Get(&'a str),
     Mock,
 }
 
 impl TaskArgs {
-    /// What was given, if anything was.
-    pub(crate) fn given(&self) -> Result<Option<Given<'_>>> {
+    /// Returns the work that was given, if any.
+    pub(crate) fn given(&self) -> Result<Option<GivenWork<'_>>> {
         if self.timeout.is_some() && self.get.is_none() {
             return Err(Error::invalid(
                 "--timeout is how long an answer to --get may take, and there is no --get: leave it out \
@@ -186,16 +186,16 @@ impl TaskArgs {
         }
         match (&self.command[..], self.get.as_deref(), self.mock) {
             ([], None, false) => Ok(None),
-            (command @ [_, ..], None, false) => Ok(Some(Given::Command(command))),
-            ([], Some(url), false) => Ok(Some(Given::Get(url))),
-            ([], None, true) => Ok(Some(Given::Mock)),
+            (command @ [_, ..], None, false) => Ok(Some(GivenWork::Command(command))),
+            ([], Some(url), false) => Ok(Some(GivenWork::Get(url))),
+            ([], None, true) => Ok(Some(GivenWork::Mock)),
             _ => Err(Error::invalid(
                 "a command, --get and --mock are kinds of work: give one of them",
             )),
         }
     }
 
-    /// How long an answer to `--get` may take.
+    /// How long a response to `--get` may take.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(GET_TIMEOUT)
     }

@@ -1,43 +1,49 @@
-//! Work on a schedule: each slot begins once, whoever leads.
+//! The work of a term on a schedule: each slot begins once, whichever candidate leads.
+//!
+//! The pure [`SchedulePlanner`] decides; this loop executes its steps. A run starts only after the store has saved its slot in
+//! the checkpoint, so that the next leader does not start the slot again.
 
 use std::time::Duration;
 
 use tenure::store::Scope;
 use tenure::{Clock, Leadership, Name, Saved, Store};
 
-use super::get::Get;
-use super::lines::Lines;
-use super::run_lines::RunLines;
-use super::term::{After, Attention, Crew, Run};
-use super::ward::{Recipe, Ward};
+use super::command::{CommandConfig, RunningCommand};
+use super::http_poll::HttpPoll;
+use super::lead_term::{RunResult, StopSignals, TermOutcome, TermSupervisor};
+use super::messages::RunMessages;
+use super::schedule_messages::ScheduleMessages;
 use crate::exit::Exit;
-use crate::guard::Ended;
-use crate::lines::Common as _;
-use crate::permit::HeldTerm as _;
-use crate::schedule::{Ledger, Outcome, Planner, Policy, Schedule, Slot, Step};
+use crate::guard::ProcessExit;
+use crate::messages::CommonMessages as _;
+use crate::permit::TermDeadline as _;
+use crate::schedule::{
+    Policy, RunOutcome, Schedule, ScheduleCheckpoint, SchedulePlanner, ScheduleStep, Slot,
+};
 use crate::signals::Signals;
 use crate::time::unix_ms;
 
-/// A wall clock can be set, so nobody sleeps longer than this without a look at it.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// What could not be noted down is tried again after this.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The longest sleep without reading the wall clock, which can be set at any time.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(20);
+/// The pause before a checkpoint that could not be saved is saved again, and the longest wait for a save that must not delay
+/// the end of a term.
+const SAVE_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long `--once` waits for the store before it campaigns without knowing whether its slot is done.
-const PEEK_TIMEOUT: Duration = Duration::from_secs(1);
+const OBSERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is done, and when.
-pub(super) struct Timetable {
+/// The schedule of `tenure run`, and what runs in each slot.
+pub(super) struct ScheduledWork {
     pub(super) schedule: Schedule,
     pub(super) policy: Policy,
-    pub(super) task: Task,
-    /// A guard without a command, while none runs; `None` with `--no-guard`.
-    pub(super) rest_guard: Option<Recipe>,
+    pub(super) task: ScheduledTask,
+    /// The config of a guard without a command, which runs between two commands; `None` with `--no-guard`.
+    pub(super) idle_guard: Option<CommandConfig>,
 }
 
-impl Timetable {
-    fn lines<'a>(&'a self, lines: &'a Lines) -> RunLines<'a> {
-        RunLines { lines, schedule: &self.schedule, now: unix_ms() }
+impl ScheduledWork {
+    fn messages<'a>(&'a self, messages: &'a RunMessages) -> ScheduleMessages<'a> {
+        ScheduleMessages { messages, schedule: &self.schedule, now: unix_ms() }
     }
 
     /// With `--once`: the slot that is to be run.
@@ -46,8 +52,13 @@ impl Timetable {
     }
 
     /// With `--once`: whether the checkpoint already says that there is nothing to run, so that this candidate need not
-    /// campaign. Says so. A store that does not answer soon is asked by the campaign.
-    pub(super) async fn is_done(&self, name: &Name, store: &dyn Store, lines: &Lines) -> bool {
+    /// campaign; logs that. If the store does not answer soon, the campaign finds out.
+    pub(super) async fn is_done(
+        &self,
+        name: &Name,
+        store: &dyn Store,
+        messages: &RunMessages,
+    ) -> bool {
         if self.policy.once.is_none() {
             return false;
         }
@@ -55,310 +66,326 @@ impl Timetable {
         let scope = Scope::name(name);
         let found = tokio::select! {
             found = store.observe(&scope) => found,
-            () = clock.sleep(PEEK_TIMEOUT) => return false,
+            () = clock.sleep(OBSERVE_TIMEOUT) => return false,
         };
         let Some(Ok(lease)) = found.ok().and_then(|found| found.into_iter().next()) else {
             return false;
         };
         let checkpoint = lease.checkpoint.as_ref().map(|checkpoint| checkpoint.as_bytes());
-        let Ok(Some(ledger)) = Ledger::read(checkpoint) else { return false };
-        let last = ledger.last_run.clone();
-        let done = Planner::new(self.schedule.clone(), self.policy, Some(ledger)).step(unix_ms());
-        if done == Step::Done {
-            self.lines(lines).already_done(self.slot_of_once(), last.as_ref());
+        let Ok(Some(checkpoint)) = ScheduleCheckpoint::read(checkpoint) else { return false };
+        let last = checkpoint.last_run.clone();
+        let done = SchedulePlanner::new(self.schedule.clone(), self.policy, Some(checkpoint))
+            .step(unix_ms());
+        if done == ScheduleStep::Done {
+            self.messages(messages).already_done(self.slot_of_once(), last.as_ref());
         }
-        done == Step::Done
+        done == ScheduleStep::Done
     }
 }
 
-/// What is done in one slot.
-pub(super) enum Task {
-    Command(Recipe),
-    Get(Get),
+/// What runs in one slot.
+pub(super) enum ScheduledTask {
+    Command(CommandConfig),
+    Get(HttpPoll),
     Mock,
 }
 
-/// How one slot's run came out.
-struct Report {
-    outcome: Outcome,
+/// The result of one slot's run.
+struct RunReport {
+    outcome: RunOutcome,
     detail: Option<String>,
     exit: Exit,
-    /// There is no next slot in this term.
+    /// No further slot runs in this term.
     over: bool,
 }
 
-impl Crew<'_> {
+impl TermSupervisor<'_> {
     /// Works through the slots of one term.
     pub(super) async fn scheduled(
         &self,
-        table: &Timetable,
+        work: &ScheduledWork,
         leadership: &Leadership,
         signals: &mut Signals,
-    ) -> After {
+    ) -> TermOutcome {
         let left = leadership.checkpoint().map(|checkpoint| checkpoint.as_bytes());
-        let left = match Ledger::read(left) {
+        let left = match ScheduleCheckpoint::read(left) {
             Ok(left) => left,
-            Err(error) => return After::Failed(error),
+            Err(error) => return TermOutcome::Failed(error),
         };
-        self.board.show(left.as_ref());
-        let mut rest_guard = self.guard_rest(table, leadership);
-        let mut planner = Planner::new(table.schedule.clone(), table.policy, left);
-        let mut watch = Attention::default();
+        self.run_reporter.show(left.as_ref());
+        let mut idle_guard = self.start_idle_guard(work, leadership);
+        let mut planner = SchedulePlanner::new(work.schedule.clone(), work.policy, left);
+        let mut stop_signals = StopSignals::default();
         let (mut exit, mut ran) = (Exit::Done, false);
         loop {
             let pause = match planner.step(unix_ms()) {
-                Step::Begin(slot) => {
+                ScheduleStep::Begin(slot) => {
                     let draft = planner.draft(slot, self.id().as_str(), unix_ms());
-                    // A save that hangs must not hold up the end of the term or of this process.
+                    // A save that hangs must not delay the end of the term or of this process.
                     let mut ended = None;
-                    let noted = tokio::select! {
+                    let saved = tokio::select! {
                         biased;
-                        noted = self.note_down(leadership, &draft) => noted,
+                        saved = self.save_checkpoint(leadership, &draft) => saved,
                         () = async {
-                            ended = self.rest(Duration::MAX, leadership, signals).await;
-                            Clock::boot().sleep(AGAIN).await;
-                        } => Noted::Unknown,
+                            ended = self.wait_between_slots(Duration::MAX, leadership, signals).await;
+                            Clock::boot().sleep(SAVE_RETRY_INTERVAL).await;
+                        } => SaveOutcome::Unknown,
                     };
-                    if let Some(after) = ended {
-                        if let Noted::Kept = noted {
+                    if let Some(outcome) = ended {
+                        if let SaveOutcome::Kept = saved {
                             planner.begun(draft);
-                            planner.ended(Outcome::Stopped, None, unix_ms());
-                            self.note_down_end(leadership, &mut planner).await;
+                            planner.ended(RunOutcome::Stopped, None, unix_ms());
+                            self.save_end(leadership, &mut planner).await;
                         }
-                        return after;
+                        return outcome;
                     }
-                    match noted {
-                        Noted::Kept => {
+                    match saved {
+                        SaveOutcome::Kept => {
                             planner.begun(draft);
-                            // A command has a guard of its own, which knows when it has ended.
-                            if let Task::Command(_) = table.task {
-                                rest_guard.take();
+                            // A command has its own guard, which knows when the command has ended.
+                            if let ScheduledTask::Command(_) = work.task {
+                                idle_guard.take();
                             }
                             let report = self
-                                .one_slot(table, leadership, signals, &mut watch, &planner)
+                                .run_slot(work, leadership, signals, &mut stop_signals, &planner)
                                 .await;
                             (exit, ran) = (report.exit, true);
-                            if rest_guard.is_none() && !report.over {
-                                rest_guard = self.guard_rest(table, leadership);
+                            if idle_guard.is_none() && !report.over {
+                                idle_guard = self.start_idle_guard(work, leadership);
                             }
-                            self.came_meanwhile(table, &mut planner);
+                            self.skip_overlapping_slots(work, &mut planner);
                             planner.ended(report.outcome, report.detail, unix_ms());
-                            self.note_down_end(leadership, &mut planner).await;
+                            self.save_end(leadership, &mut planner).await;
                             if report.over {
                                 break;
                             }
                             Duration::ZERO
                         }
-                        Noted::Lost => Duration::MAX,
-                        Noted::Unknown => AGAIN,
+                        SaveOutcome::Lost => Duration::MAX,
+                        SaveOutcome::Unknown => SAVE_RETRY_INTERVAL,
                     }
                 }
-                Step::Wait { until } => {
-                    self.note_down_end(leadership, &mut planner).await;
+                ScheduleStep::Wait { until } => {
+                    self.save_end(leadership, &mut planner).await;
                     let left = until.map(|until| until.saturating_sub(unix_ms()));
-                    left.map_or(LOOK_EVERY, Duration::from_millis).min(LOOK_EVERY)
+                    left.map_or(CLOCK_CHECK_INTERVAL, Duration::from_millis)
+                        .min(CLOCK_CHECK_INTERVAL)
                 }
-                Step::Skip { .. } => Duration::ZERO,
-                Step::Interrupted(run) => {
-                    table.lines(self.lines).interrupted(&run, table.policy.interrupted);
-                    self.board.passed("interrupted");
-                    self.note_down_end(leadership, &mut planner).await;
+                ScheduleStep::Skip { .. } => Duration::ZERO,
+                ScheduleStep::Interrupted(run) => {
+                    work.messages(self.messages).interrupted(&run, work.policy.interrupted);
+                    self.run_reporter.passed("interrupted");
+                    self.save_end(leadership, &mut planner).await;
                     Duration::ZERO
                 }
-                Step::Ahead(ahead) => {
-                    self.lines.ahead(&ahead);
+                ScheduleStep::Ahead(ahead) => {
+                    self.messages.ahead(&ahead);
                     Duration::ZERO
                 }
-                Step::Done => {
+                ScheduleStep::Done => {
                     if !ran {
-                        let last = planner.ledger().last_run.as_ref();
-                        table.lines(self.lines).already_done(table.slot_of_once(), last);
+                        let last = planner.checkpoint().last_run.as_ref();
+                        work.messages(self.messages).already_done(work.slot_of_once(), last);
                     }
-                    self.lines.work_ended();
-                    return After::Ended(exit);
+                    self.messages.work_ended();
+                    return TermOutcome::Ended(exit);
                 }
             };
-            // Even if there is no time to rest: with a store slower than the period there never is.
-            if let Some(after) = self.rest(pause, leadership, signals).await {
-                return after;
+            // Checked even without a pause: with a store slower than the period there is never time for one.
+            if let Some(outcome) = self.wait_between_slots(pause, leadership, signals).await {
+                return outcome;
             }
         }
-        match watch.ending {
-            true => After::Ended(exit),
-            false => After::Lost,
+        match stop_signals.ending {
+            true => TermOutcome::Ended(exit),
+            false => TermOutcome::Lost,
         }
     }
 
-    /// Somebody who sees it if we die while no command runs, and gives the lease back. Without one the TTL applies.
-    fn guard_rest(&self, table: &Timetable, leadership: &Leadership) -> Option<RestGuard> {
-        let recipe = table.rest_guard.as_ref()?;
-        let posted =
-            leadership.permit(Duration::ZERO, |permit| Ward::start(recipe, permit, self.store))?;
-        posted
-            .inspect_err(|error| self.lines.trouble(&format!("cannot start the guard: {error}")))
+    /// Starts a guard without a command, which releases the lease if this process dies while no command runs. Without it the
+    /// lease expires by its TTL.
+    fn start_idle_guard(&self, work: &ScheduledWork, leadership: &Leadership) -> Option<IdleGuard> {
+        let config = work.idle_guard.as_ref()?;
+        let started = leadership
+            .permit(Duration::ZERO, |permit| RunningCommand::start(config, permit, self.store))?;
+        started
+            .inspect_err(|error| self.messages.warning(&format!("cannot start the guard: {error}")))
             .ok()
-            .map(|ward| RestGuard(Some(ward)))
+            .map(|guard| IdleGuard(Some(guard)))
     }
 
-    /// Between two slots.
-    async fn rest(
+    /// Waits for `pause` between two slots, or returns how the term ended.
+    async fn wait_between_slots(
         &self,
         pause: Duration,
         leadership: &Leadership,
         signals: &mut Signals,
-    ) -> Option<After> {
+    ) -> Option<TermOutcome> {
         let clock = Clock::boot();
         tokio::select! {
             biased;
-            why = leadership.lost() => {
-                self.lines.lost(&why);
-                Some(After::Lost)
+            reason = leadership.lost() => {
+                self.messages.lost(&reason);
+                Some(TermOutcome::Lost)
             }
-            _ = signals.end() => Some(After::Ended(Exit::Done)),
+            _ = signals.end() => Some(TermOutcome::Ended(Exit::Done)),
             () = clock.sleep(pause) => None,
         }
     }
 
-    async fn one_slot(
+    async fn run_slot(
         &self,
-        table: &Timetable,
+        work: &ScheduledWork,
         leadership: &Leadership,
         signals: &mut Signals,
-        watch: &mut Attention,
-        planner: &Planner,
-    ) -> Report {
+        stop_signals: &mut StopSignals,
+        planner: &SchedulePlanner,
+    ) -> RunReport {
         let (clock, began) = (Clock::boot(), Clock::boot().now());
-        self.board.began(unix_ms());
-        self.board.show(Some(planner.ledger()));
-        let report = match &table.task {
-            Task::Mock => {
-                let count = planner.ledger().count;
-                let polled = leadership.permit(Duration::ZERO, |_permit| self.lines.poll(count));
-                let outcome = if polled.is_some() { Outcome::Ok } else { Outcome::Stopped };
-                Report { outcome, detail: None, exit: Exit::Done, over: false }
+        self.run_reporter.began(unix_ms());
+        self.run_reporter.show(Some(planner.checkpoint()));
+        let report = match &work.task {
+            ScheduledTask::Mock => {
+                let count = planner.checkpoint().count;
+                let polled = leadership.permit(Duration::ZERO, |_permit| self.messages.poll(count));
+                let outcome = if polled.is_some() { RunOutcome::Ok } else { RunOutcome::Stopped };
+                RunReport { outcome, detail: None, exit: Exit::Done, over: false }
             }
-            Task::Get(get) => self.poll(get, leadership, signals, watch, planner).await,
-            Task::Command(recipe) => match self.one_run(recipe, leadership, signals, watch).await {
-                Run::Ended(ended) => of_command(ended, watch.ending),
-                Run::Refused(exit) => {
-                    watch.ending = true;
-                    Report { outcome: Outcome::Failed, detail: None, exit, over: true }
+            ScheduledTask::Get(get) => {
+                self.poll(get, leadership, signals, stop_signals, planner).await
+            }
+            ScheduledTask::Command(config) => match self
+                .run_command(config, leadership, signals, stop_signals)
+                .await
+            {
+                RunResult::Ended(ended) => command_report(ended, stop_signals.ending),
+                RunResult::Refused(exit) => {
+                    stop_signals.ending = true;
+                    RunReport { outcome: RunOutcome::Failed, detail: None, exit, over: true }
                 }
-                Run::Stopped => {
-                    let over = watch.lost || watch.ending;
-                    Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over }
+                RunResult::Stopped => {
+                    let over = stop_signals.lost || stop_signals.ending;
+                    RunReport { outcome: RunOutcome::Stopped, detail: None, exit: Exit::Done, over }
                 }
             },
         };
         let took = clock.now().since(began);
-        self.board.ended(&report.outcome, took);
-        // A failed poll is reported where it is done.
-        if let (Outcome::Failed, Some(reason), Task::Command(_), Some(run)) =
-            (&report.outcome, &report.detail, &table.task, &planner.ledger().last_run)
-            && !watch.ending
+        self.run_reporter.ended(&report.outcome, took);
+        // A failed poll is logged by `poll`.
+        if let (RunOutcome::Failed, Some(reason), ScheduledTask::Command(_), Some(run)) =
+            (&report.outcome, &report.detail, &work.task, &planner.checkpoint().last_run)
+            && !stop_signals.ending
         {
-            let next = table.schedule.next(unix_ms()).filter(|_| table.policy.once.is_none());
-            table.lines(self.lines).failed(run, reason, took, next);
+            let next = work.schedule.next(unix_ms()).filter(|_| work.policy.once.is_none());
+            work.messages(self.messages).failed(run, reason, took, next);
         }
         report
     }
 
     async fn poll(
         &self,
-        get: &Get,
+        get: &HttpPoll,
         leadership: &Leadership,
         signals: &mut Signals,
-        watch: &mut Attention,
-        planner: &Planner,
-    ) -> Report {
+        stop_signals: &mut StopSignals,
+        planner: &SchedulePlanner,
+    ) -> RunReport {
         let stopped =
-            |over| Report { outcome: Outcome::Stopped, detail: None, exit: Exit::Done, over };
+            |over| RunReport { outcome: RunOutcome::Stopped, detail: None, exit: Exit::Done, over };
         let (outcome, detail) = tokio::select! {
             biased;
-            why = leadership.lost() => {
-                self.lines.lost(&why);
-                watch.lost = true;
+            reason = leadership.lost() => {
+                self.messages.lost(&reason);
+                stop_signals.lost = true;
                 return stopped(true);
             }
             _ = signals.end() => {
-                watch.ending = true;
+                stop_signals.ending = true;
                 return stopped(true);
             }
             answer = get.poll(leadership) => answer,
         };
-        self.lines.polled(planner.ledger().count, outcome == Outcome::Ok, detail.as_deref());
-        Report { outcome, detail, exit: Exit::Done, over: false }
+        self.messages.polled(
+            planner.checkpoint().count,
+            outcome == RunOutcome::Ok,
+            detail.as_deref(),
+        );
+        RunReport { outcome, detail, exit: Exit::Done, over: false }
     }
 
-    /// Slots that came while the run went on are counted, and not run.
-    fn came_meanwhile(&self, table: &Timetable, planner: &mut Planner) {
+    /// Counts and logs the slots that came while the run was in progress; they are not run.
+    fn skip_overlapping_slots(&self, work: &ScheduledWork, planner: &mut SchedulePlanner) {
         loop {
-            let settled = planner.ledger().settled(&table.schedule);
-            let Step::Skip { slot, slots } = planner.step(unix_ms()) else { return };
-            let first = settled.and_then(|settled| table.schedule.next(settled)).unwrap_or(slot);
-            let run = planner.ledger().last_run.as_ref();
-            table.lines(self.lines).skipped(first.at, slot, slots, run);
-            self.board.passed("skipped");
+            let settled = planner.checkpoint().settled(&work.schedule);
+            let ScheduleStep::Skip { slot, slots } = planner.step(unix_ms()) else { return };
+            let first = settled.and_then(|settled| work.schedule.next(settled)).unwrap_or(slot);
+            let run = planner.checkpoint().last_run.as_ref();
+            work.messages(self.messages).skipped(first.at, slot, slots, run);
+            self.run_reporter.passed("skipped");
         }
     }
 
-    async fn note_down(&self, leadership: &Leadership, ledger: &Ledger) -> Noted {
-        match leadership.save(ledger.to_json()).await {
+    async fn save_checkpoint(
+        &self,
+        leadership: &Leadership,
+        checkpoint: &ScheduleCheckpoint,
+    ) -> SaveOutcome {
+        match leadership.save(checkpoint.to_json()).await {
             Ok(Saved::Kept) => {
                 self.save_failures.reset();
-                self.board.show(Some(ledger));
-                Noted::Kept
+                self.run_reporter.show(Some(checkpoint));
+                SaveOutcome::Kept
             }
-            // The loss itself is told where it is declared.
-            Ok(Saved::Lost) => Noted::Lost,
+            // The loss is logged where it is declared.
+            Ok(Saved::Lost) => SaveOutcome::Lost,
             Err(error) => {
                 if self.save_failures.admits(Clock::boot().now()) {
-                    self.lines.trouble(&format!("cannot note down what is run: {error}"));
+                    self.messages.warning(&format!("cannot note down what is run: {error}"));
                 }
-                Noted::Unknown
+                SaveOutcome::Unknown
             }
         }
     }
 
-    /// What has ended is noted down if it can be; the next one to begin says it too.
-    async fn note_down_end(&self, leadership: &Leadership, planner: &mut Planner) {
-        let Some(ledger) = planner.unsaved().cloned() else { return };
+    /// Saves the end of a run if it can be saved now; otherwise the next save includes it.
+    async fn save_end(&self, leadership: &Leadership, planner: &mut SchedulePlanner) {
+        let Some(checkpoint) = planner.unsaved().cloned() else { return };
         let clock = Clock::boot();
-        let noted = tokio::select! {
-            noted = self.note_down(leadership, &ledger) => noted,
-            () = clock.sleep(AGAIN) => Noted::Unknown,
+        let saved = tokio::select! {
+            saved = self.save_checkpoint(leadership, &checkpoint) => saved,
+            () = clock.sleep(SAVE_RETRY_INTERVAL) => SaveOutcome::Unknown,
         };
-        if let Noted::Kept = noted {
+        if let SaveOutcome::Kept = saved {
             planner.saved();
         }
-        self.board.show(Some(&ledger));
+        self.run_reporter.show(Some(&checkpoint));
     }
 }
 
-/// Dismissed when it is dropped.
-struct RestGuard(Option<Ward>);
+/// A guard without a command; dismissed on drop.
+struct IdleGuard(Option<RunningCommand>);
 
-impl Drop for RestGuard {
+impl Drop for IdleGuard {
     fn drop(&mut self) {
-        if let Some(ward) = self.0.take() {
-            ward.dismiss();
+        if let Some(guard) = self.0.take() {
+            guard.dismiss();
         }
     }
 }
 
-/// Whether something was noted down.
-enum Noted {
+/// The result of saving a checkpoint.
+enum SaveOutcome {
     Kept,
     /// The term is over.
     Lost,
     Unknown,
 }
 
-fn of_command(ended: Ended, over: bool) -> Report {
+fn command_report(ended: ProcessExit, over: bool) -> RunReport {
     let (outcome, detail) = match ended {
-        Ended::Code(0) => (Outcome::Ok, None),
-        Ended::Code(code) => (Outcome::Failed, Some(format!("exit code {code}"))),
-        Ended::Signal(signal) => (Outcome::Failed, Some(format!("signal {signal}"))),
+        ProcessExit::Code(0) => (RunOutcome::Ok, None),
+        ProcessExit::Code(code) => (RunOutcome::Failed, Some(format!("exit code {code}"))),
+        ProcessExit::Signal(signal) => (RunOutcome::Failed, Some(format!("signal {signal}"))),
     };
-    Report { outcome, detail, exit: ended.into(), over }
+    RunReport { outcome, detail, exit: ended.into(), over }
 }

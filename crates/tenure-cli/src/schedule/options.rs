@@ -1,4 +1,4 @@
-//! What `tenure run` can be told about a schedule.
+//! The command-line options of a schedule.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) struct ScheduleArgs {
 }
 
 impl ScheduleArgs {
-    /// The schedule, if there is one; `default_every` is that of the work.
+    /// The schedule, if there is one; `default_every` is the default period of the work.
     pub(crate) fn schedule(&self, default_every: Option<Duration>) -> Result<Option<Schedule>> {
         let schedule = match (self.every, &self.cron) {
             (Some(_), Some(_)) => {
@@ -58,7 +58,7 @@ impl ScheduleArgs {
         Ok(schedule)
     }
 
-    /// What a planner has to know; `once` is when the process was started, with `--once`.
+    /// The policy for the planner; with `--once`, `once` is when the process was started.
     pub(crate) fn policy(&self, once: Option<u64>) -> Policy {
         Policy {
             missed: self.missed.unwrap_or_default(),
@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct ScheduleLine {
         #[command(flatten)]
         schedule: ScheduleArgs,
     }
 
     fn read(line: &str) -> ScheduleArgs {
-        Line::try_parse_from(format!("run {line}").split(' ')).unwrap().schedule
+        ScheduleLine::try_parse_from(format!("run {line}").split(' ')).unwrap().schedule
     }
 
     fn refused(line: &str) -> String {
@@ -91,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_that_of_the_work() {
-        let none = Line::try_parse_from(["run"]).unwrap().schedule;
+    fn the_default_period_is_that_of_the_work() {
+        let none = ScheduleLine::try_parse_from(["run"]).unwrap().schedule;
         assert!(none.schedule(None).unwrap().is_none());
         let five = none.schedule(Some(Duration::from_secs(5))).unwrap();
         assert!(matches!(five, Some(Schedule::Every(5_000))));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_what_was_said() {
+    fn the_policy_follows_the_options() {
         let policy = read("--every 5s --missed skip --interrupted rerun").policy(Some(7));
         assert_eq!(policy.missed, Missed::Skip);
         assert_eq!(policy.interrupted, Interrupted::Rerun);

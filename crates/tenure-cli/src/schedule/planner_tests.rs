@@ -1,14 +1,14 @@
-//! Leaders come and go, clocks disagree, saves fail: no slot begins twice.
+//! Leaders change, clocks disagree, saves fail: no slot begins twice.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::planner::Ahead;
+use super::planner::ClockAhead;
 use super::*;
 
 const HOUR: u64 = 3_600_000;
-/// 2025-06-18T15:00:00Z
+/// The start of the tests: 2025-06-18T15:00:00Z.
 const T: u64 = 1_750_258_800_000;
 
 fn every(ms: u64) -> Schedule {
@@ -23,162 +23,162 @@ fn policy(missed: Missed, interrupted: Interrupted) -> Policy {
     Policy { missed, interrupted, once: None }
 }
 
-fn once(asked: u64) -> Policy {
-    Policy { once: Some(asked), ..Policy::default() }
+fn once(process_start: u64) -> Policy {
+    Policy { once: Some(process_start), ..Policy::default() }
 }
 
-/// Begins what is due at `now`.
-fn begin(planner: &mut Planner, now: u64) -> Slot {
-    let Step::Begin(slot) = planner.step(now) else { panic!("{planner:?}") };
+/// Begins the slot that is due at `now`.
+fn begin(planner: &mut SchedulePlanner, now: u64) -> Slot {
+    let ScheduleStep::Begin(slot) = planner.step(now) else { panic!("{planner:?}") };
     let draft = planner.draft(slot, "a", now);
     planner.begun(draft);
     slot
 }
 
-/// What a term leaves that has run the slot of `now`.
-fn left(schedule: &Schedule, now: u64, outcome: Outcome) -> Option<Ledger> {
-    let mut planner = Planner::new(schedule.clone(), once(now), None);
+/// The checkpoint of a term that has run the slot of `now`.
+fn left(schedule: &Schedule, now: u64, outcome: RunOutcome) -> Option<ScheduleCheckpoint> {
+    let mut planner = SchedulePlanner::new(schedule.clone(), once(now), None);
     begin(&mut planner, now);
-    if outcome != Outcome::Running {
+    if outcome != RunOutcome::Running {
         planner.ended(outcome, None, now + 1);
     }
-    Some(planner.ledger().clone())
+    Some(planner.checkpoint().clone())
 }
 
-fn wait(until: u64) -> Step {
-    Step::Wait { until: Some(until) }
+fn wait(until: u64) -> ScheduleStep {
+    ScheduleStep::Wait { until: Some(until) }
 }
 
 #[test]
 fn the_first_leader_of_all_begins_at_once_or_as_cron_does() {
-    let mut planner = Planner::new(every(5_000), Policy::default(), None);
-    assert_eq!(planner.step(T + 2_000), Step::Begin(Slot { at: T, number: 350_051_760 }));
-    let mut planner = Planner::new(daily(), Policy::default(), None);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), None);
+    assert_eq!(planner.step(T + 2_000), ScheduleStep::Begin(Slot { at: T, number: 350_051_760 }));
+    let mut planner = SchedulePlanner::new(daily(), Policy::default(), None);
     assert_eq!(planner.step(T), wait(T + 11 * HOUR));
-    // So that its successor knows what has been waited for.
+    // So that its successor knows which slots were waited for.
     let known = planner.unsaved().cloned();
     assert_eq!(known.as_ref().unwrap().count, 0);
-    let mut planner = Planner::new(daily(), Policy::default(), known);
+    let mut planner = SchedulePlanner::new(daily(), Policy::default(), known);
     assert_eq!(begin(&mut planner, T + 12 * HOUR).at, T + 11 * HOUR);
-    let mut planner = Planner::new(daily(), once(T), None);
+    let mut planner = SchedulePlanner::new(daily(), once(T), None);
     assert_eq!(begin(&mut planner, T).at, T - 13 * HOUR);
 }
 
 #[test]
-fn what_mock_has_counted_is_gone_on_from() {
-    let counted = Ledger::read(Some(b"{\"count\":41}")).unwrap();
-    let mut planner = Planner::new(every(5_000), Policy::default(), counted);
+fn a_count_of_mock_is_continued() {
+    let counted = ScheduleCheckpoint::read(Some(b"{\"count\":41}")).unwrap();
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), counted);
     begin(&mut planner, T);
-    assert_eq!(planner.ledger().count, 42);
+    assert_eq!(planner.checkpoint().count, 42);
 }
 
 #[test]
-fn a_run_begins_ends_and_the_next_slot_is_waited_for() {
-    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+fn after_a_run_the_next_slot_is_waited_for() {
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), None);
     begin(&mut planner, T);
     assert_eq!(planner.step(T + 1_000), wait(T + 5_000));
-    planner.ended(Outcome::Failed, Some("exit code 3".to_owned()), T + 1_500);
+    planner.ended(RunOutcome::Failed, Some("exit code 3".to_owned()), T + 1_500);
     let run = planner.unsaved().unwrap().last_run.clone().unwrap();
-    assert_eq!((run.outcome, run.ended_at), (Outcome::Failed, Some(T + 1_500)));
+    assert_eq!((run.outcome, run.ended_at), (RunOutcome::Failed, Some(T + 1_500)));
     planner.saved();
     assert_eq!(planner.unsaved(), None);
     assert_eq!(planner.step(T + 1_500), wait(T + 5_000));
     assert_eq!(begin(&mut planner, T + 5_000).number, 350_051_761);
-    assert_eq!(planner.ledger().count, 2);
+    assert_eq!(planner.checkpoint().count, 2);
 }
 
 #[test]
-fn slots_that_come_while_a_run_goes_on_are_skipped_for_good() {
-    let mut planner = Planner::new(every(5_000), Policy::default(), None);
+fn slots_that_come_during_a_run_are_skipped_for_good() {
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), None);
     begin(&mut planner, T);
     let slot = Slot { at: T + 10_000, number: 350_051_762 };
-    assert_eq!(planner.step(T + 12_000), Step::Skip { slot, slots: 2 });
+    assert_eq!(planner.step(T + 12_000), ScheduleStep::Skip { slot, slots: 2 });
     assert_eq!(planner.step(T + 12_000), wait(T + 15_000));
-    planner.ended(Outcome::Ok, None, T + 13_000);
+    planner.ended(RunOutcome::Ok, None, T + 13_000);
     assert_eq!(planner.step(T + 13_000), wait(T + 15_000));
-    assert_eq!((planner.ledger().skipped, planner.ledger().missed), (2, 0));
-    // Whoever leads next does not run them either.
-    let known = planner.ledger().clone();
-    let mut planner = Planner::new(every(5_000), Policy::default(), Some(known));
+    assert_eq!((planner.checkpoint().skipped, planner.checkpoint().missed), (2, 0));
+    // The next leader does not run them either.
+    let known = planner.checkpoint().clone();
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), Some(known));
     assert_eq!(planner.step(T + 14_000), wait(T + 15_000));
 }
 
 #[test]
-fn of_what_passed_without_a_leader_the_newest_is_run_or_none() {
-    let ledger = left(&every(5_000), T, Outcome::Ok);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger.clone());
+fn of_the_missed_slots_the_newest_is_run_or_none() {
+    let checkpoint = left(&every(5_000), T, RunOutcome::Ok);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), checkpoint.clone());
     assert_eq!(begin(&mut planner, T + 21_000).at, T + 20_000);
-    assert_eq!(planner.ledger().missed, 3);
+    assert_eq!(planner.checkpoint().missed, 3);
     let skip = policy(Missed::Skip, Interrupted::Report);
-    let mut planner = Planner::new(every(5_000), skip, ledger);
+    let mut planner = SchedulePlanner::new(every(5_000), skip, checkpoint);
     assert_eq!(planner.step(T + 21_000), wait(T + 25_000));
     assert_eq!(planner.unsaved().unwrap().missed, 4);
-    // What comes in its own time is run, though a little late.
+    // A slot that comes during the term is run, even a little late.
     assert_eq!(begin(&mut planner, T + 25_700).at, T + 25_000);
-    assert_eq!(planner.ledger().missed, 4);
+    assert_eq!(planner.checkpoint().missed, 4);
 }
 
 #[test]
-fn an_interrupted_run_is_told_of_once() {
-    let ledger = left(&every(5_000), T, Outcome::Running);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger.clone());
-    let run = ledger.unwrap().last_run.unwrap();
-    assert_eq!(planner.step(T + 3_000), Step::Interrupted(run));
+fn an_interrupted_run_is_reported_once() {
+    let checkpoint = left(&every(5_000), T, RunOutcome::Running);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), checkpoint.clone());
+    let run = checkpoint.unwrap().last_run.unwrap();
+    assert_eq!(planner.step(T + 3_000), ScheduleStep::Interrupted(run));
     let saved = planner.unsaved().unwrap().clone();
-    assert_eq!(saved.last_run.as_ref().unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(saved.last_run.as_ref().unwrap().outcome, RunOutcome::Interrupted);
     assert_eq!(planner.step(T + 3_000), wait(T + 5_000));
-    let mut planner = Planner::new(every(5_000), Policy::default(), Some(saved));
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), Some(saved));
     assert_eq!(planner.step(T + 4_000), wait(T + 5_000));
 }
 
 #[test]
-fn a_draft_that_may_have_been_kept_is_not_put_back() {
-    let ledger = left(&every(5_000), T, Outcome::Running);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
-    assert!(matches!(planner.step(T + 5_000), Step::Interrupted(_)));
-    let Step::Begin(slot) = planner.step(T + 5_000) else { panic!("{planner:?}") };
+fn a_draft_that_may_have_been_kept_is_not_undone() {
+    let checkpoint = left(&every(5_000), T, RunOutcome::Running);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), checkpoint);
+    assert!(matches!(planner.step(T + 5_000), ScheduleStep::Interrupted(_)));
+    let ScheduleStep::Begin(slot) = planner.step(T + 5_000) else { panic!("{planner:?}") };
     let draft = planner.draft(slot, "a", T + 5_000);
     assert_eq!((draft.count, planner.unsaved()), (2, None));
-    // The same again, or a newer one: the count is the same.
-    assert_eq!(planner.step(T + 9_000), Step::Begin(slot));
+    // Another draft, the same or a newer one: the count is the same.
+    assert_eq!(planner.step(T + 9_000), ScheduleStep::Begin(slot));
     assert_eq!(planner.draft(slot, "a", T + 9_000).count, 2);
-    let Step::Begin(slot) = planner.step(T + 10_000) else { panic!("{planner:?}") };
+    let ScheduleStep::Begin(slot) = planner.step(T + 10_000) else { panic!("{planner:?}") };
     assert_eq!(planner.draft(slot, "a", T + 10_000).count, 2);
 }
 
 #[test]
-fn run_again_it_is_the_same_slot_and_a_new_run() {
-    let ledger = left(&every(5_000), T, Outcome::Running);
+fn a_rerun_is_a_new_run_of_the_same_slot() {
+    let checkpoint = left(&every(5_000), T, RunOutcome::Running);
     let rerun = policy(Missed::RunOnce, Interrupted::Rerun);
-    let mut planner = Planner::new(every(5_000), rerun, ledger);
-    assert!(matches!(planner.step(T + 11_000), Step::Interrupted(_)));
+    let mut planner = SchedulePlanner::new(every(5_000), rerun, checkpoint);
+    assert!(matches!(planner.step(T + 11_000), ScheduleStep::Interrupted(_)));
     assert_eq!(begin(&mut planner, T + 11_000), Slot { at: T, number: 350_051_760 });
-    assert_eq!((planner.ledger().count, planner.ledger().missed), (2, 2));
-    planner.ended(Outcome::Ok, None, T + 12_000);
+    assert_eq!((planner.checkpoint().count, planner.checkpoint().missed), (2, 2));
+    planner.ended(RunOutcome::Ok, None, T + 12_000);
     // One run makes up for everything.
     assert_eq!(planner.step(T + 12_000), wait(T + 15_000));
 }
 
 #[test]
-fn a_changed_schedule_goes_on_where_the_old_one_was() {
+fn a_changed_schedule_continues_after_the_old_one() {
     for rerun in [Interrupted::Report, Interrupted::Rerun] {
         let rerun = policy(Missed::RunOnce, rerun);
-        // Their numbers have nothing to do with each other.
+        // The numbers of the two schedules are unrelated.
         for (old, new, next) in [
             (every(5_000), every(60_000), T + 60_000),
             (every(60_000), every(5_000), T + 5_000),
             (every(1), daily(), T + 11 * HOUR),
             (daily(), every(5_000), T),
         ] {
-            let mut planner = Planner::new(new, rerun, left(&old, T, Outcome::Running));
-            assert!(matches!(planner.step(T + 1_000), Step::Interrupted(_)));
+            let mut planner = SchedulePlanner::new(new, rerun, left(&old, T, RunOutcome::Running));
+            assert!(matches!(planner.step(T + 1_000), ScheduleStep::Interrupted(_)));
             if rerun.interrupted == Interrupted::Rerun {
                 assert!(begin(&mut planner, T + 1_000).at <= T);
-                planner.ended(Outcome::Ok, None, T + 2_000);
+                planner.ended(RunOutcome::Ok, None, T + 2_000);
             }
             match planner.step(T + 2_000) {
-                Step::Wait { until } => assert_eq!(until, Some(next.max(T + 5_000))),
-                Step::Begin(slot) => assert_eq!(slot.at, next),
+                ScheduleStep::Wait { until } => assert_eq!(until, Some(next.max(T + 5_000))),
+                ScheduleStep::Begin(slot) => assert_eq!(slot.at, next),
                 step => panic!("{step:?}"),
             }
         }
@@ -186,86 +186,86 @@ fn a_changed_schedule_goes_on_where_the_old_one_was() {
 }
 
 #[test]
-fn a_clock_that_is_behind_waits_and_one_that_was_far_ahead_is_told_of() {
-    let ledger = left(&every(5_000), T + 30_000, Outcome::Ok);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
+fn a_clock_that_is_behind_waits_and_one_that_was_far_ahead_is_reported() {
+    let checkpoint = left(&every(5_000), T + 30_000, RunOutcome::Ok);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), checkpoint);
     assert_eq!(planner.step(T), wait(T + 35_000));
-    let ledger = left(&every(5_000), T + 2 * HOUR, Outcome::Ok);
-    let mut planner = Planner::new(every(5_000), Policy::default(), ledger);
-    let ahead = Ahead {
+    let checkpoint = left(&every(5_000), T + 2 * HOUR, RunOutcome::Ok);
+    let mut planner = SchedulePlanner::new(every(5_000), Policy::default(), checkpoint);
+    let ahead = ClockAhead {
         by: Some("a".to_owned()),
         settled_to: T + 2 * HOUR,
         idle_ms: Some(2 * HOUR + 5_000),
     };
-    assert_eq!(planner.step(T), Step::Ahead(ahead));
+    assert_eq!(planner.step(T), ScheduleStep::Ahead(ahead));
     assert_eq!(planner.step(T), wait(T + 2 * HOUR + 5_000));
     begin(&mut planner, T + 2 * HOUR + 5_000);
 }
 
 #[test]
-fn once_is_the_slot_of_when_it_was_asked_for() {
+fn once_means_the_slot_of_the_process_start() {
     let day = every(24 * HOUR);
-    let mut planner = Planner::new(day.clone(), once(T), None);
+    let mut planner = SchedulePlanner::new(day.clone(), once(T), None);
     begin(&mut planner, T + HOUR);
-    assert_eq!(planner.step(T + HOUR), Step::Wait { until: None });
-    // It does not matter how long it takes.
-    assert_eq!(planner.step(T + 100 * HOUR), Step::Wait { until: None });
-    planner.ended(Outcome::Failed, None, T + 100 * HOUR);
-    assert_eq!(planner.step(T + 100 * HOUR), Step::Done);
-    let known = planner.ledger().clone();
-    // Nor how long one has waited for the other.
-    let mut planner = Planner::new(day.clone(), once(T + 3_000), Some(known.clone()));
-    assert_eq!(planner.step(T + 100 * HOUR), Step::Done);
-    let mut planner = Planner::new(day, once(T + 24 * HOUR), Some(known));
+    assert_eq!(planner.step(T + HOUR), ScheduleStep::Wait { until: None });
+    // However long it waits for the lease.
+    assert_eq!(planner.step(T + 100 * HOUR), ScheduleStep::Wait { until: None });
+    planner.ended(RunOutcome::Failed, None, T + 100 * HOUR);
+    assert_eq!(planner.step(T + 100 * HOUR), ScheduleStep::Done);
+    let known = planner.checkpoint().clone();
+    // However long one candidate has waited for the other.
+    let mut planner = SchedulePlanner::new(day.clone(), once(T + 3_000), Some(known.clone()));
+    assert_eq!(planner.step(T + 100 * HOUR), ScheduleStep::Done);
+    let mut planner = SchedulePlanner::new(day, once(T + 24 * HOUR), Some(known));
     begin(&mut planner, T + 24 * HOUR);
 }
 
 #[test]
-fn once_runs_an_interrupted_slot_again_only_if_told_to_and_it_is_the_one() {
+fn once_reruns_an_interrupted_slot_only_with_rerun_and_for_its_own_slot() {
     let day = every(24 * HOUR);
-    let ledger = left(&day, T, Outcome::Running);
-    for (interrupted, asked, runs) in [
+    let checkpoint = left(&day, T, RunOutcome::Running);
+    for (interrupted, process_start, runs) in [
         (Interrupted::Report, T + HOUR, false),
         (Interrupted::Rerun, T + HOUR, true),
         (Interrupted::Report, T + 24 * HOUR, true),
         (Interrupted::Rerun, T + 24 * HOUR, true),
     ] {
-        let policy = Policy { once: Some(asked), interrupted, ..Policy::default() };
-        let mut planner = Planner::new(day.clone(), policy, ledger.clone());
-        assert!(matches!(planner.step(asked), Step::Interrupted(_)));
-        match planner.step(asked) {
-            Step::Begin(slot) => assert!(runs && Some(slot) == day.current(asked)),
-            step => assert!(!runs && step == Step::Done),
+        let policy = Policy { once: Some(process_start), interrupted, ..Policy::default() };
+        let mut planner = SchedulePlanner::new(day.clone(), policy, checkpoint.clone());
+        assert!(matches!(planner.step(process_start), ScheduleStep::Interrupted(_)));
+        match planner.step(process_start) {
+            ScheduleStep::Begin(slot) => assert!(runs && Some(slot) == day.current(process_start)),
+            step => assert!(!runs && step == ScheduleStep::Done),
         }
     }
 }
 
-/// Everything that can happen to a group of nodes.
+/// The events of a group of nodes.
 #[derive(Clone, Debug)]
-enum Happens {
+enum NodeEvent {
     Time(u64),
-    /// The leader is lost, whatever it was doing, and this node leads.
+    /// The leader is lost in any state, and this node leads.
     Leads(usize),
-    /// The clock of a node is set, to so far off.
+    /// The clock of a node is set to this offset.
     Set(usize, i64),
     /// The run of the leader ends.
     Ends,
-    /// The leader asks what to do, and its next save goes like this.
-    Asks(Save),
+    /// The leader takes a step, and its next save has this result.
+    TakesStep(Save),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Save {
     Kept,
-    /// Kept, and the leader is gone before it has started anything.
+    /// Kept, and the leader is lost before it has started anything.
     KeptAndGone,
-    /// Kept, but the answer was lost.
+    /// Kept, but the response was lost.
     KeptUnknown,
-    /// Not kept, and that is not known either.
+    /// Not kept, and the response was lost.
     Dropped,
 }
 
-fn happens() -> impl Strategy<Value = Vec<Happens>> {
+fn node_events() -> impl Strategy<Value = Vec<NodeEvent>> {
     let save = prop_oneof![
         12 => Just(Save::Kept),
         1 => Just(Save::KeptAndGone),
@@ -273,12 +273,12 @@ fn happens() -> impl Strategy<Value = Vec<Happens>> {
         1 => Just(Save::Dropped),
     ];
     let one = prop_oneof![
-        4 => (0..9_000_u64).prop_map(Happens::Time),
-        1 => (0..200_000_u64).prop_map(Happens::Time),
-        1 => (0..4_usize).prop_map(Happens::Leads),
-        1 => (0..4_usize, skew()).prop_map(|(node, skew)| Happens::Set(node, skew)),
-        3 => Just(Happens::Ends),
-        8 => save.prop_map(Happens::Asks),
+        4 => (0..9_000_u64).prop_map(NodeEvent::Time),
+        1 => (0..200_000_u64).prop_map(NodeEvent::Time),
+        1 => (0..4_usize).prop_map(NodeEvent::Leads),
+        1 => (0..4_usize, skew()).prop_map(|(node, skew)| NodeEvent::Set(node, skew)),
+        3 => Just(NodeEvent::Ends),
+        8 => save.prop_map(NodeEvent::TakesStep),
     ];
     proptest::collection::vec(one, 1..200)
 }
@@ -289,14 +289,14 @@ fn policies() -> impl Strategy<Value = Policy> {
     (missed, interrupted).prop_map(|(missed, interrupted)| policy(missed, interrupted))
 }
 
-/// A lease, its checkpoint, and what was really started.
+/// A lease, its checkpoint, and the runs that were really started.
 struct World {
     schedule: Schedule,
     policy: Policy,
     skews: [i64; 4],
     time: u64,
     stored: Option<String>,
-    leader: Option<(usize, Planner)>,
+    leader: Option<(usize, SchedulePlanner)>,
     started: Vec<Slot>,
     counts: Vec<u64>,
 }
@@ -307,41 +307,41 @@ impl World {
         World { schedule, policy, skews, time: T, stored: None, leader, started, counts }
     }
 
-    fn read(&self) -> Option<Ledger> {
-        Ledger::read(self.stored.as_deref().map(str::as_bytes)).unwrap()
+    fn read(&self) -> Option<ScheduleCheckpoint> {
+        ScheduleCheckpoint::read(self.stored.as_deref().map(str::as_bytes)).unwrap()
     }
 
-    fn keep(stored: &mut Option<String>, ledger: &Ledger, counts: &mut Vec<u64>) {
-        *stored = Some(ledger.to_json());
-        counts.push(ledger.count);
+    fn keep(stored: &mut Option<String>, checkpoint: &ScheduleCheckpoint, counts: &mut Vec<u64>) {
+        *stored = Some(checkpoint.to_json());
+        counts.push(checkpoint.count);
     }
 
-    fn happens(&mut self, what: &Happens) {
+    fn apply(&mut self, what: &NodeEvent) {
         match *what {
-            Happens::Time(ms) => self.time += ms,
-            Happens::Set(node, skew) => self.skews[node] = skew,
-            Happens::Leads(node) => {
-                let planner = Planner::new(self.schedule.clone(), self.policy, self.read());
+            NodeEvent::Time(ms) => self.time += ms,
+            NodeEvent::Set(node, skew) => self.skews[node] = skew,
+            NodeEvent::Leads(node) => {
+                let planner = SchedulePlanner::new(self.schedule.clone(), self.policy, self.read());
                 self.leader = Some((node, planner));
             }
-            Happens::Ends => {
+            NodeEvent::Ends => {
                 if let Some((_, planner)) = &mut self.leader {
-                    planner.ended(Outcome::Ok, None, self.time);
+                    planner.ended(RunOutcome::Ok, None, self.time);
                 }
             }
-            Happens::Asks(save) => self.asks(save),
+            NodeEvent::TakesStep(save) => self.step(save),
         }
     }
 
-    fn asks(&mut self, save: Save) {
+    fn step(&mut self, save: Save) {
         let Some((node, planner)) = &mut self.leader else { return };
         let now = self.time.saturating_add_signed(self.skews[*node]);
         let step = planner.step(now);
-        let Step::Begin(slot) = step else {
-            if let Some(ledger) = planner.unsaved()
+        let ScheduleStep::Begin(slot) = step else {
+            if let Some(checkpoint) = planner.unsaved()
                 && matches!(save, Save::Kept)
             {
-                Self::keep(&mut self.stored, ledger, &mut self.counts);
+                Self::keep(&mut self.stored, checkpoint, &mut self.counts);
                 planner.saved();
             }
             return;
@@ -384,77 +384,77 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_slot_begins_twice_whatever_happens(
-        schedule in work(), policy in policies(), skews in skews(), all in happens(),
+    fn no_slot_begins_twice(
+        schedule in work(), policy in policies(), skews in skews(), all in node_events(),
     ) {
         let mut world = World::new(schedule, policy, skews);
         for what in &all {
-            world.happens(what);
+            world.apply(what);
             prop_assert!(world.stored.as_ref().is_none_or(|text| text.len() <= 4096));
         }
         let distinct: BTreeSet<Slot> = world.started.iter().copied().collect();
         if policy.interrupted == Interrupted::Report {
             prop_assert_eq!(distinct.len(), world.started.len(), "{:?}", world.started);
         }
-        // Again or not, never back.
+        // The same or newer, never older.
         prop_assert!(world.started.is_sorted(), "{:?}", world.started);
         prop_assert!(world.counts.is_sorted(), "{:?}", world.counts);
         prop_assert!(world.started.len() as u64 <= world.counts.last().copied().unwrap_or(0));
     }
 
-    /// Begun, skipped or missed: one of them, and nothing is lost in between.
+    /// Begun, skipped or missed: each slot is counted as exactly one of them.
     #[test]
     fn every_slot_is_counted_once(
-        period in 1_000..60_000_u64, missed in policies(), skews in skews(), all in happens(),
+        period in 1_000..60_000_u64, missed in policies(), skews in skews(), all in node_events(),
     ) {
         let policy = policy(missed.missed, Interrupted::Report);
         let mut world = World::new(every(period), policy, skews);
-        // The first slot of all is certain here: whoever had no answer about it would begin its count anew.
-        world.happens(&Happens::Leads(0));
-        world.happens(&Happens::Asks(Save::Kept));
+        // The first slot is saved for certain here: a leader that got no response for it would restart the count.
+        world.apply(&NodeEvent::Leads(0));
+        world.apply(&NodeEvent::TakesStep(Save::Kept));
         let first = world.started[0].number;
         for what in &all {
-            world.happens(what);
-            let ledger = world.read().unwrap();
-            let settled = ledger.settled_to.unwrap() / period;
-            let counted = ledger.count + ledger.skipped + ledger.missed;
-            prop_assert_eq!(counted, settled - first + 1, "{:?}", ledger);
+            world.apply(what);
+            let checkpoint = world.read().unwrap();
+            let settled = checkpoint.settled_to.unwrap() / period;
+            let counted = checkpoint.count + checkpoint.skipped + checkpoint.missed;
+            prop_assert_eq!(counted, settled - first + 1, "{:?}", checkpoint);
         }
     }
 
     #[test]
-    fn in_calm_times_every_slot_begins(
+    fn without_faults_every_slot_begins(
         schedule in work(), seed in 0..HOUR, takes in 1..900_u64, changes in 0..5_usize,
     ) {
-        // Shorter periods than this have no calm times in which a run of one second ends.
+        // With shorter periods a run of one second would not end in time.
         prop_assume!(!matches!(schedule, Schedule::Every(..1_000)));
         let mut now = T + seed;
-        let mut planner = Planner::new(schedule.clone(), Policy::default(), None);
+        let mut planner = SchedulePlanner::new(schedule.clone(), Policy::default(), None);
         let mut begun = Vec::new();
         while begun.len() < 40 {
             match planner.step(now) {
-                Step::Begin(slot) => {
+                ScheduleStep::Begin(slot) => {
                     let draft = planner.draft(slot, "a", now);
                     planner.begun(draft);
                     begun.push(slot);
                     now += takes;
-                    planner.ended(Outcome::Ok, None, now);
+                    planner.ended(RunOutcome::Ok, None, now);
                     // Another leader takes over in between.
                     if begun.len() % 10 < changes {
                         let text = planner.unsaved().unwrap().to_json();
-                        let read = Ledger::read(Some(text.as_bytes())).unwrap();
-                        planner = Planner::new(schedule.clone(), Policy::default(), read);
+                        let read = ScheduleCheckpoint::read(Some(text.as_bytes())).unwrap();
+                        planner = SchedulePlanner::new(schedule.clone(), Policy::default(), read);
                     }
                 }
-                Step::Wait { until } => now = until.unwrap(),
+                ScheduleStep::Wait { until } => now = until.unwrap(),
                 step => prop_assert!(false, "{step:?}"),
             }
         }
         for pair in begun.windows(2) {
             prop_assert_eq!(schedule.next(pair[0].at), Some(pair[1]));
         }
-        prop_assert_eq!(planner.ledger().count, 40);
-        prop_assert_eq!((planner.ledger().missed, planner.ledger().skipped), (0, 0));
+        prop_assert_eq!(planner.checkpoint().count, 40);
+        prop_assert_eq!((planner.checkpoint().missed, planner.checkpoint().skipped), (0, 0));
     }
 
     /// The crontab line: cron starts it on every host when that host's own clock shows `minute`.
@@ -468,27 +468,27 @@ proptest! {
     ) {
         let schedule = if cron { daily() } else { every(24 * HOUR) };
         let shown = T / (24 * HOUR) * 24 * HOUR + minute * 60_000;
-        // In the order in which they get the lease: one waits for the other, whoever comes first.
+        // In the order in which they get the lease: each waits for the one before.
         let mut nodes: Vec<(u64, i64)> = skews
             .iter()
             .zip(&delays)
             .map(|(skew, delay)| (shown.saturating_add_signed(-skew) + delay, *skew))
             .collect();
         nodes.sort_unstable();
-        let (mut free, mut runs, mut ledger) = (0, 0, None);
+        let (mut free, mut runs, mut checkpoint) = (0, 0, None);
         for (started, skew) in nodes {
             let clock = |time: u64| time.saturating_add_signed(skew);
             let leads = started.max(free);
-            let mut planner = Planner::new(schedule.clone(), once(clock(started)), ledger);
-            if let Step::Begin(slot) = planner.step(clock(leads)) {
+            let mut planner = SchedulePlanner::new(schedule.clone(), once(clock(started)), checkpoint);
+            if let ScheduleStep::Begin(slot) = planner.step(clock(leads)) {
                 let draft = planner.draft(slot, "a", clock(leads));
                 planner.begun(draft);
                 runs += 1;
                 free = leads + takes;
-                planner.ended(Outcome::Ok, None, clock(free));
+                planner.ended(RunOutcome::Ok, None, clock(free));
             }
-            prop_assert_eq!(planner.step(clock(free)), Step::Done);
-            ledger = Some(planner.ledger().clone());
+            prop_assert_eq!(planner.step(clock(free)), ScheduleStep::Done);
+            checkpoint = Some(planner.checkpoint().clone());
         }
         prop_assert_eq!(runs, 1);
     }

@@ -1,4 +1,4 @@
-//! Every slot once, in every time zone, whatever is done to the clocks.
+//! Every slot comes once, in every time zone, however the clocks change.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn ms(at: &str) -> u64 {
     at.parse::<Timestamp>().unwrap().as_millisecond().try_into().unwrap()
 }
 
-/// All slots after `from` and at `to` or before, as a clock with its offset shows them.
+/// All slots after `from` and at `to` or before, as local times with their offset.
 fn slots(schedule: &Schedule, zone: &str, from: &str, to: &str) -> Vec<String> {
     let zone = TimeZone::get(zone).unwrap();
     let show = |slot: &Slot| {
@@ -58,15 +58,15 @@ fn no_period_is_shorter_than_a_millisecond() {
     for wrong in
         [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(1_500), Duration::MAX]
     {
-        let said = Schedule::every(wrong).unwrap_err().to_string();
-        assert!(said.contains("like 5s"), "{said}");
+        let error = Schedule::every(wrong).unwrap_err().to_string();
+        assert!(error.contains("like 5s"), "{error}");
     }
     let schedule = Schedule::every(Duration::from_millis(1)).unwrap();
     assert_eq!(schedule.current(17).unwrap(), Slot { at: 17, number: 17 });
 }
 
 #[test]
-fn the_end_of_time_is_no_accident() {
+fn beyond_the_last_date_there_are_no_slots() {
     let all = [
         Schedule::every(Duration::from_millis(1)).unwrap(),
         Schedule::every(Duration::from_millis(u64::MAX)).unwrap(),
@@ -83,7 +83,7 @@ fn the_end_of_time_is_no_accident() {
 }
 
 #[test]
-fn a_time_that_is_left_out_is_due_when_the_clock_is_put_forward() {
+fn an_omitted_time_is_due_when_the_clock_is_set_forward() {
     let day = |expression| {
         let schedule = cron(expression, "Europe/Berlin");
         slots(&schedule, "Europe/Berlin", "2025-03-29T12:00:00Z", "2025-03-30T12:00:00Z")
@@ -92,12 +92,12 @@ fn a_time_that_is_left_out_is_due_when_the_clock_is_put_forward() {
     assert_eq!(day("0,10,20 2 * * *"), ["30 03:00+02:00"]);
     assert_eq!(day("0 1,2,3,4 * * *"), ["30 01:00+01:00", "30 03:00+02:00", "30 04:00+02:00"]);
     assert_eq!(day("30 1-3 * * *"), ["30 01:30+01:00", "30 03:00+02:00", "30 03:30+02:00"]);
-    // Only what the day of the week allows.
+    // Only on the days of the week that the expression allows.
     assert_eq!(day("30 2 * * MON").len(), 0);
 }
 
 #[test]
-fn a_time_that_is_shown_twice_is_due_the_first_time() {
+fn a_repeated_time_is_due_the_first_time() {
     let day = |expression| {
         let schedule = cron(expression, "Europe/Berlin");
         slots(&schedule, "Europe/Berlin", "2025-10-25T23:00:00Z", "2025-10-26T03:00:00Z")
@@ -108,7 +108,7 @@ fn a_time_that_is_shown_twice_is_due_the_first_time() {
 }
 
 #[test]
-fn in_the_hour_that_is_shown_again_all_of_it_has_been() {
+fn in_a_repeated_hour_all_its_slots_have_passed() {
     let schedule = cron("*/10 2 * * *", "Europe/Berlin");
     let now = ms("2025-10-26T01:10:00Z");
     assert_eq!(schedule.current(now).unwrap().at, ms("2025-10-26T00:50:00Z"));
@@ -116,7 +116,7 @@ fn in_the_hour_that_is_shown_again_all_of_it_has_been() {
 }
 
 #[test]
-fn every_hour_means_every_hour_that_passes() {
+fn every_hour_means_every_elapsed_hour() {
     let day = |from, to| {
         let schedule = cron("15 * * * *", "Europe/Berlin");
         slots(&schedule, "Europe/Berlin", from, to)
@@ -132,8 +132,8 @@ fn every_hour_means_every_hour_that_passes() {
 }
 
 #[test]
-fn even_a_day_that_was_left_out_has_its_slot() {
-    // Samoa went over the date line: there was no 30 December.
+fn an_omitted_day_has_its_slot() {
+    // Samoa crossed the date line: there was no 30 December.
     let schedule = cron("0 12 * * *", "Pacific/Apia");
     assert_eq!(
         slots(&schedule, "Pacific/Apia", "2011-12-29T00:00:00Z", "2011-12-31T12:00:00Z"),
@@ -152,7 +152,7 @@ fn rare_days_are_found() {
     assert_eq!(first("30 0 0 1 1 *", "2025-06-01T00:00:00Z").unwrap(), "01 00:00+00:00");
 }
 
-/// Between two days, how often each time of day comes: once, whatever happened to the clocks.
+/// Between two days each time of day comes once, however the clocks change.
 #[test]
 fn each_time_of_day_comes_once_a_day_all_over_the_world() {
     for zone in ZONES {
@@ -208,7 +208,7 @@ const EXPRESSIONS: [&str; 16] = [
     "*/13 * * * * *",
 ];
 
-/// A time zone and a moment there. Around the hours at which clocks are changed there is more to see.
+/// A time zone and a moment in it, more often near a change of the clocks, where errors are likely.
 fn moments() -> impl Strategy<Value = (&'static str, u64)> {
     let changes = |zone: &'static str| {
         let from: Timestamp = "2005-01-01T00:00:00Z".parse().unwrap();
@@ -232,7 +232,7 @@ fn moments() -> impl Strategy<Value = (&'static str, u64)> {
     ]
 }
 
-/// A schedule and a moment to look at it.
+/// A schedule and a moment at which to query it.
 fn cases() -> impl Strategy<Value = (Schedule, u64)> {
     let crons = (proptest::sample::select(&EXPRESSIONS[..]), moments());
     prop_oneof![
@@ -251,7 +251,7 @@ proptest! {
         prop_assert!(next.at > now);
         prop_assert_eq!(schedule.current(next.at), Some(next));
         prop_assert_eq!(schedule.next(next.at - 1), Some(next));
-        // And before it came, the current one was the one before.
+        // Just before it, the current slot was the previous one.
         prop_assert_eq!(schedule.current(next.at - 1), schedule.current(now));
         if let Some(current) = schedule.current(now) {
             prop_assert!(current.at <= now && current < next);
@@ -271,18 +271,18 @@ proptest! {
         }
     }
 
-    /// Walked minute by minute: what a clock on the wall says, and nothing of our own.
+    /// Compares with a wall clock that is advanced minute by minute, without the code under test.
     #[test]
-    fn a_clock_on_the_wall_agrees((zone, now) in moments()) {
+    fn a_wall_clock_agrees((zone, now) in moments()) {
         let schedule = cron("*/7 * * * *", zone);
         let zone = TimeZone::get(zone).unwrap();
-        let mut seen = Vec::new();
+        let mut expected = Vec::new();
         let start = now / 60_000 * 60_000;
         for minute in 1..=300 {
             let at = start + minute * 60_000;
             let shown = zone.to_datetime(Timestamp::from_millisecond(at as i64).unwrap());
             if shown.minute() % 7 == 0 && shown.second() == 0 {
-                seen.push(at);
+                expected.push(at);
             }
         }
         let first = schedule.next(start);
@@ -290,23 +290,23 @@ proptest! {
             .map(|slot| slot.at)
             .take_while(|at| *at <= start + 300 * 60_000)
             .collect();
-        // Offsets of the old days had seconds in them; a walk in whole minutes misses those.
+        // Historical offsets included seconds; steps of whole minutes miss those.
         if now > 1_000_000_000_000 {
-            prop_assert_eq!(slots, seen);
+            prop_assert_eq!(slots, expected);
         }
     }
 
     #[test]
-    fn no_expression_makes_it_fall_over(expression in "[0-9*/,@#LWA-Zö -]{0,20}") {
+    fn no_expression_panics(expression in "[0-9*/,@#LWA-Zö -]{0,20}") {
         if let Err(error) = Schedule::cron(&expression, Some("UTC")) {
-            let said = error.to_string();
-            prop_assert!(said.starts_with("--cron '") && !said.contains('\n'), "{}", said);
+            let error = error.to_string();
+            prop_assert!(error.starts_with("--cron '") && !error.contains('\n'), "{}", error);
         }
     }
 }
 
 #[test]
-fn what_cannot_be_read_is_pointed_at() {
+fn an_invalid_expression_is_reported_with_its_position() {
     for (expression, column, what) in [
         ("0 25 * * *", 3, "'25' is no hour: expected 0-23"),
         ("61 2 * * *", 1, "'61' is no minute: expected 0-59"),
@@ -335,15 +335,15 @@ fn what_cannot_be_read_is_pointed_at() {
         ("ö 2 * * *", 1, "'ö' is no minute"),
         ("0 ö 2", 3, "'ö' is no hour"),
     ] {
-        let said = Schedule::cron(expression, Some("UTC")).unwrap_err().to_string();
+        let error = Schedule::cron(expression, Some("UTC")).unwrap_err().to_string();
         let start = format!("--cron '{expression}', character {column}: ");
-        assert!(said.starts_with(&start), "{said}, not {start}");
-        assert!(said.contains(what), "{said}");
+        assert!(error.starts_with(&start), "{error}, not {start}");
+        assert!(error.contains(what), "{error}");
     }
 }
 
 #[test]
-fn what_people_write_is_read() {
+fn common_expressions_are_accepted() {
     for expression in [
         "@hourly",
         "@Daily",
@@ -366,16 +366,16 @@ fn what_people_write_is_read() {
 }
 
 #[test]
-fn what_never_comes_is_refused() {
-    let said = Schedule::cron("0 0 30 2 *", Some("UTC")).unwrap_err().to_string();
-    assert!(said.contains("'0 0 30 2 *' never comes"), "{said}");
+fn an_expression_that_never_comes_is_refused() {
+    let error = Schedule::cron("0 0 30 2 *", Some("UTC")).unwrap_err().to_string();
+    assert!(error.contains("'0 0 30 2 *' never comes"), "{error}");
 }
 
 #[test]
-fn a_time_zone_has_to_be_one() {
+fn an_unknown_time_zone_is_refused() {
     for wrong in ["Mars/Olympus", "", "CEST+2", "../../etc/passwd"] {
-        let said = Schedule::cron("@daily", Some(wrong)).unwrap_err().to_string();
-        assert!(said.contains("Europe/Berlin"), "{said}");
+        let error = Schedule::cron("@daily", Some(wrong)).unwrap_err().to_string();
+        assert!(error.contains("Europe/Berlin"), "{error}");
     }
     for right in [None, Some("local"), Some("UTC"), Some("utc"), Some("Asia/Tokyo")] {
         Schedule::cron("@daily", right).unwrap();

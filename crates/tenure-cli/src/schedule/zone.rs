@@ -1,18 +1,18 @@
-//! Time zones by their names.
+//! Time zones by name.
 
 use jiff::tz::TimeZone;
 use tenure::{Error, Result};
 
-/// This machine's own, as the default of `--timezone` is called.
+/// The default of `--timezone`: the time zone of this machine.
 const LOCAL: &str = "local";
 
-/// The time zone that `--timezone` names; without a name, that of this machine.
+/// The time zone that `--timezone` names; without a name, the time zone of this machine.
 pub(crate) fn find(name: Option<&str>) -> Result<TimeZone> {
     let Some(name) = name.filter(|name| *name != LOCAL) else {
-        let told = std::env::var_os("TZ").is_some_and(|zone| !zone.is_empty());
-        return local(TimeZone::try_system().ok(), told);
+        let has_tz = std::env::var_os("TZ").is_some_and(|zone| !zone.is_empty());
+        return local(TimeZone::try_system().ok(), has_tz);
     };
-    // The one zone that needs no database; without one the message would send people to look for a typing error.
+    // UTC needs no database. Without a database the error would otherwise suggest a typing error.
     if name.eq_ignore_ascii_case("UTC") {
         return Ok(TimeZone::UTC);
     }
@@ -29,14 +29,14 @@ pub(crate) fn find(name: Option<&str>) -> Result<TimeZone> {
     })
 }
 
-/// The time zone of this machine; `told` if the variable TZ names one.
-fn local(found: Option<TimeZone>, told: bool) -> Result<TimeZone> {
+/// The time zone of this machine; `has_tz` if the variable TZ names one.
+fn local(found: Option<TimeZone>, has_tz: bool) -> Result<TimeZone> {
     match found {
         Some(zone) => Ok(zone),
-        None if told => Err(Error::invalid(
+        None if has_tz => Err(Error::invalid(
             "the variable TZ names no time zone that is known here: give --timezone, as in 'UTC', or install tzdata",
         )),
-        // A machine that says nothing, as small containers do, is taken to mean UTC everywhere else too.
+        // A machine that does not say, like a small container, means UTC everywhere else too.
         None => Ok(TimeZone::UTC),
     }
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_time_zone_has_utc_unless_it_was_told_another() {
+    fn a_machine_without_a_time_zone_uses_utc_unless_tz_names_one() {
         assert_eq!(local(None, false).unwrap(), TimeZone::UTC);
         assert!(local(None, true).unwrap_err().to_string().contains("TZ"));
         let zone = TimeZone::get("Asia/Tokyo").unwrap();

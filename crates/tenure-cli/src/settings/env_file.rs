@@ -1,8 +1,8 @@
 //! `--env-file`: variables from a file.
 //!
-//! A small part of what a shell reads, and all of it means there what it means here, but that `$` is
-//! only a character: `NAME=VALUE`, comments, blank lines, `export`, quotes. A line that could be
-//! read in two ways is refused. No message quotes a line: it may hold a password.
+//! The syntax is a small part of a shell's: `NAME=VALUE`, comments, blank lines, `export`, quotes. Everything means the same as
+//! in a shell, except that `$` is an ordinary character. A line that could be read in two ways is refused. No message quotes a
+//! line, because it may contain a password.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tenure::{Error, Result};
 use super::origin::Origin;
 use super::trusted_file::TrustedFile;
 
-/// What was read. Nothing of it is put into our own environment, so no child gets it.
+/// The variables of a file. None of them is put into the environment of this process, so no child inherits it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct EnvFile {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct Variable {
 }
 
 impl EnvFile {
-    /// Reads the file at `path`, which somebody has asked for: so it must be there.
+    /// Reads the file at `path`. The operator named it, so it must exist.
     pub(crate) fn read(path: &Path) -> Result<EnvFile> {
         EnvFile::of(path, super::read_named(path)?)
     }
@@ -47,8 +47,8 @@ impl EnvFile {
 
     /// Parses `text`, the content of the file at `path`.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<EnvFile> {
-        let wrong = |(line, why): (usize, &str)| {
-            Error::invalid(format!("{} line {line}: {why}", path.display()))
+        let wrong = |(line, reason): (usize, &str)| {
+            Error::invalid(format!("{} line {line}: {reason}", path.display()))
         };
         let variables = parse(text).map_err(wrong)?;
         Ok(EnvFile { path: path.to_owned(), exposed: false, variables })
@@ -56,24 +56,24 @@ impl EnvFile {
 
     /// Whether it was read from `path`.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
-        // Neither asks the file system; an empty path, of no file at all, is an error.
+        // Neither path is resolved in the file system. The empty path of an `EnvFile` that was not read is an error.
         let absolute = |path: &Path| std::path::absolute(path).ok();
         absolute(&self.path).is_some_and(|own| Some(own) == absolute(path))
     }
 
-    /// Where the variable `name` is set, for messages.
+    /// The origin of the variable `name`, for messages.
     pub(crate) fn origin(&self, name: &str, line: usize) -> Origin {
         let (path, exposed) = (self.path.clone(), self.exposed);
         Origin::EnvFile { path, exposed, line, variable: name.to_owned() }
     }
 
-    /// The variable of this name, also one that is not ours.
+    /// The variable of this name, also one that does not belong to Tenure.
     pub(crate) fn get(&self, name: &str) -> Option<&Variable> {
         self.variables.iter().find(|variable| variable.name == name)
     }
 }
 
-/// Values may be secret.
+/// Shows only the names, because values may be secret.
 impl fmt::Debug for EnvFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.variables.iter().map(|variable| &variable.name);
@@ -82,16 +82,16 @@ impl fmt::Debug for EnvFile {
     }
 }
 
-type Wrong = (usize, &'static str);
+type LineError = (usize, &'static str);
 
-fn parse(text: &str) -> Result<Vec<Variable>, Wrong> {
+fn parse(text: &str) -> Result<Vec<Variable>, LineError> {
     let mut variables: Vec<Variable> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (name, value) = assignment(line).map_err(|why| (number, why))?;
+        let (name, value) = assignment(line).map_err(|reason| (number, reason))?;
         if variables.iter().any(|variable| variable.name == name) {
             return Err((number, "this variable stands there twice: keep one"));
         }
@@ -108,22 +108,22 @@ fn assignment(line: &str) -> Result<(String, String), &'static str> {
         return Err("no space may stand beside the '=': write NAME=VALUE");
     }
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    let well = name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit());
-    if !well {
+    let is_valid = name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit());
+    if !is_valid {
         return Err("before the '=' must stand a name of letters, digits and '_'");
     }
     let value = match value.chars().next() {
-        Some('\'') => single(&value[1..])?,
-        Some('"') => double(&value[1..])?,
-        _ => bare(value)?,
+        Some('\'') => single_quoted(&value[1..])?,
+        Some('"') => double_quoted(&value[1..])?,
+        _ => unquoted(value)?,
     };
     Ok((name.to_owned(), value))
 }
 
-/// Up to a comment. A `#` inside a word is no comment, in a shell neither.
-fn bare(value: &str) -> Result<String, &'static str> {
+/// An unquoted value ends at a space. As in a shell, a `#` inside a word starts no comment.
+fn unquoted(value: &str) -> Result<String, &'static str> {
     let word = value.split([' ', '\t']).next().unwrap_or_default();
-    nothing_but_a_comment(&value[word.len()..])
+    check_only_comment(&value[word.len()..])
         .map_err(|_| "a value with a space in it must stand in quotes")?;
     if word.contains(['\'', '"', '\\']) {
         return Err("a value with a quote or a backslash in it must stand in single quotes");
@@ -131,21 +131,21 @@ fn bare(value: &str) -> Result<String, &'static str> {
     Ok(word.to_owned())
 }
 
-/// Between single quotes nothing is special.
-fn single(rest: &str) -> Result<String, &'static str> {
-    let (value, behind) = rest.split_once('\'').ok_or(UNCLOSED)?;
-    nothing_but_a_comment(behind)?;
+/// Between single quotes no character is special.
+fn single_quoted(rest: &str) -> Result<String, &'static str> {
+    let (value, rest_of_line) = rest.split_once('\'').ok_or(UNCLOSED)?;
+    check_only_comment(rest_of_line)?;
     Ok(value.to_owned())
 }
 
-/// Between double quotes a backslash is.
-fn double(rest: &str) -> Result<String, &'static str> {
+/// Between double quotes only a backslash is special.
+fn double_quoted(rest: &str) -> Result<String, &'static str> {
     let mut value = String::new();
     let mut characters = rest.chars();
     while let Some(c) = characters.next() {
         match c {
             '"' => {
-                nothing_but_a_comment(characters.as_str())?;
+                check_only_comment(characters.as_str())?;
                 return Ok(value);
             }
             '\\' => match characters.next() {
@@ -163,10 +163,10 @@ fn double(rest: &str) -> Result<String, &'static str> {
 
 const UNCLOSED: &str = "the quote is not closed on this line";
 
-fn nothing_but_a_comment(rest: &str) -> Result<(), &'static str> {
-    let behind = rest.trim_start();
-    let comment = behind.starts_with('#') && behind.len() < rest.len();
-    match behind.is_empty() || comment {
+fn check_only_comment(rest: &str) -> Result<(), &'static str> {
+    let rest_of_line = rest.trim_start();
+    let comment = rest_of_line.starts_with('#') && rest_of_line.len() < rest.len();
+    match rest_of_line.is_empty() || comment {
         true => Ok(()),
         false => Err("something stands behind the closing quote"),
     }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_reads_is_read_the_same_way() {
+    fn the_supported_syntax_means_the_same_as_in_a_shell() {
         let text = "# a comment\n\nTENURE_STORE=redis://:pa#ss$x@h:1/0?a=b \n  export  B=2\r\n\
             C='a \"b\" $c \\d' # why\nD=\"a 'b' \\\"c\\\" \\\\ \\$e\"\nE=\nF=''\nG=x # why\n_h1=ö";
         let read: Vec<(String, String, usize)> = parse(text)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_without_being_quoted() {
+    fn other_syntax_is_refused_without_quoting_the_line() {
         for (line, says) in [
             ("geheim", "no '='"),
             ("A geheim", "no '='"),
@@ -219,10 +219,10 @@ mod tests {
             ("A='geheim'x", "behind the closing quote"),
             ("A='geheim'#x", "behind the closing quote"),
         ] {
-            let Err((number, why)) = parse(&format!("B=1\n{line}")) else { panic!("{line}") };
+            let Err((number, reason)) = parse(&format!("B=1\n{line}")) else { panic!("{line}") };
             assert_eq!(number, 2, "{line}");
-            assert!(why.contains(says) && !why.contains("geheim"), "{line}: {why}");
+            assert!(reason.contains(says) && !reason.contains("geheim"), "{line}: {reason}");
         }
-        assert!(matches!(parse("A=1\n\nA=1"), Err((3, why)) if why.contains("twice")));
+        assert!(matches!(parse("A=1\n\nA=1"), Err((3, reason)) if reason.contains("twice")));
     }
 }

@@ -1,23 +1,23 @@
-//! Where a setting came from: what people look for when the wrong one is used.
+//! The origin of a setting, for messages: operators need it when a wrong value is used.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Who gave a setting its value. One that nobody gave has no origin.
+/// Where a setting's value was given. A setting that was not given has no origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The command line: `--store`, or `NAME`.
     Typed(String),
-    /// A variable of the process.
+    /// An environment variable of the process.
     Variable(String),
     /// A variable in the file given by `--env-file`.
     EnvFile { path: PathBuf, exposed: bool, line: usize, variable: String },
-    /// `tenure.toml`, wherever it was.
+    /// `tenure.toml`, in any of its locations.
     File { path: PathBuf, exposed: bool, line: usize },
 }
 
 impl Origin {
-    /// The file it stands in, if users other than its owner could read that when it was read.
+    /// The file that gives the value, if users other than its owner could read that file when it was read.
     pub(crate) fn exposed_file(&self) -> Option<&Path> {
         match self {
             Origin::EnvFile { path, exposed: true, .. }
@@ -26,7 +26,7 @@ impl Origin {
         }
     }
 
-    /// Whether every user of this machine can read it in the list of processes.
+    /// Whether every user of this machine can see the value in the list of processes.
     pub(crate) fn is_typed(&self) -> bool {
         matches!(self, Origin::Typed(_))
     }

@@ -5,47 +5,47 @@ use clap::parser::ValueSource;
 use serde::Serialize;
 use serde_json::Value as Json;
 use tenure::Result;
-use tenure::store::shown;
+use tenure::store::redact_url;
 
-use super::catalogue::{Chosen, Setting};
+use super::registry::{ChosenCommand, Setting};
 use super::resolve::Origins;
 use crate::output;
 
-/// One setting, as JSON has it.
+/// One setting in the JSON output.
 #[derive(Debug, Serialize)]
-struct Line {
+struct SettingLine {
     key: String,
     /// Null if it is not set.
     value: Json,
     /// `default` also if it is not set.
     origin: String,
-    /// What is done where it is not set, in the words of the help.
+    /// The default of a setting that is not set, as the help describes it.
     #[serde(skip)]
     instead: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Answer {
-    settings: Vec<Line>,
+struct SettingsJson {
+    settings: Vec<SettingLine>,
 }
 
-pub(crate) fn print(chosen: &Chosen<'_>, origins: &Origins, json: bool) -> Result<()> {
+pub(crate) fn print(chosen: &ChosenCommand<'_>, origins: &Origins, json: bool) -> Result<()> {
     let lines = chosen.settings().iter().map(|setting| line(chosen, setting, origins)).collect();
     if json {
-        return output::json(&Answer { settings: lines });
+        return output::json(&SettingsJson { settings: lines });
     }
-    let text: Vec<String> = lines.iter().map(Line::toml).collect();
+    let text: Vec<String> = lines.iter().map(SettingLine::toml).collect();
     output::line(text.join("\n"))
 }
 
-fn line(chosen: &Chosen<'_>, setting: &Setting<'_>, origins: &Origins) -> Line {
+fn line(chosen: &ChosenCommand<'_>, setting: &Setting<'_>, origins: &Origins) -> SettingLine {
     let mut id = setting.id;
-    // NAME is another way to say it, and the file has this one only.
+    // NAME is another way to give it, and the output has only this key.
     if id == "lock_name" && origins.contains_key("name") {
         id = "name";
     }
     let raw = chosen.matches.get_raw(id).into_iter().flatten();
-    let texts: Vec<String> = raw.map(|value| shown(&value.to_string_lossy())).collect();
+    let texts: Vec<String> = raw.map(|value| redact_url(&value.to_string_lossy())).collect();
     let is_default = chosen.matches.value_source(id) == Some(ValueSource::DefaultValue);
     let origin = origins.get(id);
     let value = match &texts[..] {
@@ -54,7 +54,7 @@ fn line(chosen: &Chosen<'_>, setting: &Setting<'_>, origins: &Origins) -> Line {
         texts if setting.is_list() => texts.into(),
         [text, ..] => text.as_str().into(),
     };
-    Line {
+    SettingLine {
         key: setting.key.to_owned(),
         value,
         origin: origin.map_or_else(|| "default".to_owned(), ToString::to_string),
@@ -62,17 +62,17 @@ fn line(chosen: &Chosen<'_>, setting: &Setting<'_>, origins: &Origins) -> Line {
     }
 }
 
-/// `TTL/3`, of a help that ends in `[default: TTL/3]`.
+/// The default in a help text: `TTL/3` of one that ends in `[default: TTL/3]`.
 fn default_in(help: &StyledStr) -> Option<String> {
     let help = help.to_string();
     let (_, default) = help.rsplit_once("[default: ")?;
     Some(default.trim_end_matches(']').to_owned())
 }
 
-impl Line {
-    /// A line of a `tenure.toml` that would say the same.
+impl SettingLine {
+    /// The line of a `tenure.toml` that would set the same.
     fn toml(&self) -> String {
-        let Line { key, value, origin, instead } = self;
+        let SettingLine { key, value, origin, instead } = self;
         let origin = output::printable(origin);
         match (value, instead) {
             (Json::Null, None) => format!("# {key}: not set"),
@@ -83,7 +83,7 @@ impl Line {
     }
 }
 
-/// JSON's text is TOML's too, but for one character that TOML wants written out.
+/// JSON text is also valid TOML, except for one character that TOML requires to be escaped.
 fn toml(value: &Json) -> String {
     match value {
         Json::String(text) if is_number(text) => text.clone(),
@@ -94,7 +94,7 @@ fn toml(value: &Json) -> String {
     }
 }
 
-/// Whether TOML would give back the same text for a number.
+/// Whether TOML would return the same text for a number.
 fn is_number(text: &str) -> bool {
     text.parse::<i64>().is_ok_and(|number| number.to_string() == text)
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_toml() {
+    fn the_output_is_toml() {
         for value in [
             json!("a \"b\" \\ \n \u{7f} \u{1b} ö"),
             json!("12"),

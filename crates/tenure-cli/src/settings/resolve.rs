@@ -1,7 +1,7 @@
-//! Which setting wins: what is typed, then the levels below it in their order.
+//! Resolves the settings: the command line wins, then the layers below it in their order.
 //!
-//! What is found is put on the command line as if it had been typed, and that is read again: so
-//! clap's readers of values stay the only ones.
+//! The values found are put on the command line as if they had been typed, which is then parsed again: so clap's value parsers
+//! stay the only ones.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,40 +12,40 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use tenure::{Error, Result};
 
-use super::catalogue::{Chosen, Setting, exclude_each_other};
-use super::level::{Given, Level};
+use super::layer::{GivenValue, Layer};
 use super::origin::Origin;
+use super::registry::{ChosenCommand, Setting, exclude_each_other};
 use crate::output;
 
-/// Who gave what, by clap's name for it.
+/// The origin of each setting, by clap's id.
 pub(crate) type Origins = BTreeMap<String, Origin>;
 
-/// What the levels add to what was typed.
+/// What the layers add to the typed arguments.
 pub(crate) struct Resolved {
     pub(crate) origins: Origins,
-    /// As they would be typed.
+    /// The flags, as they would be typed.
     pub(crate) flags: Vec<OsString>,
-    /// What would be typed behind `--`.
+    /// The command, as it would be typed after `--`.
     pub(crate) command: Vec<OsString>,
 }
 
-/// Asks the levels, the highest first, for what was not typed. `reader` is the command line that
-/// says whether a value can be read.
+/// Searches the layers, the highest first, for the settings that were not typed. `reader` is the command line that decides
+/// whether a value is valid.
 pub(crate) fn resolve(
-    chosen: &Chosen<'_>,
+    chosen: &ChosenCommand<'_>,
     reader: &Command,
-    levels: &[Level<'_>],
+    layers: &[Layer<'_>],
 ) -> Result<Resolved> {
     let settings = chosen.settings();
     let mut resolved = Resolved { origins: typed(chosen), flags: Vec::new(), command: Vec::new() };
-    for level in levels {
+    for layer in layers {
         let mut found = Origins::new();
         for setting in &settings {
             let above = |id: &String| id == setting.id || exclude_each_other(id, setting.id);
             if resolved.origins.keys().any(above) {
                 continue;
             }
-            if let Some(given) = level.find(setting)? {
+            if let Some(given) = layer.find(setting)? {
                 match setting.is_command() {
                     true => resolved.command.clone_from(&given.values),
                     false => resolved.flags.extend(flags(chosen, reader, setting, &given)?),
@@ -58,8 +58,8 @@ pub(crate) fn resolve(
     Ok(resolved)
 }
 
-/// What stood on the command line, also what is no flag: that too hides what it excludes.
-fn typed(chosen: &Chosen<'_>) -> Origins {
+/// The arguments on the command line, also those that are not flags: they too hide what they exclude.
+fn typed(chosen: &ChosenCommand<'_>) -> Origins {
     let is_typed = |id: &str| chosen.matches.value_source(id) == Some(ValueSource::CommandLine);
     let typed = chosen.command.get_arguments().filter(|arg| is_typed(arg.get_id().as_str()));
     let origin = |arg: &clap::Arg| match arg.get_long() {
@@ -69,21 +69,21 @@ fn typed(chosen: &Chosen<'_>) -> Origins {
     typed.map(|arg| (arg.get_id().to_string(), Origin::Typed(origin(arg)))).collect()
 }
 
-/// `given` as it would be typed, if it can be read.
+/// `given` as it would be typed, if its value is valid.
 fn flags(
-    chosen: &Chosen<'_>,
+    chosen: &ChosenCommand<'_>,
     reader: &Command,
     setting: &Setting<'_>,
-    given: &Given,
+    given: &GivenValue,
 ) -> Result<Vec<OsString>> {
     let key = setting.key;
-    let wrong = |why: &str| match &given.origin {
-        // A variable says by its own name what it is for.
+    let wrong = |reason: &str| match &given.origin {
+        // The name of a variable says which setting it is.
         Origin::Variable(_) | Origin::EnvFile { .. } => {
-            Error::invalid(format!("{}: {why}", given.origin))
+            Error::invalid(format!("{}: {reason}", given.origin))
         }
         Origin::File { .. } | Origin::Typed(_) => {
-            Error::invalid(format!("{}: '{key}': {why}", given.origin))
+            Error::invalid(format!("{}: '{key}': {reason}", given.origin))
         }
     };
     if setting.is_switch() {
@@ -99,12 +99,13 @@ fn flags(
         flag
     };
     let flags: Vec<OsString> = given.values.iter().map(flag).collect();
-    let alone = std::iter::once("tenure").chain(chosen.path.iter().copied()).map(OsString::from);
-    match reader.clone().try_get_matches_from(alone.chain(flags.clone())) {
+    let only_this_setting =
+        std::iter::once("tenure").chain(chosen.path.iter().copied()).map(OsString::from);
+    match reader.clone().try_get_matches_from(only_this_setting.chain(flags.clone())) {
         Err(error) if is_about_a_value(error.kind()) => {
             Err(wrong(&sentence(&error, given.values.iter().map(OsString::as_os_str))))
         }
-        // Whatever else may be missing is not this setting's fault.
+        // Other errors, such as a missing argument, do not concern this setting.
         _ => Ok(flags),
     }
 }
@@ -114,19 +115,19 @@ fn is_about_a_value(kind: ErrorKind) -> bool {
     matches!(kind, InvalidValue | ValueValidation | InvalidUtf8)
 }
 
-/// What a variable says that stands for a switch; `None` if it cannot be understood.
+/// The value of a variable for a switch; `None` if it is neither true nor false.
 pub(crate) fn is_true(value: &OsStr) -> Option<bool> {
     BoolishValueParser::new().parse_ref(&Command::new("tenure"), None, value).ok()
 }
 
-/// What clap says about `values`, on one line and without their passwords.
+/// Clap's error about `values`, on one line and without their passwords.
 fn sentence<'a>(error: &clap::Error, values: impl Iterator<Item = &'a OsStr>) -> String {
     let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
     let text = output::without_passwords(error.to_string(), &values);
     output::printable(&first_line(&text))
 }
 
-/// What an error of clap's is about, on one line: neither the usage nor where to find more.
+/// The first sentence of a clap error on one line, without the usage and the hints.
 pub(crate) fn first_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let first = text.split("\n\n").next().unwrap_or(text);
@@ -142,48 +143,48 @@ mod tests {
     use super::*;
     use crate::args::Args;
     use crate::settings::env_file::EnvFile;
-    use crate::settings::file::{Entry, File, Value};
+    use crate::settings::file::{SettingValue, SettingsEntry, SettingsFile};
 
-    fn file(entries: &[(&str, Value)]) -> File {
-        let entry = |(line, (key, value)): (usize, &(&str, Value))| Entry {
+    fn file(entries: &[(&str, SettingValue)]) -> SettingsFile {
+        let entry = |(line, (key, value)): (usize, &(&str, SettingValue))| SettingsEntry {
             key: (*key).to_owned(),
             line,
             value: value.clone(),
         };
         let entries = (1..).zip(entries).map(entry).collect();
-        File { path: "f".into(), exposed: false, entries }
+        SettingsFile { path: "f".into(), exposed: false, entries }
     }
 
-    /// What is put on the command line, and where it came from.
+    /// The flags that are added to the command line, and their origins.
     fn resolved(
         typed: &[&str],
         variables: &[(&str, &str)],
         env_file: &str,
-        entries: &[(&str, Value)],
+        entries: &[(&str, SettingValue)],
     ) -> Result<(Vec<String>, Origins)> {
         let mut full = Args::command();
         full.build();
         let mut reader = crate::settings::without_variables(Args::command());
         reader.build();
         let matches = reader.clone().try_get_matches_from(typed).unwrap();
-        let chosen = Chosen::new(&full, &matches);
+        let chosen = ChosenCommand::new(&full, &matches);
         let get = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
         };
         let env_file = EnvFile::parse(Path::new("e"), env_file)?;
         let file = file(entries);
-        let levels = [Level::Variables(&get), Level::EnvFile(&env_file), Level::File(&file)];
-        let resolved = resolve(&chosen, &reader, &levels)?;
+        let layers = [Layer::Variables(&get), Layer::EnvFile(&env_file), Layer::File(&file)];
+        let resolved = resolve(&chosen, &reader, &layers)?;
         let flags = resolved.flags.iter().map(|flag| flag.to_string_lossy().into_owned());
         Ok((flags.collect(), resolved.origins))
     }
 
-    fn text(text: &str) -> Value {
-        Value::One(text.to_owned())
+    fn text(text: &str) -> SettingValue {
+        SettingValue::One(text.to_owned())
     }
 
     #[test]
-    fn each_level_wins_over_those_below_it() {
+    fn each_layer_wins_over_those_below_it() {
         let variables = [("TENURE_MARGIN", "2s")];
         let env_file = "TENURE_MARGIN=3s\nTENURE_DRIFT=3";
         let entries = [("margin", text("4s")), ("drift", text("4")), ("wait", text("4s"))];
@@ -205,7 +206,7 @@ mod tests {
             &["tenure", "run"],
             &[("TENURE_ONCE", "no")],
             "TENURE_MOCK=1",
-            &[("once", Value::Bool(true)), ("mock", Value::Bool(false))],
+            &[("once", SettingValue::Bool(true)), ("mock", SettingValue::Bool(false))],
         )
         .unwrap();
         assert_eq!(flags, ["--mock"]);
@@ -213,9 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_once_is_taken_from_the_highest_level_that_says_it() {
-        let entries =
-            [("store", text("memory:")), ("lock-name", text("n")), ("mock", Value::Bool(true))];
+    fn exclusive_settings_come_from_the_highest_layer_that_gives_one() {
+        let entries = [
+            ("store", text("memory:")),
+            ("lock-name", text("n")),
+            ("mock", SettingValue::Bool(true)),
+        ];
         let variables = [("TENURE_LOCK_DIR", "/x")];
         let (flags, _) =
             resolved(&["tenure", "run", "m", "--", "c"], &variables, "", &entries).unwrap();
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_for_those_that_run_and_for_what_all_share() {
+    fn the_file_applies_to_running_commands_and_to_shared_settings() {
         let entries = [("wait", text("4s")), ("store", text("memory:"))];
         let (flags, _) = resolved(&["tenure", "resign", "a"], &[], "", &entries).unwrap();
         assert_eq!(flags, ["--store=memory:"]);
@@ -236,12 +240,12 @@ mod tests {
         let same = [("TENURE_NODE_ID", "a"), ("TENURE_INSTANCE_ID", "a")];
         assert_eq!(resolved(&["tenure", "run"], &same, "", &[]).unwrap().0, ["--node-id=a"]);
         let differ = [("TENURE_NODE_ID", "a"), ("TENURE_INSTANCE_ID", "b")];
-        let said = resolved(&["tenure", "run"], &differ, "", &[]).unwrap_err().to_string();
-        assert!(said.contains("TENURE_NODE_ID and TENURE_INSTANCE_ID"), "{said}");
+        let error = resolved(&["tenure", "run"], &differ, "", &[]).unwrap_err().to_string();
+        assert!(error.contains("TENURE_NODE_ID and TENURE_INSTANCE_ID"), "{error}");
     }
 
     #[test]
-    fn values_are_read_by_clap_and_kinds_by_us() {
+    fn clap_checks_values_and_the_layer_checks_kinds() {
         let refused = |key: &str, value| {
             resolved(&["tenure", "run"], &[], "", &[(key, value)]).unwrap_err().to_string()
         };
@@ -251,17 +255,17 @@ mod tests {
                 text("4"),
                 "f line 1: 'margin': invalid value '4' for '--margin <D>': '4' has",
             ),
-            ("margin", Value::Bool(true), "f line 1: 'margin' takes text in quotes"),
+            ("margin", SettingValue::Bool(true), "f line 1: 'margin' takes text in quotes"),
             ("mock", text("true"), "f line 1: 'mock' takes true or false"),
-            ("node-id", Value::Many(vec!["a".to_owned()]), "of the kind 'array'"),
-            ("drift", Value::Other("float"), "of the kind 'float'"),
+            ("node-id", SettingValue::Many(vec!["a".to_owned()]), "of the kind 'array'"),
+            ("drift", SettingValue::Other("float"), "of the kind 'float'"),
             ("log-level", text("loud"), "[possible values: error,"),
         ] {
-            let said = refused(key, value);
-            assert!(said.contains(says), "{said}");
+            let error = refused(key, value);
+            assert!(error.contains(says), "{error}");
         }
-        let said = resolved(&["tenure", "run"], &[("TENURE_MOCK", "perhaps")], "", &[]);
-        let said = said.unwrap_err().to_string();
-        assert!(said.starts_with("TENURE_MOCK: takes true or false"), "{said}");
+        let error = resolved(&["tenure", "run"], &[("TENURE_MOCK", "perhaps")], "", &[]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("TENURE_MOCK: takes true or false"), "{error}");
     }
 }

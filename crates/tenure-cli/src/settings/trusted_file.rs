@@ -1,8 +1,8 @@
 //! Reads a file that decides what this process does, after checking who can write it.
 //!
 //! The file is opened once; type, owner and mode are those of the open descriptor, and the content is read from the same
-//! descriptor. So a name that another user exchanges between two steps cannot separate what was checked from what is read.
-//! Nothing else in the settings opens a file or asks for the state of one by its path: a test below checks the sources.
+//! descriptor. So a name that another user exchanges between two steps cannot separate what was checked from what is read. No
+//! other settings code opens a file or queries its state by path: a test below checks the sources.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,10 +16,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, open, readli
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-const OPEN: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
-/// So that opening a FIFO without a writer returns.
-const AT_ONCE: OFlags = OPEN.union(OFlags::NONBLOCK);
-const LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_BLOCKING: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+/// Opening a FIFO without a writer returns at once.
+const OPEN_NONBLOCKING: OFlags = OPEN_BLOCKING.union(OFlags::NONBLOCK);
+const OPEN_LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// The kernel's own limit for symbolic links on one path.
 const MAX_LINKS: usize = 40;
 
@@ -29,14 +29,15 @@ const GROUP_OR_OTHERS: u32 = 0o077;
 
 /// Which files are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    /// Found under its usual name: a regular file; it, and every symbolic link that leads to it, belongs to this user or to root, and
-    /// neither its group nor others can write it.
+pub(crate) enum TrustRule {
+    /// Found at its usual path: a regular file. The file, and every symbolic link that leads to it, belongs to this user or to
+    /// root, and neither its group nor others can write it.
     Found,
     /// Named by the operator: any owner, mode and type. `--config /dev/null` is the way to use no file at all, and a shell
     /// gives a pipe for `--env-file <(CMD)`; both are read to their end.
     Named,
-    /// Named by the operator, and secret: a regular file that belongs to this user or to root, and only its owner can read or write it.
+    /// Named by the operator, and secret: a regular file that belongs to this user or to root, and that only its owner can read
+    /// or write.
     Secret,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct TrustedFile {
 
 /// Why a file is not accepted.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum UntrustedReason {
     Io(io::Error),
     NotRegular,
     /// Larger than this many bytes.
@@ -70,32 +71,37 @@ pub(crate) enum Refusal {
 }
 
 /// Reads a file of at most `limit` bytes.
-pub(crate) fn read(path: &Path, rule: Rule, limit: u64) -> Result<TrustedFile, Refusal> {
+pub(crate) fn read(
+    path: &Path,
+    rule: TrustRule,
+    limit: u64,
+) -> Result<TrustedFile, UntrustedReason> {
     let fd = match rule {
-        Rule::Found => open_checking_links(path)?,
-        Rule::Named => open(path, OPEN, Mode::empty())?,
-        Rule::Secret => open(path, AT_ONCE, Mode::empty())?,
+        TrustRule::Found => open_checking_links(path)?,
+        TrustRule::Named => open(path, OPEN_BLOCKING, Mode::empty())?,
+        TrustRule::Secret => open(path, OPEN_NONBLOCKING, Mode::empty())?,
     };
     let stat = fstat(&fd)?;
     check(&stat, rule)?;
     let mut bytes = Vec::new();
-    File::from(fd).take(limit + 1).read_to_end(&mut bytes).map_err(Refusal::Io)?;
+    File::from(fd).take(limit + 1).read_to_end(&mut bytes).map_err(UntrustedReason::Io)?;
     if bytes.len() as u64 > limit {
-        return Err(Refusal::TooLarge(limit));
+        return Err(UntrustedReason::TooLarge(limit));
     }
     Ok(TrustedFile { bytes, exposed: stat.st_mode & GROUP_OR_OTHERS != 0 })
 }
 
-/// The same by [`Rule::Found`]; `None` if there is no such file, or none that this user can see.
-pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<TrustedFile>, Refusal> {
-    match read(path, Rule::Found, limit) {
+/// Reads a file by [`TrustRule::Found`]; `None` if there is no such file, or none that this user can see.
+pub(crate) fn find(path: &Path, limit: u64) -> Result<Option<TrustedFile>, UntrustedReason> {
+    match read(path, TrustRule::Found, limit) {
         Ok(file) => Ok(Some(file)),
-        Err(Refusal::Io(error)) if is_absent(path, error.kind()) => Ok(None),
+        Err(UntrustedReason::Io(error)) if is_absent(path, error.kind()) => Ok(None),
         Err(refusal) => Err(refusal),
     }
 }
 
-/// A directory that this user may not search (the home of the user who ran `sudo`) hides whether there is a file in it.
+/// Whether the file is absent. A directory that this user may not search (the home of the user who ran `sudo`) hides whether
+/// there is a file in it.
 fn is_absent(path: &Path, kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::NotFound | ErrorKind::NotADirectory => true,
@@ -104,11 +110,12 @@ fn is_absent(path: &Path, kind: ErrorKind) -> bool {
     }
 }
 
-/// Follows symbolic links at the end of the path itself: a link of another user could lead to any file of this one.
-fn open_checking_links(path: &Path) -> Result<OwnedFd, Refusal> {
+/// Opens the file, and follows symbolic links at the end of the path itself: a link of another user could lead to any file of
+/// this one.
+fn open_checking_links(path: &Path) -> Result<OwnedFd, UntrustedReason> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
-        match open(&path, AT_ONCE | OFlags::NOFOLLOW, Mode::empty()) {
+        match open(&path, OPEN_NONBLOCKING | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::LOOP) => path = target(&path)?,
             opened => return Ok(opened?),
         }
@@ -116,34 +123,34 @@ fn open_checking_links(path: &Path) -> Result<OwnedFd, Refusal> {
     Err(Errno::LOOP.into())
 }
 
-/// Where the link at `path` leads.
-fn target(path: &Path) -> Result<PathBuf, Refusal> {
-    let link = open(path, LINK, Mode::empty())?;
+/// The target of the link at `path`.
+fn target(path: &Path) -> Result<PathBuf, UntrustedReason> {
+    let link = open(path, OPEN_LINK, Mode::empty())?;
     let stat = fstat(&link)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-        // Replaced since it was found to be a link: to be opened again.
+        // Replaced since it was found to be a link: the caller opens it again.
         return Ok(path.to_owned());
     }
     if !is_trusted(stat.st_uid) {
-        return Err(Refusal::Link { owner: stat.st_uid });
+        return Err(UntrustedReason::Link { owner: stat.st_uid });
     }
     let target = readlinkat(&link, "", Vec::new())?;
     Ok(path.parent().unwrap_or(Path::new("")).join(OsStr::from_bytes(target.as_bytes())))
 }
 
-fn check(stat: &Stat, rule: Rule) -> Result<(), Refusal> {
+fn check(stat: &Stat, rule: TrustRule) -> Result<(), UntrustedReason> {
     let refused = match rule {
-        Rule::Named => return Ok(()),
-        Rule::Found => GROUP_OR_OTHERS_WRITE,
-        Rule::Secret => GROUP_OR_OTHERS,
+        TrustRule::Named => return Ok(()),
+        TrustRule::Found => GROUP_OR_OTHERS_WRITE,
+        TrustRule::Secret => GROUP_OR_OTHERS,
     };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Refusal::NotRegular);
+        return Err(UntrustedReason::NotRegular);
     }
     let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
     match is_trusted(owner) {
-        false => Err(Refusal::Owner { owner, mode }),
-        true if mode & refused != 0 => Err(Refusal::Mode { owner, mode }),
+        false => Err(UntrustedReason::Owner { owner, mode }),
+        true if mode & refused != 0 => Err(UntrustedReason::Mode { owner, mode }),
         true => Ok(()),
     }
 }
@@ -152,30 +159,30 @@ fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == geteuid().as_raw()
 }
 
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Refusal {
-        Refusal::Io(errno.into())
+impl From<Errno> for UntrustedReason {
+    fn from(errno: Errno) -> UntrustedReason {
+        UntrustedReason::Io(errno.into())
     }
 }
 
-/// Says it of a file whose name comes before.
-impl fmt::Display for Refusal {
+/// A predicate for a message that names the file first.
+impl fmt::Display for UntrustedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let we = geteuid().as_raw();
+        let own_uid = geteuid().as_raw();
         match self {
-            Refusal::Io(error) => error.fmt(f),
-            Refusal::NotRegular => f.write_str("is not a regular file"),
-            Refusal::TooLarge(limit) => write!(f, "is larger than {limit} bytes"),
-            Refusal::Link { owner } => {
-                write!(f, "is a symbolic link of user {owner}, and this process is user {we}")
+            UntrustedReason::Io(error) => error.fmt(f),
+            UntrustedReason::NotRegular => f.write_str("is not a regular file"),
+            UntrustedReason::TooLarge(limit) => write!(f, "is larger than {limit} bytes"),
+            UntrustedReason::Link { owner } => {
+                write!(f, "is a symbolic link of user {owner}, and this process is user {own_uid}")
             }
-            Refusal::Owner { owner, mode } => {
+            UntrustedReason::Owner { owner, mode } => {
                 write!(
                     f,
-                    "belongs to user {owner} (mode {mode:03o}), and this process is user {we}"
+                    "belongs to user {owner} (mode {mode:03o}), and this process is user {own_uid}"
                 )
             }
-            Refusal::Mode { owner, mode } => {
+            UntrustedReason::Mode { owner, mode } => {
                 let who = if mode & OTHERS_WRITE != 0 { "everybody" } else { "its group" };
                 write!(f, "can be written by {who} (owner {owner}, mode {mode:03o})")
             }
@@ -218,7 +225,7 @@ mod tests {
         }
     }
 
-    fn text(path: &Path, rule: Rule) -> Result<String, String> {
+    fn text(path: &Path, rule: TrustRule) -> Result<String, String> {
         match read(path, rule, 100) {
             Ok(file) => Ok(String::from_utf8(file.bytes).unwrap()),
             Err(refusal) => Err(refusal.to_string()),
@@ -236,15 +243,15 @@ mod tests {
             (0o620, Some("mode 620"), Some("mode 620")),
         ] {
             let path = scratch.put("file", "text", mode);
-            assert_eq!(text(&path, Rule::Named).as_deref(), Ok("text"));
-            for (rule, expected) in [(Rule::Found, found), (Rule::Secret, secret)] {
+            assert_eq!(text(&path, TrustRule::Named).as_deref(), Ok("text"));
+            for (rule, expected) in [(TrustRule::Found, found), (TrustRule::Secret, secret)] {
                 match (text(&path, rule), expected) {
                     (Ok(text), None) => assert_eq!(text, "text"),
-                    (Err(said), Some(says)) => assert!(said.contains(says), "{said}"),
+                    (Err(error), Some(says)) => assert!(error.contains(says), "{error}"),
                     (other, _) => panic!("mode {mode:o}, {rule:?}: {other:?}"),
                 }
             }
-            assert_eq!(read(&path, Rule::Named, 100).unwrap().exposed, mode != 0o600);
+            assert_eq!(read(&path, TrustRule::Named, 100).unwrap().exposed, mode != 0o600);
         }
     }
 
@@ -254,17 +261,17 @@ mod tests {
         let fifo = scratch.0.join("fifo");
         mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
         for path in [&fifo, &scratch.0, Path::new("/dev/null")] {
-            for rule in [Rule::Found, Rule::Secret] {
+            for rule in [TrustRule::Found, TrustRule::Secret] {
                 assert_eq!(text(path, rule).unwrap_err(), "is not a regular file");
             }
         }
-        assert_eq!(text(Path::new("/dev/null"), Rule::Named).as_deref(), Ok(""));
+        assert_eq!(text(Path::new("/dev/null"), TrustRule::Named).as_deref(), Ok(""));
         assert_eq!(
-            text(&scratch.put("a", &"x".repeat(100), 0o600), Rule::Found).unwrap().len(),
+            text(&scratch.put("a", &"x".repeat(100), 0o600), TrustRule::Found).unwrap().len(),
             100
         );
         let larger = scratch.put("b", &"x".repeat(101), 0o600);
-        assert_eq!(text(&larger, Rule::Named).unwrap_err(), "is larger than 100 bytes");
+        assert_eq!(text(&larger, TrustRule::Named).unwrap_err(), "is larger than 100 bytes");
         assert!(find(&scratch.0.join("none"), 100).unwrap().is_none());
         assert!(find(&larger.join("none"), 100).unwrap().is_none());
     }
@@ -278,12 +285,12 @@ mod tests {
         symlink("version", scratch.0.join("data")).unwrap();
         symlink("data/file", scratch.0.join("link")).unwrap();
         symlink(scratch.0.join("link"), scratch.0.join("first")).unwrap();
-        assert_eq!(text(&scratch.0.join("first"), Rule::Found).as_deref(), Ok("text"));
+        assert_eq!(text(&scratch.0.join("first"), TrustRule::Found).as_deref(), Ok("text"));
         scratch.put("version/file", "text", 0o666);
-        let said = text(&scratch.0.join("first"), Rule::Found).unwrap_err();
-        assert!(said.contains("everybody"), "{said}");
+        let error = text(&scratch.0.join("first"), TrustRule::Found).unwrap_err();
+        assert!(error.contains("everybody"), "{error}");
         symlink("loop", scratch.0.join("loop")).unwrap();
-        assert!(text(&scratch.0.join("loop"), Rule::Found).is_err());
+        assert!(text(&scratch.0.join("loop"), TrustRule::Found).is_err());
         symlink("nowhere", scratch.0.join("dangling")).unwrap();
         assert!(find(&scratch.0.join("dangling"), 100).unwrap().is_none());
     }
@@ -303,7 +310,7 @@ mod tests {
                 }
             });
             for tries in 0..200_000 {
-                match text(&path, Rule::Found) {
+                match text(&path, TrustRule::Found) {
                     Ok(text) if text == "private" => used += 1,
                     Ok(_) => break,
                     Err(_) => refused += 1,
@@ -318,14 +325,14 @@ mod tests {
         assert!(used > 0 && refused > 0, "the exchange had no effect: {used}, {refused}");
     }
 
-    /// A check by path and a read by path can be about two files.
+    /// A check by path and a read by path could concern two different files.
     #[test]
     fn settings_are_opened_and_checked_here_only() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let entries = fs::read_dir(sources.join("settings")).unwrap();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| !path.ends_with("trusted_file.rs"));
-        let others = ["settings.rs", "run/names.rs", "choice.rs", "http/secret.rs"];
+        let others = ["settings.rs", "run/instance_env.rs", "store_url.rs", "http/secret.rs"];
         files.extend(others.map(|name| sources.join(name)));
         assert!(files.len() > 10, "{files:?}");
         for path in files {

@@ -1,4 +1,4 @@
-//! `tenure demo`: it ends well, by itself and otherwise, and leaves nothing behind.
+//! `tenure demo`: its result, its interruption, and that it leaves nothing behind.
 
 mod fleet;
 
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Ran, World, eventually, signal, status};
+use tenure_rig::command::{CommandResult, World, eventually, signal, status};
 
 #[test]
 fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {
@@ -38,7 +38,7 @@ fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {
 }
 
 #[test]
-fn people_get_a_story_a_table_and_next_steps() {
+fn text_output_has_progress_a_table_and_next_steps() {
     let world = World::new();
     let ran = world.run(&["demo", "--nodes", "2", "--fault", "kill,term"]);
     ran.exits(0)
@@ -58,36 +58,37 @@ fn people_get_a_story_a_table_and_next_steps() {
     world.assert_nothing_left();
 }
 
-/// The demo with nothing happening in it, and what it says.
-struct Quiet {
+/// A running demo without faults, and its output.
+struct IdleDemo {
     child: Child,
     lines: BufReader<ChildStdout>,
-    said: String,
-    /// Process and port of each.
+    output: String,
+    /// The process id and the port of each node.
     nodes: BTreeMap<String, (Pid, u16)>,
-    /// Part of the store's URL, which nobody else has.
+    /// A part of the store's URL that is unique to this demo.
     mark: String,
 }
 
-impl Quiet {
-    /// Returns when all have started and one leads.
-    fn start(world: &World) -> Quiet {
+impl IdleDemo {
+    /// Starts the demo; returns when all processes have started and one leads.
+    fn start(world: &World) -> IdleDemo {
         let mut child = world.start(&["demo", "--fault", "none"]);
         let lines = BufReader::new(child.stdout.take().unwrap());
         let mark = world.path().to_str().unwrap().to_owned();
-        let mut quiet = Quiet { child, lines, said: String::new(), nodes: BTreeMap::new(), mark };
-        while quiet.nodes.len() < 3 || !quiet.said.contains("BECAME LEADER") {
-            quiet.hear();
+        let mut demo =
+            IdleDemo { child, lines, output: String::new(), nodes: BTreeMap::new(), mark };
+        while demo.nodes.len() < 3 || !demo.output.contains("BECAME LEADER") {
+            demo.read_next();
         }
-        quiet
+        demo
     }
 
-    /// One line; keeps who has started.
-    fn hear(&mut self) {
+    /// Reads one line, and records a process that has started.
+    fn read_next(&mut self) {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
-        self.said.push_str(&line);
-        assert!(!line.is_empty(), "it has ended:\n{}", self.said);
+        self.output.push_str(&line);
+        assert!(!line.is_empty(), "it has ended:\n{}", self.output);
         let Some((id, rest)) = line.split_once("] Leader election started, process ") else {
             return;
         };
@@ -98,80 +99,80 @@ impl Quiet {
         self.nodes.insert(id.to_owned(), (pid, port));
     }
 
-    /// Those that say they lead.
+    /// The ids of the processes that report that they lead.
     fn leaders(&self) -> Vec<String> {
-        // Where one was killed, a process of another test's demo may answer now.
-        let ours = |it: &Value| it["store"].as_str().unwrap().contains(&self.mark);
+        // On the port of a killed process, a process of another test's demo may answer now.
+        let of_this_demo = |it: &Value| it["store"].as_str().unwrap().contains(&self.mark);
         let leads = |(_, port): &(Pid, u16)| {
-            status(*port).filter(ours).is_some_and(|it| it["isLeader"] == true)
+            status(*port).filter(of_this_demo).is_some_and(|it| it["isLeader"] == true)
         };
         self.nodes.iter().filter(|(_, node)| leads(node)).map(|(id, _)| id.clone()).collect()
     }
 
     fn end(self, world: &World) {
         signal(&self.child, Signal::INT);
-        // It must not find its reader gone.
-        let Quiet { mut child, lines, .. } = self;
-        let said: Vec<String> = lines.lines().map(Result::unwrap).collect();
-        assert!(child.wait().unwrap().success(), "{said:#?}");
+        // Read to the end: the demo must not find stdout closed.
+        let IdleDemo { mut child, lines, .. } = self;
+        let output: Vec<String> = lines.lines().map(Result::unwrap).collect();
+        assert!(child.wait().unwrap().success(), "{output:#?}");
         world.assert_nothing_left();
     }
 }
 
 #[test]
-fn each_process_answers_for_itself_and_exactly_one_leads() {
+fn each_process_serves_its_status_and_exactly_one_leads() {
     let world = World::new();
-    let quiet = Quiet::start(&world);
-    assert_eq!(quiet.leaders().len(), 1);
+    let demo = IdleDemo::start(&world);
+    assert_eq!(demo.leaders().len(), 1);
     eventually("all know the count", || {
-        quiet.nodes.iter().all(|(id, (_, port))| {
+        demo.nodes.iter().all(|(id, (_, port))| {
             let it = status(*port).unwrap();
             assert_eq!(it["candidateId"], **id);
-            // Only the leader counts, but the count belongs to all.
+            // Only the leader counts, but all processes show the count.
             it["count"].as_u64() >= Some(3) && it["lastPolled"].is_string() == it["isLeader"]
         })
     });
-    quiet.end(&world);
+    demo.end(&world);
 }
 
 #[test]
 fn a_leader_killed_by_hand_is_replaced_and_started_again() {
     let world = World::new();
-    let mut quiet = Quiet::start(&world);
-    let leader = quiet.leaders().pop().unwrap();
-    let (pid, port) = quiet.nodes[&leader];
+    let mut demo = IdleDemo::start(&world);
+    let leader = demo.leaders().pop().unwrap();
+    let (pid, port) = demo.nodes[&leader];
     eventually("it has counted", || status(port).unwrap()["count"].as_u64() >= Some(3));
     kill_process(pid, Signal::KILL).unwrap();
     eventually("another one leads", || {
-        let leaders = quiet.leaders();
+        let leaders = demo.leaders();
         leaders.len() == 1 && leaders[0] != leader
     });
-    while quiet.nodes[&leader].0 == pid {
-        quiet.hear();
+    while demo.nodes[&leader].0 == pid {
+        demo.read_next();
     }
-    let (_, port) = quiet.nodes[&leader];
+    let (_, port) = demo.nodes[&leader];
     assert_eq!(status(port).unwrap()["isLeader"], false);
-    quiet.end(&world);
+    demo.end(&world);
 }
 
 #[test]
-fn ports_that_are_taken_are_left_out_and_it_says_so() {
+fn ports_in_use_are_skipped_and_reported() {
     let world = World::new();
-    // Other demos may run beside this one: what cannot be had here is theirs, and perhaps not for long.
+    // Other demos may run at the same time: a port that cannot be bound here is theirs, perhaps only for a moment.
     let taken: Vec<_> =
         (3000..3008).flat_map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
-    let quiet = Quiet::start(&world);
-    let ports: Vec<u16> = quiet.nodes.values().map(|(_, port)| *port).collect();
+    let demo = IdleDemo::start(&world);
+    let ports: Vec<u16> = demo.nodes.values().map(|(_, port)| *port).collect();
     for held in &taken {
         assert!(!ports.contains(&held.local_addr().unwrap().port()), "{ports:?}");
     }
-    assert!(ports == [3000, 3001, 3002] || quiet.said.contains("taken"), "{}", quiet.said);
-    assert_eq!(quiet.leaders().len(), 1);
-    quiet.end(&world);
+    assert!(ports == [3000, 3001, 3002] || demo.output.contains("taken"), "{}", demo.output);
+    assert_eq!(demo.leaders().len(), 1);
+    demo.end(&world);
 }
 
 #[test]
-fn with_keep_the_directory_stays_and_is_named() {
+fn keep_leaves_the_directory_and_prints_it() {
     let world = World::new();
     let ran = world.run(&["demo", "--fault", "none", "--keep", "-q"]);
     let kept = ran.exits(0).stdout.lines().find_map(|line| line.strip_prefix("Kept: ")).unwrap();
@@ -179,8 +180,8 @@ fn with_keep_the_directory_stays_and_is_named() {
     assert!(journal.lines().count() > 5, "{journal}");
 }
 
-/// The demo once its three processes are there, in the middle of things.
-fn under_way(world: &World) -> std::process::Child {
+/// Starts the demo; returns when its three processes exist.
+fn start_demo(world: &World) -> std::process::Child {
     let child = world.start(&["demo", "--fault", "freeze"]);
     eventually("four processes", || world.processes().len() == 4);
     eventually("somebody leads", || {
@@ -192,28 +193,28 @@ fn under_way(world: &World) -> std::process::Child {
 }
 
 #[test]
-fn a_signal_ends_it_at_once_and_clean() {
+fn a_signal_ends_the_demo_at_once_and_cleanly() {
     for stop in [Signal::INT, Signal::TERM] {
         let world = World::new();
-        let child = under_way(&world);
+        let child = start_demo(&world);
         signal(&child, stop);
-        let ran = Ran::new(child.wait_with_output().unwrap());
+        let ran = CommandResult::new(child.wait_with_output().unwrap());
         ran.exits(0).says("Interrupted");
         world.assert_nothing_left();
     }
 }
 
 #[test]
-fn its_processes_do_not_outlive_it_even_when_it_is_killed() {
+fn its_processes_end_with_the_demo_even_if_it_is_killed() {
     let world = World::new();
-    let mut child = under_way(&world);
+    let mut child = start_demo(&world);
     signal(&child, Signal::KILL);
     child.wait().unwrap();
     eventually("nobody is left", || world.processes().is_empty());
 }
 
 #[test]
-fn nobody_reading_ends_it() {
+fn a_closed_stdout_ends_the_demo() {
     let world = World::new();
     let mut child = world.start(&["demo"]);
     drop(child.stdout.take());

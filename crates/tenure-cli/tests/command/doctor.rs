@@ -4,8 +4,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 
 use serde_json::json;
 
-use crate::candidates::{NAME, Place};
-use crate::support::World;
+use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::command::World;
 
 #[test]
 fn a_directory_is_described_in_text_and_in_json() {
@@ -30,7 +30,7 @@ fn a_directory_is_described_in_text_and_in_json() {
 }
 
 #[test]
-fn a_directory_that_others_may_write_is_an_operators_business() {
+fn a_directory_that_others_may_write_is_123() {
     let world = World::new();
     let open = world.path().join("open");
     std::fs::DirBuilder::new().mode(0o700).create(&open).unwrap();
@@ -41,7 +41,7 @@ fn a_directory_that_others_may_write_is_an_operators_business() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_stdout_is_not_an_error() {
     let world = World::new();
     let mut child = world.start(&["--store", "memory:", "doctor"]);
     drop(child.stdout.take());
@@ -49,14 +49,14 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn a_name_never_used_is_compared_with_those_there_are() {
-    let place = Place::new();
-    place.run(&["doctor", NAME]).exits(0).says("Nobody has ever led 'billing:nightly' on file:");
-    let _leader = place.leader(NAME, "a");
-    let ran = place.run(&["doctor", "billing:nighty"]);
+fn an_unused_name_is_compared_with_existing_names() {
+    let fixture = Fixture::new();
+    fixture.run(&["doctor", NAME]).exits(0).says("Nobody has ever led 'billing:nightly' on file:");
+    let _leader = fixture.leader(NAME, "a");
+    let ran = fixture.run(&["doctor", "billing:nighty"]);
     ran.exits(0).says("There is 'billing:nightly'").says("(from TENURE_LOCK_DIR)");
     ran.says("'tenure run billing:nighty --print-config'");
-    let answer = place.run(&["doctor", "quite:other", "--json"]).exits(0).json();
+    let answer = fixture.run(&["doctor", "quite:other", "--json"]).exits(0).json();
     let lease = &answer["lease"];
     assert_eq!(lease["name"], "quite:other");
     assert_eq!(lease["currentLeader"], json!(null));
@@ -66,47 +66,47 @@ fn a_name_never_used_is_compared_with_those_there_are() {
         lease["findings"][1].as_str().unwrap().contains("There is another lease here"),
         "{lease}"
     );
-    assert_eq!(place.run(&["doctor", "--json"]).exits(0).json()["lease"], json!(null));
+    assert_eq!(fixture.run(&["doctor", "--json"]).exits(0).json()["lease"], json!(null));
 }
 
 #[test]
-fn who_leads_is_told_and_then_how_it_ended() {
-    let place = Place::new();
-    let leader = place.leader(NAME, "a");
+fn the_leader_is_reported_and_later_how_its_term_ended() {
+    let fixture = Fixture::new();
+    let leader = fixture.leader(NAME, "a");
     let token = leader.status().token.unwrap().get();
-    let ran = place.run(&["doctor", NAME]);
+    let ran = fixture.run(&["doctor", NAME]);
     ran.exits(0).says(&format!("'a' leads 'billing:nightly' in term {token} since 20"));
     ran.says("tenure resign billing:nightly --to ID");
-    let lease = place.run(&["doctor", NAME, "--json"]).exits(0).json()["lease"].clone();
+    let lease = fixture.run(&["doctor", NAME, "--json"]).exits(0).json()["lease"].clone();
     assert_eq!((&lease["currentLeader"], &lease["token"]), (&json!("a"), &json!(token)));
     assert!(lease["expiresInMs"].as_u64().is_some_and(|ms| ms <= 3_000), "{lease}");
-    place.run(&["drain", NAME, "a"]).exits(0);
-    let ran = place.run(&["doctor", NAME]);
+    fixture.run(&["drain", NAME, "a"]).exits(0);
+    let ran = fixture.run(&["doctor", NAME]);
     ran.exits(0).says("Nobody leads 'billing:nightly': its holder released it in term");
     ran.says("tenure undrain billing:nightly ID");
 }
 
 #[test]
-fn a_revoked_lease_is_known_as_one() {
-    let place = Place::new();
+fn a_revoked_lease_is_reported_as_revoked() {
+    let fixture = Fixture::new();
     let builder = tenure::Election::builder(NAME).id("a").ttl(std::time::Duration::from_secs(60));
-    let election = place.runtime.block_on(builder.start(place.store.clone())).unwrap();
-    let leadership = place.runtime.block_on(election.leadership()).unwrap();
-    place.run(&["revoke", NAME, "--yes"]).exits(0);
-    let ran = place.run(&["doctor", NAME]);
+    let election = fixture.runtime.block_on(builder.start(fixture.store.clone())).unwrap();
+    let leadership = fixture.runtime.block_on(election.leadership()).unwrap();
+    fixture.run(&["revoke", NAME, "--yes"]).exits(0);
+    let ran = fixture.run(&["doctor", NAME]);
     ran.exits(0).says("was revoked: 'a' cannot renew it any more");
     drop(leadership);
 }
 
 #[test]
-fn what_cannot_be_read_is_a_check_that_failed() {
-    let place = Place::new();
-    let _leader = place.leader("good", "a");
-    std::fs::write(place.directory().join("leases/bad.lease"), "\x1b[2Jnonsense").unwrap();
-    let ran = place.run(&["doctor", "bad"]);
+fn an_unreadable_lease_is_a_failed_check() {
+    let fixture = Fixture::new();
+    let _leader = fixture.leader("good", "a");
+    std::fs::write(fixture.directory().join("leases/bad.lease"), "\x1b[2Jnonsense").unwrap();
+    let ran = fixture.run(&["doctor", "bad"]);
     ran.exits(1).says("bad.lease").says("until an operator").says("Nobody can lead 'bad' as it is");
     assert!(!ran.stdout.contains('\x1b'), "{:?}", ran.stdout);
-    let answer = place.run(&["doctor", "bad", "--json"]).exits(1).json();
+    let answer = fixture.run(&["doctor", "bad", "--json"]).exits(1).json();
     assert_eq!(answer["ok"], false);
-    place.run(&["doctor", "a b"]).exits(125).complains("' '");
+    fixture.run(&["doctor", "a b"]).exits(125).complains("' '");
 }

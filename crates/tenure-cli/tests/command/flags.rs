@@ -1,7 +1,6 @@
-//! Every flag that the help of a command lists is taken by that command, and a flag that cannot have an effect is refused
-//! with the reason.
+//! Every command accepts every flag that its help lists, and refuses a flag that cannot have an effect, with the reason.
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 /// A store that no command can open: a command that gets this far has accepted its flags.
 const NO_STORE: &str = "file:/dev/null/store";
@@ -50,13 +49,13 @@ const ELECTION: [(&str, &str); 4] =
     [("--priority", "1"), ("--on-lead", "true"), ("--on-lose", "true"), ("--no-presence", "")];
 
 /// The long flags that the help of this command lists, in order.
-fn listed(world: &World, command: &[&str]) -> Vec<String> {
+fn flags_in_help(world: &World, command: &[&str]) -> Vec<String> {
     let help = world.run(&[command, &["--help"]].concat());
     let flags = help.exits(0).stdout.lines().filter_map(|line| {
         let line = line.trim_start();
         let flag = line.strip_prefix("-h, ").unwrap_or(line);
         let flag = flag.split([' ', '=', ',']).next().filter(|flag| flag.starts_with("--"))?;
-        // A default that mentions a flag may begin a line.
+        // A default value that mentions a flag may start a line.
         let is_flag = line.contains("  ") || line.contains('<') || line.ends_with(flag);
         (is_flag && !GLOBAL.contains(&flag)).then(|| flag.to_owned())
     });
@@ -66,14 +65,14 @@ fn listed(world: &World, command: &[&str]) -> Vec<String> {
     flags
 }
 
-/// Runs the command with these arguments, as far as the store.
+/// Runs the command with these arguments, until it fails to open the store.
 fn code(world: &World, command: &[&str], args: &[&str]) -> (i32, String) {
     let ran = world.run(&[&["--store", NO_STORE], command, args].concat());
     (ran.code.unwrap(), ran.stderr)
 }
 
-/// Checks that the help lists exactly the flags of `table`, and that the command takes each of them: beside `usual`, or in
-/// the arguments that the table has for it.
+/// Checks that the help lists exactly these flags, and that the command accepts each of them: the `simple` ones together with
+/// `usual`, the others in the arguments that `table` has for them.
 fn check(command: &[&str], usual: &str, simple: &[(&str, &str)], table: &[(&str, &str)]) {
     let world = World::new();
     let secret = world.put("secret", "a-secret-that-is-long-enough-to-be-one");
@@ -83,16 +82,16 @@ fn check(command: &[&str], usual: &str, simple: &[(&str, &str)], table: &[(&str,
     let mut lines: Vec<(&str, String)> = simple.chain(table).collect();
     lines.sort();
     let known: Vec<&str> = lines.iter().map(|(flag, _)| *flag).collect();
-    assert_eq!(listed(&world, command), known, "what {command:?} --help lists");
+    assert_eq!(flags_in_help(&world, command), known, "what {command:?} --help lists");
     for (flag, line) in &lines {
         let args: Vec<&str> = line.split_whitespace().collect();
-        let (code, said) = code(&world, command, &args);
-        assert_eq!(code, STORE_REFUSED, "{command:?} {flag}: {line}\n{said}");
+        let (code, output) = code(&world, command, &args);
+        assert_eq!(code, STORE_REFUSED, "{command:?} {flag}: {line}\n{output}");
     }
 }
 
 #[test]
-fn run_takes_every_flag_that_its_help_lists() {
+fn run_accepts_every_flag_that_its_help_lists() {
     let simple = [&TIMING[..], &SERVICE, &ELECTION].concat();
     let table = [
         ("--lock-name", "--lock-name job -- true"),
@@ -112,7 +111,7 @@ fn run_takes_every_flag_that_its_help_lists() {
 }
 
 #[test]
-fn serve_takes_every_flag_that_its_help_lists() {
+fn serve_accepts_every_flag_that_its_help_lists() {
     let simple = [&TIMING[..], &SERVICE[..4], &SERVICE[5..], &ELECTION].concat();
     let table = [
         ("--http", "job --http 0"),
@@ -123,7 +122,7 @@ fn serve_takes_every_flag_that_its_help_lists() {
 }
 
 #[test]
-fn fleet_run_takes_every_flag_that_its_help_lists() {
+fn fleet_run_accepts_every_flag_that_its_help_lists() {
     let simple = [&TIMING[..], &SERVICE].concat();
     let redis = "job --shards a --mock";
     let table = [
@@ -131,7 +130,7 @@ fn fleet_run_takes_every_flag_that_its_help_lists() {
         ("--shards", "job --shards a --mock"),
         ("--shards-file", "job --shards-file list --mock"),
         ("--shards-command", "job --shards-command true --mock"),
-        // Tried below: they need a store on Redis.
+        // Tested below: they need a store on Redis.
         ("--shards-redis-set", redis),
         ("--shards-redis-keys", redis),
         ("--reread", "job --shards a --reread 1s --mock"),
@@ -161,8 +160,8 @@ fn a_flag_without_an_effect_is_refused_with_the_reason() {
     ];
     for (command, line, reason) in refused {
         let args: Vec<&str> = line.split_whitespace().collect();
-        let (code, said) = code(&world, command, &args);
-        assert_eq!(code, USAGE, "{command:?} {line}\n{said}");
-        assert!(said.contains(reason), "{command:?} {line}\n{said}");
+        let (code, output) = code(&world, command, &args);
+        assert_eq!(code, USAGE, "{command:?} {line}\n{output}");
+        assert!(output.contains(reason), "{command:?} {line}\n{output}");
     }
 }

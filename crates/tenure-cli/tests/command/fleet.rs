@@ -1,5 +1,5 @@
-//! `tenure fleet status`, `who`, `drain`, `undrain`, `pause`, `resume`, `plan`, against members that are really there: in the
-//! test's own process, on the directory which the command looks at.
+//! `tenure fleet status`, `who`, `drain`, `undrain`, `pause`, `resume`, `plan`, against real members in the test's own process,
+//! on the directory that the command uses.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -9,29 +9,29 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tenure::fleet::{Event, Shard, control, fleet_name, source};
+use tenure::fleet::{FleetEvent, Shard, fleet_name, overrides, source};
 use tenure::{CandidateId, Checkpoint, Claim, Fleet, Name, Nonce};
 
-use crate::candidates::Place;
-use crate::support::{Ran, World, eventually, signal};
+use crate::local_candidates::Fixture;
+use tenure_rig::command::{CommandResult, World, eventually, signal};
 
 const FLEET: &str = "poll";
 
-/// A member that works on what it is given: it stops when it is told to, or never.
-fn member(place: &Place, id: &str, shards: &[&str], stops: bool) -> Arc<Fleet> {
+/// A member that keeps its shards until they are revoked, or forever if not `stops`.
+fn member(fixture: &Fixture, id: &str, shards: &[&str], stops: bool) -> Arc<Fleet> {
     let builder =
         Fleet::builder(FLEET).member(id).note("http://127.0.0.1:3000").shards(source::list(shards));
-    let joined = builder.ttl(Duration::from_secs(5)).join(place.store.clone());
-    let fleet = Arc::new(place.runtime.block_on(joined).unwrap());
-    let working = fleet.clone();
+    let joined = builder.ttl(Duration::from_secs(5)).join(fixture.store.clone());
+    let fleet = Arc::new(fixture.runtime.block_on(joined).unwrap());
+    let member = fleet.clone();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut work = HashMap::new();
-            while let Some(event) = working.next().await {
+            while let Some(event) = member.next().await {
                 match event {
-                    Event::Assigned { shard, work: new, .. } => drop(work.insert(shard, new)),
-                    Event::Revoked { shard, .. } if stops => drop(work.remove(&shard)),
+                    FleetEvent::Assigned { shard, work: new, .. } => drop(work.insert(shard, new)),
+                    FleetEvent::Revoked { shard, .. } if stops => drop(work.remove(&shard)),
                     _ => {}
                 }
             }
@@ -44,12 +44,12 @@ fn owns(fleet: &Fleet, count: usize) {
     eventually("it owns them", || fleet.owned().len() == count);
 }
 
-/// Holds leases, as somebody who has died a moment ago does.
-fn plant(place: &Place, names: impl Iterator<Item = Name>, id: &str, ttl: Duration) {
+/// Acquires leases without renewing them, like a member that has just died.
+fn hold_leases(fixture: &Fixture, names: impl Iterator<Item = Name>, id: &str, ttl: Duration) {
     let id = CandidateId::new(id).unwrap();
     let claims: Vec<Claim> =
         names.map(|name| Claim::new(name, id.clone(), Nonce::random(), ttl)).collect();
-    let answers = place.runtime.block_on(place.store.acquire(&claims)).unwrap();
+    let answers = fixture.runtime.block_on(fixture.store.acquire(&claims)).unwrap();
     assert!(answers.into_iter().all(|answer| answer.unwrap().is_held()));
 }
 
@@ -70,33 +70,33 @@ fn row(answer: &Value, list: &str, key: &str, value: &str) -> Value {
 }
 
 #[test]
-fn a_fleet_that_never_was_has_nobody_and_nothing() {
-    let place = Place::new();
-    let ran = place.run(&["fleet", "status", FLEET]);
+fn an_unused_fleet_has_no_members_and_no_shards() {
+    let fixture = Fixture::new();
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(1).says("Nobody is there: the fleet 'poll' has no member.\n0 shards: 0 owned.\n");
-    let answer = place.run(&["fleet", "status", FLEET, "--json"]).exits(1).json();
+    let answer = fixture.run(&["fleet", "status", FLEET, "--json"]).exits(1).json();
     assert_eq!(answer, json!({"name": FLEET, "members": [], "shards": []}));
-    let ran = place.run(&["fleet", "who", FLEET, "a"]);
+    let ran = fixture.run(&["fleet", "who", FLEET, "a"]);
     ran.exits(1)
         .says("Nobody owns 'a' of 'poll', and nobody has so far. No member is there to take it.");
-    let answer = place.run(&["fleet", "who", FLEET, "a", "--json"]).exits(1).json();
+    let answer = fixture.run(&["fleet", "who", FLEET, "a", "--json"]).exits(1).json();
     let pinned = json!({"shard": "a", "owner": null, "token": null, "expiresInMs": null,
         "paused": false, "preferred": null});
     assert_eq!(answer, pinned);
 }
 
 #[test]
-fn who_is_there_and_who_has_what_is_shown_in_text_and_in_json() {
-    let place = Place::new();
+fn members_and_owners_are_shown_in_text_and_in_json() {
+    let fixture = Fixture::new();
     let shards = ["s-1", "s 2", "s-3", "s-4"];
-    let (a, b) = (member(&place, "a", &shards, true), member(&place, "b", &shards, true));
+    let (a, b) = (member(&fixture, "a", &shards, true), member(&fixture, "b", &shards, true));
     owns(&a, 2);
     owns(&b, 2);
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(0).says("The fleet 'poll' has 2 members.\n4 shards: 4 owned.\n");
     ran.says("MEMBER  SHARDS\na            2  http://127.0.0.1:3000\n");
     ran.says("a (2)\n").says("b (2)\n").says("'s 2'");
-    let ran = place.run(&["fleet", "status", FLEET, "--json"]);
+    let ran = fixture.run(&["fleet", "status", FLEET, "--json"]);
     assert!(
         ran.exits(0)
             .stdout
@@ -110,11 +110,11 @@ fn who_is_there_and_who_has_what_is_shown_in_text_and_in_json() {
         json!({"shard": shard.as_str(), "owner": "a", "token": token.get(), "paused": false});
     assert_eq!(found, pinned);
 
-    let ran = place.run(&["fleet", "who", FLEET, shard.as_str()]);
+    let ran = fixture.run(&["fleet", "who", FLEET, shard.as_str()]);
     ran.exits(0)
         .says(&format!("'a' owns '{shard}' of 'poll' (token {token}), for "))
         .says(" unless it renews.");
-    let answer = place.run(&["fleet", "who", FLEET, shard.as_str(), "--json"]).exits(0).json();
+    let answer = fixture.run(&["fleet", "who", FLEET, shard.as_str(), "--json"]).exits(0).json();
     assert_eq!(
         (&answer["owner"], &answer["token"]),
         (&json!("a"), &json!(token.get())),
@@ -126,236 +126,242 @@ fn who_is_there_and_who_has_what_is_shown_in_text_and_in_json() {
 }
 
 #[test]
-fn one_who_owns_something_and_is_no_member_is_named_too() {
-    let place = Place::new();
-    let (ttl, nobody) = (Duration::from_secs(60), Duration::from_millis(100));
-    plant(&place, [lease("left"), lease("behind")].into_iter(), "gone", ttl);
-    plant(&place, [lease("free")].into_iter(), "gone", nobody);
+fn an_owner_that_is_not_a_member_is_shown() {
+    let fixture = Fixture::new();
+    let (ttl, expired) = (Duration::from_secs(60), Duration::from_millis(100));
+    hold_leases(&fixture, [lease("left"), lease("behind")].into_iter(), "gone", ttl);
+    hold_leases(&fixture, [lease("free")].into_iter(), "gone", expired);
     eventually("it has run out", || {
-        let ran = place.run(&["fleet", "status", FLEET]);
+        let ran = fixture.run(&["fleet", "status", FLEET]);
         ran.exits(1);
         ran.stdout.contains("3 shards: 2 owned, 1 without an owner.")
             && ran.stdout.contains("Without an owner (1)\n  free\n")
     });
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(1).says("gone         2  no member: leaving, or gone until its leases run out");
-    let ran = place.run(&["fleet", "who", FLEET, "free"]);
+    let ran = fixture.run(&["fleet", "who", FLEET, "free"]);
     ran.exits(1).says("Nobody owns 'free' of 'poll'. No member");
-    let ran = place.run(&["fleet", "drain", FLEET, "gone", "--wait", "0s"]);
+    let ran = fixture.run(&["fleet", "drain", FLEET, "gone", "--wait", "0s"]);
     ran.exits(1).says(
         "'gone' still has 2 shards, and is no member: others get them when its leases run out.",
     );
 }
 
 #[test]
-fn of_ten_thousand_shards_people_get_a_screenful_and_programs_all() {
-    let place = Place::new();
+fn ten_thousand_shards_are_shortened_in_text_and_complete_in_json() {
+    let fixture = Fixture::new();
     let names = (0..10_000).map(|number| lease(&format!("tenant-{number}")));
-    plant(&place, names, "a", Duration::from_secs(600));
-    let ran = place.run(&["fleet", "status", FLEET]);
+    hold_leases(&fixture, names, "a", Duration::from_secs(600));
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(1).says("10,000 shards: 10,000 owned.").says("a (10,000)\n  tenant-0  tenant-1  ");
     ran.says("… and 9,950 more: --json shows all\n");
     assert!(ran.stdout.lines().count() <= 24, "{}", ran.stdout);
-    let answer = place.run(&["fleet", "status", FLEET, "--json"]).exits(1).json();
+    let answer = fixture.run(&["fleet", "status", FLEET, "--json"]).exits(1).json();
     assert_eq!(answer["shards"].as_array().unwrap().len(), 10_000);
 }
 
 #[test]
-fn hostile_names_act_on_no_terminal() {
-    let place = Place::new();
+fn hostile_names_are_escaped_on_the_terminal() {
+    let fixture = Fixture::new();
     let long = "\u{1b}[2J".repeat(100);
     let shards = ["\x1b[31mred", "a\nb", "\u{202e}", "--help", "{\"x\":1}", &long];
-    let a = member(&place, "a", &shards, true);
+    let a = member(&fixture, "a", &shards, true);
     owns(&a, shards.len());
-    let plain = |ran: &Ran| {
+    let plain = |ran: &CommandResult| {
         let all = [&*ran.stdout, &ran.stderr].concat();
         assert!(!all.contains(['\x1b', '\u{202e}']), "{all:?}");
     };
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     plain(ran.exits(0).says("\\u{1b}[31mred").says("a\\nb"));
-    // Of a long name with control characters the store has no more than a hash.
-    let answer = place.run(&["fleet", "status", FLEET, "--json"]).exits(0).json();
+    // The store has only a hash of a long name with control characters.
+    let answer = fixture.run(&["fleet", "status", FLEET, "--json"]).exits(0).json();
     assert_eq!(row(&answer, "shards", "shard", "\x1b[31mred")["owner"], "a");
     for shard in shards {
-        plain(place.run(&["fleet", "who", FLEET, "--", shard]).exits(0).says("'a' owns '"));
-        let answer = place.run(&["fleet", "who", "--json", FLEET, "--", shard]).exits(0).json();
+        plain(fixture.run(&["fleet", "who", FLEET, "--", shard]).exits(0).says("'a' owns '"));
+        let answer = fixture.run(&["fleet", "who", "--json", FLEET, "--", shard]).exits(0).json();
         assert_eq!(answer["shard"], shard);
     }
-    let ran = place.run(&["fleet", "pause", FLEET, "--", "\x1b[31mred", "--help"]);
+    let ran = fixture.run(&["fleet", "pause", FLEET, "--", "\x1b[31mred", "--help"]);
     plain(
         ran.exits(0)
             .says("'\\u{1b}[31mred' is paused: 'a' has let it go.")
             .says("'--help' is paused: 'a'"),
     );
     plain(
-        place
+        fixture
             .run(&["fleet", "resume", FLEET, "\x1b[31mred"])
             .exits(0)
             .says("'\\u{1b}[31mred' is not"),
     );
     plain(
-        place
+        fixture
             .run(&["fleet", "who", FLEET, &"\x1b".repeat(513)])
             .exits(125)
             .complains("at most 512 bytes"),
     );
-    place.run(&["fleet", "who", FLEET, ""]).exits(125).complains("must not be empty");
-    place.run(&["fleet", "pause", FLEET, "a", ""]).exits(125).complains("must not be empty");
+    fixture.run(&["fleet", "who", FLEET, ""]).exits(125).complains("must not be empty");
+    fixture.run(&["fleet", "pause", FLEET, "a", ""]).exits(125).complains("must not be empty");
     for command in ["who", "pause", "resume"] {
-        let mut command = place.world.command(&["fleet", command, FLEET]);
-        let ran = Ran::new(command.arg(OsStr::from_bytes(b"\xff")).output().unwrap());
+        let mut command = fixture.world.command(&["fleet", command, FLEET]);
+        let ran = CommandResult::new(command.arg(OsStr::from_bytes(b"\xff")).output().unwrap());
         ran.exits(125).complains("UTF-8");
     }
 }
 
 #[test]
-fn a_drained_member_gives_away_what_it_has_and_comes_back_when_it_is_undrained() {
-    let place = Place::new();
+fn a_drained_member_releases_its_shards_and_an_undrained_one_gets_its_share_again() {
+    let fixture = Fixture::new();
     let shards = ["1", "2", "3", "4"];
-    let (a, b) = (member(&place, "a", &shards, true), member(&place, "b", &shards, true));
+    let (a, b) = (member(&fixture, "a", &shards, true), member(&fixture, "b", &shards, true));
     owns(&a, 2);
     owns(&b, 2);
-    place.run(&["fleet", "drain", FLEET, "a"]).exits(0).says("'a' has given away its 2 shards.\n");
+    fixture
+        .run(&["fleet", "drain", FLEET, "a"])
+        .exits(0)
+        .says("'a' has given away its 2 shards.\n");
     assert!(a.owned().is_empty());
     owns(&b, 4);
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(0).says("a            0  drained  http://127.0.0.1:3000\n");
-    let answer = place.run(&["fleet", "status", FLEET, "--json"]).exits(0).json();
+    let answer = fixture.run(&["fleet", "status", FLEET, "--json"]).exits(0).json();
     assert_eq!(row(&answer, "members", "id", "a")["drained"], true);
-    let answer = place.run(&["fleet", "drain", FLEET, "a", "--json"]).exits(0).json();
+    let answer = fixture.run(&["fleet", "drain", FLEET, "a", "--json"]).exits(0).json();
     let pinned =
         json!({"name": FLEET, "member": "a", "drained": true, "present": true, "shards": 0});
     assert_eq!(answer, pinned, "saying it again does no harm");
-    place.run(&["fleet", "drain", FLEET, "a"]).exits(0).says("'a' is drained; it owned nothing.");
-    let ran = place.run(&["fleet", "undrain", FLEET, "a"]);
+    fixture.run(&["fleet", "drain", FLEET, "a"]).exits(0).says("'a' is drained; it owned nothing.");
+    let ran = fixture.run(&["fleet", "undrain", FLEET, "a"]);
     ran.exits(0).says("'a' is not drained any more, and takes its share again.");
     owns(&a, 2);
-    place.run(&["fleet", "undrain", FLEET, "a"]).exits(0).says("'a' was not drained.");
+    fixture.run(&["fleet", "undrain", FLEET, "a"]).exits(0).says("'a' was not drained.");
 }
 
 #[test]
-fn one_who_is_not_there_is_drained_for_when_it_comes() {
-    let place = Place::new();
-    let ran = place.run(&["fleet", "drain", FLEET, "later"]);
+fn an_absent_member_is_drained_before_it_joins() {
+    let fixture = Fixture::new();
+    let ran = fixture.run(&["fleet", "drain", FLEET, "later"]);
     ran.exits(0).says("'later' is not there. If it comes it will own nothing, until 'tenure fleet undrain poll later'.");
-    place.run(&["fleet", "status", FLEET]).exits(1).says("Drained, and not there: later.");
-    let later = member(&place, "later", &["1"], true);
+    fixture.run(&["fleet", "status", FLEET]).exits(1).says("Drained, and not there: later.");
+    let later = member(&fixture, "later", &["1"], true);
     eventually("it is there", || later.is_member());
-    let ran = place.run(&["fleet", "who", FLEET, "1"]);
+    let ran = fixture.run(&["fleet", "who", FLEET, "1"]);
     ran.exits(1).says("Nobody owns '1' of 'poll', and nobody has so far. All members are drained.");
-    let answer = place.run(&["fleet", "undrain", FLEET, "later", "--json"]).exits(0).json();
+    let answer = fixture.run(&["fleet", "undrain", FLEET, "later", "--json"]).exits(0).json();
     assert_eq!((&answer["drained"], &answer["present"]), (&json!(false), &json!(true)), "{answer}");
     owns(&later, 1);
 }
 
 #[test]
-fn work_that_goes_on_is_no_answer_and_what_was_said_stays() {
-    let place = Place::new();
-    let a = member(&place, "a", &["1", "2"], false);
+fn work_that_does_not_stop_is_exit_1_and_the_request_is_kept() {
+    let fixture = Fixture::new();
+    let a = member(&fixture, "a", &["1", "2"], false);
     owns(&a, 2);
-    let ran = place.run(&["fleet", "pause", FLEET, "1", "--wait", "200ms"]);
+    let ran = fixture.run(&["fleet", "pause", FLEET, "1", "--wait", "200ms"]);
     ran.exits(1)
         .says("'1' is paused, but 'a' still has it: it lets it go when its work has ended.");
-    let ran = place.run(&["fleet", "who", FLEET, "1"]);
+    let ran = fixture.run(&["fleet", "who", FLEET, "1"]);
     ran.exits(0).says("It is paused, so it will be let go.");
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(0).says("2 shards: 1 owned, 1 paused but not let go yet.");
-    let ran = place.run(&["fleet", "drain", FLEET, "a", "--wait", "200ms"]);
+    let ran = fixture.run(&["fleet", "drain", FLEET, "a", "--wait", "200ms"]);
     ran.exits(1)
         .says("'a' still has 2 shards. It stays drained, and gives them away as their work ends;");
     let answer =
-        place.run(&["fleet", "drain", FLEET, "a", "--wait", "0s", "--json"]).exits(1).json();
+        fixture.run(&["fleet", "drain", FLEET, "a", "--wait", "0s", "--json"]).exits(1).json();
     assert_eq!((&answer["shards"], &answer["drained"]), (&json!(2), &json!(true)), "{answer}");
-    let said = place.runtime.block_on(control::read(&*place.store, &name())).unwrap();
-    assert!(said.paused.contains("1") && said.drained.contains(&CandidateId::new("a").unwrap()));
+    let control = fixture.runtime.block_on(overrides::read(&*fixture.store, &name())).unwrap();
+    assert!(
+        control.paused.contains("1") && control.drained.contains(&CandidateId::new("a").unwrap())
+    );
 }
 
 #[test]
-fn waiting_ends_at_once_when_somebody_has_had_enough() {
-    let place = Place::new();
-    let a = member(&place, "a", &["1"], false);
+fn an_interrupt_ends_the_wait_at_once() {
+    let fixture = Fixture::new();
+    let a = member(&fixture, "a", &["1"], false);
     owns(&a, 1);
-    let directory = place.directory();
+    let directory = fixture.directory();
     let args =
         ["--lock-dir", directory.to_str().unwrap(), "fleet", "drain", FLEET, "a", "--wait", "1h"];
-    let child = place.world.start(&args);
+    let child = fixture.world.start(&args);
     eventually("it is said", || {
-        let said = place.runtime.block_on(control::read(&*place.store, &name())).unwrap();
-        !said.drained.is_empty()
+        let control = fixture.runtime.block_on(overrides::read(&*fixture.store, &name())).unwrap();
+        !control.drained.is_empty()
     });
-    // From here on it waits, or is about to.
+    // From here on the command waits, or is about to.
     eventually("it listens", || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
     });
     signal(&child, Signal::INT);
-    let ran = Ran::new(child.wait_with_output().unwrap());
+    let ran = CommandResult::new(child.wait_with_output().unwrap());
     ran.exits(1).says("'a' still has 1 shard.");
 }
 
 #[test]
-fn paused_shards_are_let_go_and_resumed_ones_taken_again() {
-    let place = Place::new();
-    let a = member(&place, "a", &["1", "2", "3"], true);
+fn paused_shards_are_released_and_resumed_shards_are_claimed_again() {
+    let fixture = Fixture::new();
+    let a = member(&fixture, "a", &["1", "2", "3"], true);
     owns(&a, 3);
-    let ran = place.run(&["fleet", "pause", FLEET, "1", "typo", "1"]);
+    let ran = fixture.run(&["fleet", "pause", FLEET, "1", "typo", "1"]);
     ran.exits(0);
     assert_eq!(
         ran.stdout,
         "'1' is paused: 'a' has let it go.\n'typo' is paused; nobody has owned it so far.\n"
     );
     assert!(!a.is_owned("1") && a.is_owned("2"));
-    let ran = place.run(&["fleet", "pause", FLEET, "1"]);
+    let ran = fixture.run(&["fleet", "pause", FLEET, "1"]);
     ran.exits(0).says("'1' is paused already; nobody owned it.");
-    let answer = place.run(&["fleet", "pause", FLEET, "1", "2", "--json"]).exits(0).json();
+    let answer = fixture.run(&["fleet", "pause", FLEET, "1", "2", "--json"]).exits(0).json();
     let row = |shard: &str| json!({"shard": shard, "paused": true, "owner": null});
     assert_eq!(answer, json!([row("1"), row("2")]));
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(0).says("4 shards: 1 owned, 3 paused.").says("Paused (3)\n  1  2  typo\n");
-    let ran = place.run(&["fleet", "who", FLEET, "1"]);
+    let ran = fixture.run(&["fleet", "who", FLEET, "1"]);
     ran.exits(1).says("Nobody owns '1' of 'poll': it is paused.\n");
-    let ran = place.run(&["fleet", "who", FLEET, "typo"]);
+    let ran = fixture.run(&["fleet", "who", FLEET, "typo"]);
     ran.exits(1)
         .says("Nobody owns 'typo' of 'poll': it is paused, and nobody has owned it so far.\n");
-    let ran = place.run(&["fleet", "resume", FLEET, "1", "2", "typo", "3"]);
+    let ran = fixture.run(&["fleet", "resume", FLEET, "1", "2", "typo", "3"]);
     ran.exits(0)
         .says("'1' is not paused any more, and goes to a member again.\n")
         .says("'3' was not paused.\n");
     owns(&a, 3);
-    let answer = place.run(&["fleet", "resume", FLEET, "1", "--json"]).exits(0).json();
+    let answer = fixture.run(&["fleet", "resume", FLEET, "1", "--json"]).exits(0).json();
     assert_eq!(answer, json!([{"shard": "1", "paused": false, "owner": "a"}]));
     let many: Vec<String> = (0..1_000).map(|number| format!("shard-{number}")).collect();
     let mut args = vec!["fleet", "pause", FLEET];
     args.extend(many.iter().map(String::as_str));
-    place.run(&args).exits(125).complains("nothing was changed");
+    fixture.run(&args).exits(125).complains("nothing was changed");
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_what_was_said_is_never_guessed() {
-    let place = Place::new();
-    let a = member(&place, "a", &["1"], true);
+fn unreadable_leases_are_reported_and_a_corrupt_control_record_is_refused() {
+    let fixture = Fixture::new();
+    let a = member(&fixture, "a", &["1"], true);
     owns(&a, 1);
-    let bad = place.directory().join("leases/poll:lease:bad.lease");
+    let bad = fixture.directory().join("leases/poll:lease:bad.lease");
     std::fs::write(bad, "\x1b[2Jnonsense").unwrap();
-    let ran = place.run(&["fleet", "status", FLEET]);
+    let ran = fixture.run(&["fleet", "status", FLEET]);
     ran.exits(0).says("1 shard: 1 owned.").complains("bad.lease");
     assert!(!ran.stderr.contains('\x1b'), "{:?}", ran.stderr);
-    place.run(&["fleet", "status", FLEET, "--json"]).exits(0).complains(r#""kind":"corrupt""#);
-    place.run(&["fleet", "who", FLEET, "bad"]).exits(123).complains("bad.lease");
-    place.run(&["fleet", "pause", FLEET, "bad"]).exits(123).complains("bad.lease");
+    fixture.run(&["fleet", "status", FLEET, "--json"]).exits(0).complains(r#""kind":"corrupt""#);
+    fixture.run(&["fleet", "who", FLEET, "bad"]).exits(123).complains("bad.lease");
+    fixture.run(&["fleet", "pause", FLEET, "bad"]).exits(123).complains("bad.lease");
 
     let claim = Claim::new(
-        control::name(&name()),
+        overrides::name(&name()),
         CandidateId::new("x").unwrap(),
         Nonce::random(),
         Duration::from_secs(5),
     );
-    place.runtime.block_on(async {
-        let grant = place.store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
+    fixture.runtime.block_on(async {
+        let grant =
+            fixture.store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
         let garbage = Checkpoint::new(b"garbage").unwrap();
-        assert!(place.store.save(&grant.hold, 1, &garbage).await.unwrap().is_held());
-        place.store.release(&[grant.hold.into()]).await.unwrap().remove(0).unwrap();
+        assert!(fixture.store.save(&grant.hold, 1, &garbage).await.unwrap().is_held());
+        fixture.store.release(&[grant.hold.into()]).await.unwrap().remove(0).unwrap();
     });
     for args in [
         &["status", FLEET][..],
@@ -365,14 +371,14 @@ fn what_cannot_be_read_is_told_and_what_was_said_is_never_guessed() {
         &["pause", FLEET, "1"],
         &["resume", FLEET, "1"],
     ] {
-        let ran = place.run(&[&["fleet"], args].concat());
+        let ran = fixture.run(&[&["fleet"], args].concat());
         ran.exits(123).complains("'tenure:control:poll'");
         assert_eq!(ran.stdout, "");
     }
 }
 
 #[test]
-fn a_plan_from_nothing_says_who_would_have_what() {
+fn a_plan_without_a_change_shows_all_owners() {
     let world = World::new();
     let args = ["fleet", "plan", FLEET, "--members", "web-2,web-1", "--shards", "a,b,c,d,e,e,"];
     let ran = world.run(&args);
@@ -387,7 +393,7 @@ fn a_plan_from_nothing_says_who_would_have_what() {
         .map(|id| row(&answer, "members", "id", id)["shards"].as_u64().unwrap())
         .into();
     assert_eq!(shares.iter().sum::<u64>(), 5);
-    // The same in whatever order they are listed, and no store was opened for it.
+    // The plan does not depend on the order of the list, and opens no store.
     let other =
         ["fleet", "plan", FLEET, "--members", "web-1,web-2", "--shards", "e,d,c,b,a", "--json"];
     assert_eq!(world.run(&other).exits(0).json(), answer);
@@ -396,9 +402,9 @@ fn a_plan_from_nothing_says_who_would_have_what() {
     ran.exits(0).says("0 shards of 'poll' from ").says("max - min: 0");
 }
 
-/// The picture of docs/PLACEMENT.md.
+/// The example of docs/PLACEMENT.md.
 #[test]
-fn a_plan_with_a_join_or_a_leave_says_what_moves() {
+fn a_plan_with_a_join_or_a_leave_shows_the_moves() {
     let world = World::new();
     let shards: Vec<String> = (0..10).map(|number| format!("shard-{number}")).collect();
     std::fs::write(world.path().join("shards"), shards.join("\n")).unwrap();
@@ -418,8 +424,8 @@ fn a_plan_with_a_join_or_a_leave_says_what_moves() {
     );
     let moved = row(&answer, "shards", "shard", "shard-6");
     assert_eq!(moved, json!({"shard": "shard-6", "owner": "web-3", "before": "web-1"}));
-    let newcomer = row(&answer, "members", "id", "web-3");
-    assert_eq!(newcomer, json!({"id": "web-3", "shards": 3, "before": 0}));
+    let new_member = row(&answer, "members", "id", "web-3");
+    assert_eq!(new_member, json!({"id": "web-3", "shards": 3, "before": 0}));
 
     let answer = plan("web-1,web-2,web-3", &["--leave", "web-2", "--json"]).exits(0).json();
     let leaver = row(&answer, "members", "id", "web-2");
@@ -449,7 +455,7 @@ fn a_plan_for_many_shards_fits_on_a_screen() {
 }
 
 #[test]
-fn mistakes_exit_125_and_a_store_that_is_down_122() {
+fn invalid_usage_exits_125_and_an_unreachable_store_122() {
     let world = World::new();
     let plan = |rest: &[&'static str]| [&["plan", FLEET, "--shards", "1"], rest].concat();
     for (args, says) in [

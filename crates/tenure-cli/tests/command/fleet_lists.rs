@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::node::Node;
-use crate::support::{Ran, World, allow, eventually, pause, starve};
+use tenure_rig::command::{
+    CommandResult, World, deny_open_files, eventually, pause, set_file_limit,
+};
+use tenure_rig::running_candidate::Node;
 
 const SHARDS: &str = "s01,s02,s03,s04,s05,s06,s07,s08,s09,s10,s11,s12";
 
@@ -23,20 +25,20 @@ fn start(world: &World, id: &str, source: &[&str]) -> Node {
 }
 
 /// `tenure fleet status`, with these arguments.
-fn status(world: &World, args: &[&str]) -> Ran {
+fn status(world: &World, args: &[&str]) -> CommandResult {
     let mut command = world.command(&["fleet", "status", "poll"]);
     command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
-    Ran::new(command.output().unwrap())
+    CommandResult::new(command.output().unwrap())
 }
 
-/// How many shards it owns, by its own log.
+/// The number of shards that a member owns, according to its log.
 fn owns(node: &Node) -> usize {
-    let count = |text: &str| node.said().lines().filter(|line| line.contains(text)).count();
+    let count = |text: &str| node.log().lines().filter(|line| line.contains(text)).count();
     count("Lease acquired: ") - count("Lease released: ")
 }
 
 #[test]
-fn a_member_that_cannot_read_its_list_does_not_join_and_says_why() {
+fn a_member_that_cannot_read_its_list_does_not_join_and_reports_why() {
     let world = World::new();
     let first = start(&world, "a", &["--shards", SHARDS]);
     eventually("it owns all", || owns(&first) == 12);
@@ -47,8 +49,8 @@ fn a_member_that_cannot_read_its_list_does_not_join_and_says_why() {
     second.says("exited with 3");
     second.says("not joining the fleet, next try in 1s");
     pause(Duration::from_secs(4));
-    assert_eq!(owns(&first), 12, "no shard was taken from it: {}", first.said());
-    assert!(!second.said().contains("Joined the fleet"), "{}", second.said());
+    assert_eq!(owns(&first), 12, "no shard was taken from it: {}", first.log());
+    assert!(!second.log().contains("Joined the fleet"), "{}", second.log());
     fs::write(&list, SHARDS.replace(',', "\n")).unwrap();
     eventually("it has its share", || owns(&second) == 6 && owns(&first) == 6);
     assert_eq!((first.end(), second.end()), (Some(0), Some(0)));
@@ -64,15 +66,15 @@ fn a_member_with_an_empty_list_or_one_line_leaves_no_shard_without_an_owner() {
     let second = start(&world, "b", &["--shards-file", empty.to_str().unwrap()]);
     second.says("Joined the fleet");
     pause(Duration::from_secs(3));
-    assert_eq!(owns(&first), 12, "{}", first.said());
-    assert_eq!(first.said().matches("Lease released: ").count(), 0, "{}", first.said());
+    assert_eq!(owns(&first), 12, "{}", first.log());
+    assert_eq!(first.log().matches("Lease released: ").count(), 0, "{}", first.log());
     let third = start(&world, "c", &["--shards", "s07"]);
     third.says("Joined the fleet");
     pause(Duration::from_secs(4));
     eventually("each shard has an owner", || owns(&first) + owns(&third) == 12);
     first.says("The members list different shards");
-    let released = first.said().matches("Lease released: ").count();
-    assert!(released <= 1, "only what c lists was given to it: {}", first.said());
+    let released = first.log().matches("Lease released: ").count();
+    assert!(released <= 1, "only what c lists was given to it: {}", first.log());
     let status = |args: &[&str]| status(&world, args);
     status(&[]).exits(0).says("\nThe members list different shards: a 12, b 0, c 1.\n");
     assert_eq!(status(&["--json"]).exits(0).json()["lists"], json!({"a": 12, "b": 0, "c": 1}));
@@ -91,7 +93,7 @@ fn a_removed_shard_is_not_shown_as_one_without_an_owner() {
     fs::rename(new, &list).unwrap();
     eventually("they own the rest", || owned(10));
     let status = |args: &[&str]| status(&world, args);
-    // Each member announces its new list a moment after it has read it.
+    // Each member announces its new list a moment after reading it.
     eventually("the two are removed", || {
         status(&[]).exits(0).stdout.contains("10 shards: 10 owned. 2 removed.\n")
     });
@@ -114,23 +116,23 @@ fn a_member_whose_list_shrinks_to_nothing_leaves_its_shards_to_the_others() {
     fs::rename(world.put("empty", ""), &list).unwrap();
     eventually("the other owns all", || owns(&first) == 12 && owns(&second) == 0);
     pause(Duration::from_secs(4));
-    assert_eq!(owns(&first), 12, "{}", first.said());
+    assert_eq!(owns(&first), 12, "{}", first.log());
     assert_eq!((first.end(), second.end()), (Some(0), Some(0)));
 }
 
 /// While no observation succeeds, the last one is from before the outage and includes the member itself.
 #[test]
-fn a_member_that_lost_its_lease_in_an_outage_is_not_told_of_another_with_its_id() {
+fn a_member_that_lost_its_lease_in_an_outage_does_not_report_a_duplicate_id() {
     let world = World::new();
     let node = start(&world, "a", &["--shards", "s1,s2"]);
     eventually("it owns both", || owns(&node) == 2);
-    // A directory that is moved away can still be read: the member holds it open.
-    let before = starve(node.pid());
+    // Moving the directory away would not be enough: the member keeps it open.
+    let before = deny_open_files(node.pid());
     node.says("Left the fleet: reason=expired");
-    // It looks for another member with its id 1 s after it left.
+    // It checks for another member with its id 1 s after it left.
     pause(Duration::from_secs(3));
-    allow(node.pid(), before);
-    eventually("it is back", || node.said().matches("Joined the fleet").count() == 2);
-    assert!(!node.said().contains("same id"), "{}", node.said());
+    set_file_limit(node.pid(), before);
+    eventually("it is back", || node.log().matches("Joined the fleet").count() == 2);
+    assert!(!node.log().contains("same id"), "{}", node.log());
     assert_eq!(node.end(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! `tenure fleet run`: what it refuses, what it runs for each shard, how it ends, and what it leaves behind.
+//! `tenure fleet run`: refused usage, the work of each shard, the end of a member, and what it leaves behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,8 +13,10 @@ use serde_json::Value;
 use tenure::Clock;
 use tenure::store::Scope;
 
-use crate::node::Node;
-use crate::support::{Ran, World, allow, eventually, pause, starve};
+use tenure_rig::command::{
+    CommandResult, World, deny_open_files, eventually, pause, set_file_limit,
+};
+use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "poll";
 
@@ -25,16 +27,16 @@ fn command(world: &World, id: &str, args: &[&str]) -> Command {
     command
 }
 
-/// One that is refused.
-fn run(world: &World, args: &[&str]) -> Ran {
-    Ran::new(command(world, "a", args).output().unwrap())
+/// Runs a member that is refused.
+fn run(world: &World, args: &[&str]) -> CommandResult {
+    CommandResult::new(command(world, "a", args).output().unwrap())
 }
 
 fn node(world: &World, id: &str, args: &[&str]) -> Node {
     Node::start(&mut command(world, id, args), world.path(), id)
 }
 
-/// The leases of the fleet that somebody holds.
+/// The leases of the fleet that have a holder.
 fn held(world: &World) -> BTreeSet<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let url = format!("file:{}", world.path().join("leases").display());
@@ -46,14 +48,14 @@ fn held(world: &World) -> BTreeSet<String> {
     held.map(|lease| lease.name.to_string()).collect()
 }
 
-/// No process is left, and no lease is held.
+/// Asserts that no process is left and no lease is held.
 #[track_caller]
-fn nothing_left(world: &World) {
+fn assert_nothing_left(world: &World) {
     eventually("no process is left", || world.processes().is_empty());
     assert_eq!(held(world), BTreeSet::new());
 }
 
-/// A script that notes down what it was started for, and goes on with `then`.
+/// A script that records its shard, and continues with `then`.
 fn work(world: &World, then: &str) -> String {
     format!("printf '%s\\n' \"$1\" >> {}; {then}", world.marks().display())
 }
@@ -63,13 +65,13 @@ fn set(items: &[&str]) -> BTreeSet<String> {
 }
 
 fn count(node: &Node, text: &str) -> usize {
-    node.said().lines().filter(|line| line.contains(text)).count()
+    node.log().lines().filter(|line| line.contains(text)).count()
 }
 
-// ---- what is refused ----
+// ---- refused usage ----
 
 #[test]
-fn what_cannot_be_meant_is_125_and_says_what_to_type() {
+fn invalid_usage_is_125_with_a_hint() {
     let world = World::new();
     let refused = |args: &[&str], says: &str| _ = run(&world, args).exits(125).complains(says);
     let fleet = |args: &[&str]| world.run(&[&["fleet", "run"], args].concat());
@@ -101,9 +103,9 @@ fn what_cannot_be_meant_is_125_and_says_what_to_type() {
     refused(&["--shards", "a", "--store", "memory:", "--mock"], "give another store");
     refused(&["--shards", "a", "--node-id", "b c", "--mock"], "--node-id");
     world.assert_nothing_left();
-    // What a store allows is known when it is open.
+    // The limits of a store are known only when it is open.
     refused(&["--shards", "a", "--renew-interval", "5s", "--mock"], "must be shorter");
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
@@ -114,7 +116,7 @@ fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_found_127() {
     let file = file.display().to_string();
     run(&world, &["--shards", "a", "--", &file, "{}"]).exits(126).complains("chmod +x?");
     run(&world, &["--shards", "a", "--", "no-such-command", "{}"]).exits(127);
-    // What is run is never chosen by the name of a shard.
+    // The name of a shard never selects the program.
     run(&world, &["--shards", "true", "--", "{}"]).exits(127);
 }
 
@@ -128,15 +130,15 @@ fn a_command_that_does_not_name_the_shard_is_warned_about() {
     a.end();
     let b = node(&world, "b", &["--shards", "a", "--", "sh", "-c", "sleep 60", "x{}x"]);
     b.says("Lease acquired: ");
-    assert!(!b.said().contains(warned), "{}", b.said());
+    assert!(!b.log().contains(warned), "{}", b.log());
     b.end();
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
-// ---- what the command is given ----
+// ---- arguments and environment of the command ----
 
 #[test]
-fn the_command_gets_its_shard_and_no_other_variable_of_ours() {
+fn the_command_gets_its_shard_and_no_other_tenure_variable() {
     let world = World::new();
     let out = world.path().join("out");
     let script = format!("env | grep ^TENURE_ > {0}.new; mv {0}.new {0}; sleep 60", out.display());
@@ -154,11 +156,11 @@ fn the_command_gets_its_shard_and_no_other_variable_of_ours() {
     assert_eq!(got["TENURE_SHARD"], "a b");
     assert!(got["TENURE_TOKEN"].parse::<u64>().unwrap() > 0);
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn hostile_names_are_nothing_but_names() {
+fn hostile_names_have_no_effect() {
     let world = World::new();
     let enormous = "x".repeat(600);
     let longest = "ü".repeat(256);
@@ -191,7 +193,7 @@ fn hostile_names_are_nothing_but_names() {
     eventually("all are begun", || world.marked().len() >= good.len());
     assert_eq!(world.marked().into_iter().collect::<BTreeSet<_>>(), set(&good));
     a.says("at most 512 bytes, this one has 600");
-    assert!(!a.said().contains('\u{1b}'), "{}", a.said());
+    assert!(!a.log().contains('\u{1b}'), "{}", a.log());
     let files: BTreeSet<String> = fs::read_dir(world.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -199,11 +201,11 @@ fn hostile_names_are_nothing_but_names() {
     assert_eq!(files, set(&["a.log", "leases", "marks", "shards"]));
     assert_eq!(held(&world).len(), good.len() + 1, "and the member");
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn a_name_that_no_command_can_be_given_is_told_and_spoils_no_other() {
+fn a_name_that_cannot_be_an_argument_is_reported_and_affects_no_other() {
     let world = World::new();
     let file = world.path().join("shards");
     fs::write(&file, "nul\0x\nplain\n").unwrap();
@@ -213,13 +215,13 @@ fn a_name_that_no_command_can_be_given_is_told_and_spoils_no_other() {
     a.says("could not be started");
     eventually("the other is begun", || world.marked() == ["plain"]);
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
-// ---- where the shards come from ----
+// ---- sources of shards ----
 
 #[test]
-fn without_any_shard_it_is_idle_and_ends_with_0() {
+fn a_member_without_shards_is_idle_and_exits_0() {
     let world = World::new();
     let file = world.path().join("shards");
     fs::write(&file, "").unwrap();
@@ -229,32 +231,32 @@ fn without_any_shard_it_is_idle_and_ends_with_0() {
     pause(Duration::from_millis(300));
     assert_eq!(held(&world), set(&["poll:node:a"]));
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn a_file_of_garbage_is_told_of_and_a_good_one_is_taken_when_it_comes() {
+fn a_corrupt_shards_file_is_reported_and_a_valid_one_is_used_later() {
     let world = World::new();
     let file = world.path().join("shards");
-    // Bytes that no text has, in lines of every length.
+    // Bytes that are not UTF-8, in lines of every length.
     let garbage: Vec<u8> =
         (0..64_000_u32).map(|n| if n % 611 == 0 { b'\n' } else { 0x80 }).collect();
     fs::write(&file, garbage).unwrap();
     let path = file.display().to_string();
     let a = node(&world, "a", &["--shards-file", &path, "--mock", "--every", "1h"]);
     a.says("cannot be shards");
-    assert!(a.said().len() < 10_000, "{} bytes are said", a.said().len());
+    assert!(a.log().len() < 10_000, "{} bytes are said", a.log().len());
     fs::write(&file, "good\n").unwrap();
     a.says("Lease acquired: instance=a endpoint=good");
     fs::write(&file, "better\n").unwrap();
     a.says("Lease acquired: instance=a endpoint=better");
     a.says("Lease released: instance=a endpoint=good reason=removed");
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn a_command_for_the_shards_that_fails_keeps_them_and_is_told_of_once() {
+fn a_failing_shards_command_keeps_the_shards_and_is_reported_once() {
     let world = World::new();
     let list = world.path().join("list");
     fs::write(&list, "s1\ns2\n").unwrap();
@@ -266,23 +268,23 @@ fn a_command_for_the_shards_that_fails_keeps_them_and_is_told_of_once() {
     fs::rename(&list, world.path().join("elsewhere")).unwrap();
     a.says("its last 2 shards are kept");
     pause(Duration::from_secs(1));
-    assert_eq!(count(&a, "its last 2 shards are kept"), 1, "{}", a.said());
+    assert_eq!(count(&a, "its last 2 shards are kept"), 1, "{}", a.log());
     assert_eq!(held(&world), set(&["poll:lease:s1", "poll:lease:s2", "poll:node:a"]));
     fs::rename(world.path().join("elsewhere"), &list).unwrap();
     a.says("can be read again");
-    assert_eq!(count(&a, "Lease acquired: "), 2, "{}", a.said());
+    assert_eq!(count(&a, "Lease acquired: "), 2, "{}", a.log());
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
-// ---- when it is run ----
+// ---- restarts and periods ----
 
 fn now_ms() -> u64 {
     Clock::boot().now().as_nanos() / 1_000_000
 }
 
 #[test]
-fn a_command_that_ends_is_begun_again_later_each_time() {
+fn a_command_that_ends_is_restarted_with_backoff() {
     let world = World::new();
     let script = format!("cut -d' ' -f1 /proc/uptime >> {}; exit 3", world.marks().display());
     let a = node(&world, "a", &["--shards", "s", "--", "sh", "-c", &script, "{}"]);
@@ -294,7 +296,7 @@ fn a_command_that_ends_is_begun_again_later_each_time() {
     // /proc/uptime counts hundredths.
     assert!(at[1] - at[0] >= 0.98 && at[2] - at[1] >= 1.98, "{at:?}");
     assert_eq!(a.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
@@ -321,15 +323,15 @@ fn runs_come_once_a_period_and_are_spread_over_it() {
     let firsts: BTreeSet<String> = runs.values().map(|at| format!("{:.1}", at[0])).collect();
     assert!(firsts.len() >= 5, "all at the same time: {runs:?}");
     let between = runs.values().flat_map(|at| at.windows(2)).map(|pair| pair[1] - pair[0]);
-    // Each begins late on a busy machine, and then the next comes sooner.
+    // On a busy machine a run starts late, and then the next one comes sooner.
     let mut between: Vec<f64> = between.collect();
     between.sort_by(f64::total_cmp);
     assert!((between[between.len() / 2] - 2.0).abs() < 0.5, "{runs:?}");
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn no_more_run_at_a_time_than_may() {
+fn concurrent_runs_are_limited() {
     let world = World::new();
     let lock = world.path().join("lock");
     let alone = format!(
@@ -347,12 +349,12 @@ fn no_more_run_at_a_time_than_may() {
     });
     assert_eq!(a.end(), Some(0));
     assert!(!world.marked().contains(&"two".to_owned()), "{:?}", world.marked());
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 // ---- polling over HTTP ----
 
-/// Answers 200 to everything, and keeps the heads.
+/// A server that answers 200 to every request, and records the request heads.
 fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -373,7 +375,7 @@ fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn each_shard_is_polled_under_its_own_name_until_it_is_taken_away() {
+fn each_shard_is_polled_under_its_own_name_until_it_is_removed() {
     let world = World::new();
     let (port, heads) = server();
     let file = world.path().join("shards");
@@ -399,10 +401,10 @@ fn each_shard_is_polled_under_its_own_name_until_it_is_taken_away() {
     let all = heads.lock().unwrap().len();
     pause(Duration::from_millis(500));
     assert_eq!(heads.lock().unwrap().len(), all);
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
-// ---- how it ends ----
+// ---- the end of a member ----
 
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
@@ -412,8 +414,8 @@ fn ctrl_c_leaves_nothing_behind() {
     eventually("both are begun", || world.marked().len() == 2);
     a.signal(Signal::INT);
     assert_eq!(a.code(), Some(0));
-    nothing_left(&world);
-    assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.said());
+    assert_nothing_left(&world);
+    assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.log());
 }
 
 #[test]
@@ -426,19 +428,19 @@ fn a_second_ctrl_c_kills_at_once() {
     pause(Duration::from_secs(1));
     assert!(held(&world).contains("poll:lease:s1"), "not given away while its work goes on");
     let at = now_ms();
-    // On a busy machine the first may be more than 2 s ago by now: then the second of these kills.
+    // On a busy machine the first signal may be more than 2 s ago by now: then the second of these kills.
     a.signal(Signal::INT);
     pause(Duration::from_millis(200));
     a.signal(Signal::INT);
     assert_eq!(a.code(), Some(0));
     let took = now_ms() - at;
     assert!(took < 3_000, "it takes {took} ms, where five seconds are given to those who heed");
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
-/// As timeout(1) sends it.
+/// timeout(1) sends SIGTERM twice.
 #[test]
-fn a_sigterm_that_comes_twice_leaves_the_work_its_time() {
+fn a_second_sigterm_does_not_shorten_the_stop_timeout() {
     let world = World::new();
     let script = work(&world, "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done");
     let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
@@ -447,13 +449,13 @@ fn a_sigterm_that_comes_twice_leaves_the_work_its_time() {
     pause(Duration::from_millis(300));
     a.signal(Signal::TERM);
     assert_eq!(a.code(), Some(0));
-    nothing_left(&world);
-    assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.said());
-    assert_eq!(count(&a, "signal 9") + count(&a, "killed"), 0, "{}", a.said());
+    assert_nothing_left(&world);
+    assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.log());
+    assert_eq!(count(&a, "signal 9") + count(&a, "killed"), 0, "{}", a.log());
 }
 
 #[test]
-fn a_command_that_does_not_stop_is_killed_in_time_and_told_of() {
+fn a_command_that_does_not_stop_is_killed_in_time_and_reported() {
     let world = World::new();
     let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
     let a = node(&world, "a", &["--shards", "s1", "--", "sh", "-c", &script, "sh", "{}"]);
@@ -462,20 +464,20 @@ fn a_command_that_does_not_stop_is_killed_in_time_and_told_of() {
     a.says("did not stop within 5s, and was killed");
     let mut a = a;
     assert_eq!(a.code(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn one_that_is_killed_leaves_nothing_behind_either() {
+fn a_killed_member_leaves_nothing_behind() {
     let world = World::new();
     let script = work(&world, "trap '' TERM; sleep 60 & setsid sleep 60 & wait; sleep 60");
     let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
     eventually("both are begun", || world.marked().len() == 2);
     a.kill();
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
-/// A member that can open nothing any more: it has no guard from then on, and cannot start another.
+/// A member that cannot open any file: its guard is killed, and it cannot start another.
 fn without_a_guard(world: &World) -> (Node, Rlimit) {
     let mut command = world.command(&["fleet", "run", NAME, "--node-id", "a"]);
     command.env("TENURE_LOCK_DIR", world.path().join("leases"));
@@ -484,7 +486,7 @@ fn without_a_guard(world: &World) -> (Node, Rlimit) {
     let node = Node::start(&mut command, world.path(), "a");
     eventually("both are begun", || world.marked().len() == 2);
 
-    let before = starve(node.pid());
+    let before = deny_open_files(node.pid());
     let guards = world.running(&["guard-many"]);
     assert_eq!(guards.len(), 1);
     let guard = guards[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
@@ -495,31 +497,31 @@ fn without_a_guard(world: &World) -> (Node, Rlimit) {
 }
 
 #[test]
-fn no_command_runs_without_a_guard_and_they_begin_again_with_the_next() {
+fn no_command_runs_without_a_guard_and_commands_restart_with_the_next() {
     let world = World::new();
     let (node, before) = without_a_guard(&world);
-    // Longer than a command rests before it is begun again.
+    // Longer than the delay before a command is started again.
     pause(Duration::from_millis(2_500));
-    assert_eq!(world.marked().len(), 2, "{}", node.said());
-    allow(node.pid(), before);
+    assert_eq!(world.marked().len(), 2, "{}", node.log());
+    set_file_limit(node.pid(), before);
     eventually("both are begun again", || world.marked().len() == 4);
     assert_eq!(world.running(&["guard-many"]).len(), 1);
     assert_eq!(node.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }
 
 #[test]
-fn one_that_can_start_no_guard_still_hears_that_it_is_to_end() {
+fn a_member_without_a_guard_still_handles_sigterm() {
     let world = World::new();
     let (mut node, _) = without_a_guard(&world);
     node.signal(Signal::TERM);
     assert_eq!(node.code(), Some(0));
-    // It could open no file to do it.
+    // It could not open a file to release its leases.
     node.says("what could not be given back runs out by itself");
     eventually("no process is left", || world.processes().is_empty());
 }
 
-// ---- what it says ----
+// ---- messages ----
 
 #[test]
 fn logs_in_json_carry_the_shard() {
@@ -531,7 +533,7 @@ fn logs_in_json_carry_the_shard() {
     let mut a = a;
     assert_eq!(a.code(), Some(0));
     let lines: Vec<Value> =
-        a.said().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        a.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for event in ["acquired", "poll", "released"] {
         let line = lines.iter().find(|line| line.to_string().contains(&format!("\"{event}\"")));
         let line = line.unwrap_or_else(|| panic!("no {event} in {lines:?}"));
@@ -541,7 +543,7 @@ fn logs_in_json_carry_the_shard() {
 }
 
 #[test]
-fn a_second_member_of_the_same_id_owns_nothing_and_says_why() {
+fn a_second_member_with_the_same_id_owns_nothing_and_reports_why() {
     let world = World::new();
     let args = ["--shards", "s1,s2", "--mock", "--every", "1h"];
     let first = node(&world, "a", &args);
@@ -550,10 +552,10 @@ fn a_second_member_of_the_same_id_owns_nothing_and_says_why() {
     let second = Node::start(&mut second, world.path(), "second");
     second.says("Fleet member started");
     pause(Duration::from_secs(1));
-    assert_eq!(count(&second, "Lease acquired: "), 0, "{}", second.said());
+    assert_eq!(count(&second, "Lease acquired: "), 0, "{}", second.log());
     second.says("the same id");
     assert_eq!(first.end(), Some(0));
     eventually("the second has both", || count(&second, "Lease acquired: ") == 2);
     assert_eq!(second.end(), Some(0));
-    nothing_left(&world);
+    assert_nothing_left(&world);
 }

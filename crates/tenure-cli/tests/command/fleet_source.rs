@@ -1,5 +1,5 @@
-//! The children of a fleet member that are no work of a shard: the command that prints the shards, and the health check. They
-//! survive what happens to the guard and to the work.
+//! The children of a fleet member that are not the work of a shard: the command that prints the shards, and the health check.
+//! They survive the death of the guard and the end of the work.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::node::Node;
-use crate::support::{World, eventually, pause};
+use tenure_rig::command::{World, eventually, pause};
+use tenure_rig::running_candidate::Node;
 
-/// A shell line that notes down each of its runs and, if `waits` says so, does not end before the file `go` is there.
+/// A shell command that records each of its runs and, while the condition `waits` holds, does not end before the file `go`
+/// exists.
 struct Script<'a> {
     world: &'a World,
     name: &'a str,
@@ -24,19 +25,19 @@ impl Script<'_> {
     fn line(&self, waits: &str, then: &str) -> String {
         let [pids, go, done] = ["pids", "go", "done"].map(|what| self.file(what));
         let [pids, go, done] = [&pids, &go, &done].map(|path| path.display());
-        // Without the world of a test that has failed it ends too.
+        // It also ends when the world of a failed test is removed.
         format!(
             "echo $$ >> {pids}; while [ -e {pids} ] && {waits} && [ ! -e {go} ]; do sleep 0.05; done; \
              {then} && echo $$ >> {done}"
         )
     }
 
-    /// The shells that were started, in this order.
+    /// The process ids of the shells, in the order of their start.
     fn pids(&self) -> Vec<i32> {
         numbers(&self.file("pids"))
     }
 
-    /// Those that came to their end.
+    /// The process ids of the shells that ran to their end.
     fn done(&self) -> Vec<i32> {
         numbers(&self.file("done"))
     }
@@ -48,7 +49,7 @@ impl Script<'_> {
 
 fn numbers(path: &PathBuf) -> Vec<i32> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    // The last line may be half written.
+    // The last line may be incomplete.
     text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect()
 }
 
@@ -88,15 +89,15 @@ fn a_shards_command_and_a_health_check_survive_the_death_of_the_guard() {
     eventually("there is a guard", || guard(&world).is_some());
     let first = guard(&world).unwrap();
     kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
-    // The member starts another after it has ended everything that the first has left.
+    // The member starts another guard after it has killed everything that the first one left.
     eventually("there is another", || guard(&world).is_some_and(|pid| pid != first));
     shards.go();
     health.go();
     eventually("both end by themselves", || shards.done().len() == 1 && health.done().len() == 1);
-    assert_eq!((shards.done(), health.done()), (shards.pids(), health.pids()), "{}", node.said());
+    assert_eq!((shards.done(), health.done()), (shards.pids(), health.pids()), "{}", node.log());
     node.says("endpoint=s1");
     node.says("endpoint=s2");
-    assert!(!node.said().contains("cannot be run"), "{}", node.said());
+    assert!(!node.log().contains("cannot be run"), "{}", node.log());
     assert_eq!(node.end(), Some(0));
     eventually("no process is left", || world.processes().is_empty());
 }
@@ -131,7 +132,7 @@ fn a_shards_command_survives_the_end_of_unguarded_work() {
     pause(Duration::from_millis(200));
     shards.go();
     eventually("it ends by itself", || shards.done().len() >= 2);
-    assert_eq!(shards.done()[..2], shards.pids()[..2], "{}", node.said());
+    assert_eq!(shards.done()[..2], shards.pids()[..2], "{}", node.log());
     assert_eq!(node.end(), Some(0));
     eventually("no process is left", || world.processes().is_empty());
 }

@@ -1,4 +1,4 @@
-//! The guard, with the test in the leader's place: what it does when the line ends and the leader lives.
+//! The guard process, with the test as its leader: what it does when the connection closes while the leader lives or is dead.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,39 +10,39 @@ use serde_json::{Value, json};
 use tenure::store::Scope;
 use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce};
 
-use crate::candidates::{NAME, Place};
-use crate::slow_calls::{SlowCalls, children};
-use crate::support::{Ran, eventually, pause};
+use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::command::{CommandResult, eventually, pause};
+use tenure_rig::slow_calls::{SlowCalls, children};
 
-/// Long, so that nothing ends because its time has run out.
+/// Long, so that no lease expires during a test.
 const TTL: Duration = Duration::from_secs(60);
 
-/// A lease of ours, and a guard over `sleep` that was told of it. Whoever drops the socket hangs up.
-fn guarded(place: &Place) -> (Hold, Child, OwnedFd) {
-    let (line, theirs) = line();
-    let hold = tell(place, &line, std::process::id(), TTL);
-    (hold, guard(place, theirs), line)
+/// A lease, and a guard of `sleep` that knows it. Dropping the socket closes the connection.
+fn guarded(fixture: &Fixture) -> (Hold, Child, OwnedFd) {
+    let (line, guard_end) = line();
+    let hold = send_setup(fixture, &line, std::process::id(), TTL);
+    (hold, guard(fixture, guard_end), line)
 }
 
-/// Our end and the guard's.
+/// The two ends of the connection: the leader's and the guard's.
 fn line() -> (OwnedFd, OwnedFd) {
     let flags = SocketFlags::CLOEXEC;
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
 }
 
-fn guard(place: &Place, line: OwnedFd) -> Child {
-    let mut command: Command = place.world.command(&["guard", "sleep", "60"]);
+fn guard(fixture: &Fixture, line: OwnedFd) -> Child {
+    let mut command: Command = fixture.world.command(&["guard", "sleep", "60"]);
     command.stdin(Stdio::from(line)).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Acquires a lease and tells the guard of it: who leads, and until when.
-fn tell(place: &Place, line: &OwnedFd, leader: u32, valid_for: Duration) -> Hold {
+/// Acquires a lease and sends it to the guard, with the leader's process id and the deadline.
+fn send_setup(fixture: &Fixture, line: &OwnedFd, leader: u32, valid_for: Duration) -> Hold {
     let id = CandidateId::new("a").unwrap();
     let claim = Claim::new(Name::new(NAME).unwrap(), id, Nonce::random(), TTL);
-    let granted = place.runtime.block_on(place.store.acquire(&[claim])).unwrap().remove(0);
+    let granted = fixture.runtime.block_on(fixture.store.acquire(&[claim])).unwrap().remove(0);
     let hold = granted.unwrap().held().unwrap().hold;
     let setup = json!({
-        "store": place.store.url(), "name": NAME, "candidate": "a",
+        "store": fixture.store.url(), "name": NAME, "candidate": "a",
         "nonce": hold.nonce.to_string(), "token": hold.token.get(),
         "deadline": (Clock::boot().now() + valid_for).as_nanos(), "stop_within_ms": 1000,
         "on_lose": null, "leader": leader, "log": { "json": false, "only_errors": false },
@@ -57,70 +57,70 @@ fn send(line: &OwnedFd, message: &Value) {
     assert_eq!(sent, message.len());
 }
 
-/// The number of a process that has ended.
+/// The id of a process that has ended.
 fn ended_process() -> u32 {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
 }
 
-fn holder(place: &Place) -> Option<Nonce> {
+fn holder(fixture: &Fixture) -> Option<Nonce> {
     let scope = Scope::name(&Name::new(NAME).unwrap());
-    let lease = place.runtime.block_on(place.store.observe(&scope)).unwrap().remove(0).unwrap();
+    let lease = fixture.runtime.block_on(fixture.store.observe(&scope)).unwrap().remove(0).unwrap();
     lease.holder.and_then(|holder| holder.nonce)
 }
 
 #[test]
-fn the_end_of_the_line_with_a_living_leader_kills_the_command_and_releases_nothing() {
-    let place = Place::new();
-    let (hold, mut guard, line) = guarded(&place);
+fn a_closed_connection_with_a_living_leader_kills_the_command_and_releases_nothing() {
+    let fixture = Fixture::new();
+    let (hold, mut guard, line) = guarded(&fixture);
     // The guard and the command.
-    eventually("the command runs", || place.world.processes().len() == 2);
+    eventually("the command runs", || fixture.world.processes().len() == 2);
     drop(line);
     assert!(guard.wait().unwrap().success());
-    assert!(place.world.processes().is_empty(), "the command is gone before its guard");
-    assert_eq!(holder(&place), Some(hold.nonce), "still ours: the leader lives");
+    assert!(fixture.world.processes().is_empty(), "the command is gone before its guard");
+    assert_eq!(holder(&fixture), Some(hold.nonce), "still ours: the leader lives");
 }
 
 #[test]
 fn a_guard_that_starts_after_its_leader_ended_normally_logs_nothing() {
-    let place = Place::new();
-    let (line, theirs) = line();
-    let hold = tell(&place, &line, ended_process(), TTL);
+    let fixture = Fixture::new();
+    let (line, guard_end) = line();
+    let hold = send_setup(&fixture, &line, ended_process(), TTL);
     send(&line, &json!("Dismissed"));
     drop(line);
-    let ended = Ran::new(guard(&place, theirs).wait_with_output().unwrap());
+    let ended = CommandResult::new(guard(&fixture, guard_end).wait_with_output().unwrap());
     assert_eq!(ended.exits(0).stderr, "");
-    assert!(place.world.processes().is_empty(), "the command was not started");
-    assert_eq!(holder(&place), Some(hold.nonce), "the leader has released what it had to");
+    assert!(fixture.world.processes().is_empty(), "the command was not started");
+    assert_eq!(holder(&fixture), Some(hold.nonce), "the leader has released what it had to");
 }
 
 #[test]
 fn a_guard_that_starts_after_its_leader_died_releases_the_lease() {
-    let place = Place::new();
-    let (line, theirs) = line();
-    tell(&place, &line, ended_process(), TTL);
+    let fixture = Fixture::new();
+    let (line, guard_end) = line();
+    send_setup(&fixture, &line, ended_process(), TTL);
     drop(line);
-    let ended = Ran::new(guard(&place, theirs).wait_with_output().unwrap());
+    let ended = CommandResult::new(guard(&fixture, guard_end).wait_with_output().unwrap());
     ended.exits(0).complains("[a] the leader's process died: released the lease");
-    assert!(place.world.processes().is_empty(), "the command was not started");
-    assert_eq!(holder(&place), None);
+    assert!(fixture.world.processes().is_empty(), "the command was not started");
+    assert_eq!(holder(&fixture), None);
 }
 
 #[test]
-fn a_start_that_hangs_does_not_hold_up_the_kill_at_the_deadline() {
+fn a_start_that_hangs_does_not_delay_the_kill_at_the_deadline() {
     if let Some(missing) = SlowCalls::missing() {
         return eprintln!("not tried: it {missing}");
     }
-    let place = Place::new();
-    let (line, theirs) = line();
-    let mut guard = guard(&place, theirs);
+    let fixture = Fixture::new();
+    let (line, guard_end) = line();
+    let mut guard = guard(&fixture, guard_end);
     let slow = SlowCalls::start(guard.id(), "execve");
     eventually("it is traced", || slow.is_attached());
-    tell(&place, &line, std::process::id(), Duration::from_secs(4));
+    send_setup(&fixture, &line, std::process::id(), Duration::from_secs(4));
     eventually("the start hangs", || children(guard.id()).len() == 1);
-    // Past the deadline, and long before the exec would be done. What was killed meanwhile dies when it is traced no more, and
-    // runs nothing.
+    // Past the deadline, and long before the exec would be done. The child that the guard killed meanwhile dies when it is no
+    // longer traced, and runs nothing.
     pause(Duration::from_secs(8));
     drop(slow);
     let mut report = [0; 200];
@@ -134,20 +134,20 @@ fn a_start_that_hangs_does_not_hold_up_the_kill_at_the_deadline() {
 const FAIR: u32 = 0;
 const REAL_TIME: u32 = 2;
 
-/// The class and the niceness that the kernel has for a process, which is among `processes`.
+/// The scheduling class and the niceness of the first of `processes`.
 fn class(processes: Vec<PathBuf>) -> Option<(u32, i32)> {
     class_in(&processes.first()?.join("stat"))
 }
 
-/// The scheduling class and the niceness in such a file.
+/// The scheduling class and the niceness in a `stat` file of `/proc`.
 fn class_in(stat: &Path) -> Option<(u32, i32)> {
     let stat = std::fs::read_to_string(stat).ok()?;
     let words: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    // Counted from the state, which is the third of all.
+    // Fields are counted from the state, which is field 3.
     Some((words.get(41 - 3)?.parse().ok()?, words.get(19 - 3)?.parse().ok()?))
 }
 
-/// Whether we, and so our guards, may have the real-time class by privilege.
+/// Whether this process, and so the guards it starts, may use the real-time class by privilege.
 fn privileged() -> bool {
     const CAP_SYS_NICE: u32 = 23;
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -156,13 +156,13 @@ fn privileged() -> bool {
 }
 
 #[test]
-fn a_guard_is_in_a_hurry_and_neither_its_command_nor_its_hook_is() {
-    let place = Place::new();
-    let told = place.world.path().join("told");
-    // Nothing but the shell itself: a hook has two seconds, and on a busy machine each start takes its time.
-    let hook = format!("read -r stat </proc/self/stat; echo \"$stat\" >{}", told.display());
-    let url = place.store.url();
-    let tenure = place.world.command(&[
+fn a_guard_has_real_time_priority_and_its_command_and_hook_do_not() {
+    let fixture = Fixture::new();
+    let stat_file = fixture.world.path().join("told");
+    // Only shell built-ins: a hook has two seconds, and on a busy machine each process start takes time.
+    let hook = format!("read -r stat </proc/self/stat; echo \"$stat\" >{}", stat_file.display());
+    let url = fixture.store.url();
+    let tenure = fixture.world.command(&[
         "--store",
         &url,
         "run",
@@ -181,12 +181,13 @@ fn a_guard_is_in_a_hurry_and_neither_its_command_nor_its_hook_is() {
             None => nice.env_remove(name),
         };
     }
-    let mut leader = nice.current_dir(place.world.path()).stdin(Stdio::null()).spawn().unwrap();
-    let seen =
-        || Some((class(place.world.running(&["guard"]))?, class(place.world.running(&["600"]))?));
-    eventually("the command runs", || seen().is_some());
-    let (guard, command) = seen().unwrap();
-    // Beside the niceness that this test was started with.
+    let mut leader = nice.current_dir(fixture.world.path()).stdin(Stdio::null()).spawn().unwrap();
+    let classes = || {
+        Some((class(fixture.world.running(&["guard"]))?, class(fixture.world.running(&["600"]))?))
+    };
+    eventually("the command runs", || classes().is_some());
+    let (guard, command) = classes().unwrap();
+    // Added to the niceness that this test was started with.
     let own = class_in(Path::new("/proc/self/stat")).unwrap().1;
     let nice = (own + 5).min(19);
     let fair = (FAIR, nice);
@@ -194,6 +195,6 @@ fn a_guard_is_in_a_hurry_and_neither_its_command_nor_its_hook_is() {
     assert!(guard == (REAL_TIME, nice) || guard == fair && !privileged(), "{guard:?}");
     leader.kill().unwrap();
     leader.wait().unwrap();
-    eventually("the hook was run", || class_in(&told) == Some(fair));
-    eventually("the guard ends", || place.world.processes().is_empty());
+    eventually("the hook was run", || class_in(&stat_file) == Some(fair));
+    eventually("the guard ends", || fixture.world.processes().is_empty());
 }

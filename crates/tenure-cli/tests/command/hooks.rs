@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::node::Node;
-use crate::support::{World, eventually, pause};
+use tenure_rig::command::{World, eventually, pause};
+use tenure_rig::running_candidate::Node;
 
-/// The hook may take 2 s, the lease ends after half a second without a renewal: the hook would write "late" beside the
-/// next leader.
+/// The hook may take 2 s, but the lease ends half a second after the last renewal: without the kill, the hook would write
+/// "late" while the next leader runs.
 #[test]
 fn on_lead_is_killed_before_the_deadline() {
     let world = World::new();
@@ -19,7 +19,7 @@ fn on_lead_is_killed_before_the_deadline() {
     command.env("TENURE_LOCK_DIR", &leases);
     let a = Node::start(&mut command, world.path(), "a");
     eventually("the hook runs", || world.marked() == ["began"]);
-    // No renewal succeeds any more.
+    // From here on every renewal fails.
     fs::rename(&leases, world.path().join("elsewhere")).unwrap();
     pause(Duration::from_millis(2_200));
     assert_eq!(world.marked(), ["began"], "the hook went on after the deadline");

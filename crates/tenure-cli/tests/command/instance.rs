@@ -1,12 +1,13 @@
-//! `tenure run` with neither a name nor a command: the whole instance, set up by five names that are not ours.
+//! `tenure run` with neither a name nor a command: the whole instance, configured by five variables without the `TENURE_`
+//! prefix.
 
 use std::process::Command;
 
-use crate::node::Node;
-use crate::support::{Ran, World, eventually};
-use crate::web::{leads, status};
+use tenure_rig::command::{CommandResult, World, eventually};
+use tenure_rig::http_peer::{leads, status};
+use tenure_rig::running_candidate::Node;
 
-/// `tenure run ARGS` with these variables, on a directory of its own.
+/// `tenure run ARGS` with these variables, on the world's own directory.
 fn command(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = world.command(&["run"]);
     command.env("TENURE_LOCK_DIR", world.path().join("leases"));
@@ -19,17 +20,17 @@ fn start(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Node {
 }
 
 #[test]
-fn it_is_set_up_by_the_environment() {
+fn the_environment_configures_an_instance() {
     let world = World::new();
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = tenure_rig::servers::free_port();
     let port = port.to_string();
     let names = [("REDIS_LOCK_KEY", "poll:leader"), ("REDIS_LOCK_TTL", "3000")];
     let names = [&names[..], &[("POLL_INTERVAL", "400"), ("PORT", &port)]].concat();
     let node = start(&world, &[], &names);
     node.says("[worker-1] poll 2");
     assert_eq!(node.port().to_string(), port);
-    let said = node.said();
-    let first = said.lines().next().unwrap();
+    let log = node.log();
+    let first = log.lines().next().unwrap();
     assert!(first.contains(": poll:leader as worker-1 on file:"), "{first}");
     assert!(first.contains(", TTL 3s, ") && first.ends_with(&format!("http 127.0.0.1:{port}")));
     let status = status(node.port()).unwrap();
@@ -40,49 +41,49 @@ fn it_is_set_up_by_the_environment() {
 }
 
 #[test]
-fn it_is_set_up_by_a_file_and_the_environment_wins_and_flags_win_over_both() {
+fn a_file_configures_an_instance_and_variables_and_flags_take_precedence() {
     let world = World::new();
     let file = "# What is elected.\nREDIS_LOCK_KEY=from:file\nREDIS_LOCK_TTL=5000\nPOLL_INTERVAL=300\nPORT=1\n";
     world.put(".env", file);
     let variables = [("REDIS_LOCK_KEY", "from:environment"), ("PORT", "0")];
     let node = start(&world, &["--lease-duration", "2s"], &variables);
     node.says("] poll 3");
-    let first = node.said().lines().next().unwrap().to_owned();
+    let first = node.log().lines().next().unwrap().to_owned();
     assert!(first.contains(": from:environment as worker-1"), "{first}");
     assert!(first.contains("TTL 2s") && !first.ends_with(":1"), "{first}");
     assert_eq!(node.end(), Some(0));
     let node = start(&world, &["--http", "0", "--every", "1h"], &[]);
     node.says("BECAME LEADER");
-    assert!(node.said().lines().next().unwrap().contains(": from:file as worker-1"));
+    assert!(node.log().lines().next().unwrap().contains(": from:file as worker-1"));
     eventually("it leads", || leads(node.port()));
     assert_eq!(node.end(), Some(0));
 }
 
 #[test]
-fn without_anything_it_has_defaults() {
+fn an_instance_has_defaults() {
     let world = World::new();
     let node = start(&world, &["--http", "0"], &[]);
     node.says("[worker-1] poll 1");
-    let first = node.said().lines().next().unwrap().to_owned();
+    let first = node.log().lines().next().unwrap().to_owned();
     assert!(first.contains(": leader-election-demo as ") && first.contains("TTL 4s"), "{first}");
     node.says("Status: LEADER - Heartbeat at ");
     assert_eq!(node.end(), Some(0));
 }
 
 #[test]
-fn elsewhere_those_names_belong_to_the_command() {
+fn in_other_modes_the_variables_belong_to_the_command() {
     let world = World::new();
     world.put(".env", "REDIS_LOCK_TTL=1\n");
     let names = [("REDIS_URL", "redis://127.0.0.1:1"), ("PORT", "x"), ("POLL_INTERVAL", "x")];
     let ran = command(&world, &["job", "--", "env"], &names).output().unwrap();
-    let ran = Ran::new(ran);
+    let ran = CommandResult::new(ran);
     ran.exits(0).says("REDIS_URL=redis://127.0.0.1:1\n").says("PORT=x\n").says("POLL_INTERVAL=x\n");
     ran.complains("TTL 4s");
     assert!(!ran.stdout.contains("REDIS_LOCK_TTL") && !ran.stderr.contains("http "));
 }
 
 #[test]
-fn mistakes_are_125_and_say_where_they_stand() {
+fn invalid_variables_are_125_with_their_origin() {
     let world = World::new();
     for (name, value, says) in [
         ("REDIS_LOCK_TTL", "4s", "REDIS_LOCK_TTL: '4s' is not a number of milliseconds"),
@@ -96,9 +97,9 @@ fn mistakes_are_125_and_say_where_they_stand() {
         if name == "REDIS_URL" {
             command.env_remove("TENURE_LOCK_DIR");
         }
-        Ran::new(command.output().unwrap()).exits(125).complains(says);
+        CommandResult::new(command.output().unwrap()).exits(125).complains(says);
     }
     world.put(".env", "\nREDIS_LOCK_TTL=long\n");
-    let ran = Ran::new(command(&world, &[], &[]).output().unwrap());
+    let ran = CommandResult::new(command(&world, &[], &[]).output().unwrap());
     ran.exits(125).complains(".env line 2");
 }

@@ -1,8 +1,8 @@
-//! What the command makes in a directory, and what it leaves there.
+//! The files that the command creates in a directory, and those that it leaves there.
 
 use std::path::Path;
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 fn files(path: &Path) -> Vec<String> {
     let mut found = Vec::new();
@@ -13,12 +13,13 @@ fn files(path: &Path) -> Vec<String> {
     found
 }
 
-/// B3: before, each run left a record, a lock and a file of its process. `TENURE_TURNS=1000` for the figure of the issue.
+/// B3: earlier versions left a record, a lock and a process file for each run. `TENURE_TURNS=1000` repeats the figure of the
+/// issue.
 #[test]
 fn runs_leave_few_files() {
     let world = World::new();
-    let turns = std::env::var("TENURE_TURNS").ok().and_then(|turns| turns.parse().ok());
-    for _ in 0..turns.unwrap_or(12) {
+    let runs = std::env::var("TENURE_TURNS").ok().and_then(|runs| runs.parse().ok());
+    for _ in 0..runs.unwrap_or(12) {
         let run = ["--lock-dir", "leases", "run", "job", "--once", "--", "true"];
         world.run(&run).exits(0);
     }

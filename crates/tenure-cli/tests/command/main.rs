@@ -1,10 +1,8 @@
-//! The real binary, as people and programs meet it: exit codes, text, JSON, and what it leaves
-//! behind.
+//! Tests of the real binary: exit codes, text, JSON, and what it leaves behind.
 
-// clippy.toml allows it in tests, but does not know a test's helpers for such.
+// clippy.toml allows it in tests, but does not recognize test helpers as tests.
 #![allow(clippy::unwrap_used)]
 
-mod candidates;
 mod demo;
 mod doctor;
 mod flags;
@@ -12,13 +10,14 @@ mod fleet;
 mod fleet_lists;
 mod fleet_run;
 mod fleet_source;
+mod generate;
 mod guard;
 mod hooks;
 mod instance;
 mod leftovers;
-mod node;
-mod pages;
+mod local_candidates;
 mod presence;
+mod resign;
 mod run;
 mod run_faults;
 mod scheduled;
@@ -26,13 +25,8 @@ mod secrets;
 mod serve;
 mod settings;
 mod shell_code;
-#[path = "../support/slow_calls.rs"]
-mod slow_calls;
 mod status;
-mod steer;
 mod store_errors;
 mod store_hint;
-mod support;
 mod usage;
 mod watch;
-mod web;

@@ -1,4 +1,4 @@
-//! `tenure run`: what it runs, how it ends, what it says and leaves behind.
+//! `tenure run`: the command it runs, exit codes, messages, and what it leaves behind.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,76 +8,76 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::candidates::{NAME, Place};
-use crate::support::{Ran, World, eventually, signal, starve};
+use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::command::{CommandResult, World, deny_open_files, eventually, signal};
 
-/// `tenure run NAME …` on a directory of its own.
-fn run(world: &World, args: &[&str]) -> Ran {
-    Ran::new(world.candidate(NAME, "a", args).output().unwrap())
+/// Runs `tenure run NAME …` on the world's own directory.
+fn run(world: &World, args: &[&str]) -> CommandResult {
+    CommandResult::new(world.candidate(NAME, "a", args).output().unwrap())
 }
 
-/// The same, going on while the test does, with pipes.
+/// Starts the same in the background, with pipes.
 fn start(world: &World, args: &[&str]) -> Child {
     world.candidate(NAME, "a", args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn done(child: Child) -> Ran {
-    Ran::new(child.wait_with_output().unwrap())
+fn done(child: Child) -> CommandResult {
+    CommandResult::new(child.wait_with_output().unwrap())
 }
 
-/// No process is left; the directory is.
+/// Asserts that no process is left; the directory may be.
 #[track_caller]
-fn nobody_left(world: &World) {
+fn assert_no_process_left(world: &World) {
     eventually("no process is left", || world.processes().is_empty());
 }
 
 // ---- one test for each exit code ----
 
 #[test]
-fn the_commands_own_end_is_ours() {
+fn the_exit_code_of_the_command_is_passed_through() {
     let world = World::new();
     run(&world, &["--", "true"]).exits(0);
     run(&world, &["--", "sh", "-c", "exit 7"]).exits(7);
     run(&world, &["--", "sh", "-c", "kill -9 $$"]).exits(137);
     run(&world, &["--no-guard", "--", "sh", "-c", "exit 7"]).exits(7);
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
 #[test]
-fn ended_by_a_signal_with_no_command_running_it_is_0() {
-    let place = Place::new();
-    let _leader = place.leader(NAME, "b");
+fn a_signal_without_a_running_command_is_exit_0() {
+    let fixture = Fixture::new();
+    let _leader = fixture.leader(NAME, "b");
     for sent in [Signal::INT, Signal::TERM] {
-        let child = start(&place.world, &["--", "sleep", "60"]);
-        eventually("it waits", || !place.world.processes().is_empty());
-        // Caught from its first line on, and not before: so wait for that.
+        let child = start(&fixture.world, &["--", "sleep", "60"]);
+        eventually("it waits", || !fixture.world.processes().is_empty());
+        // Signals are caught before the first line is logged, so wait for that.
         let mut child = child;
         let stderr = child.stderr.as_mut().unwrap();
         wait_for(stderr, "started");
         signal(&child, sent);
         done(child).exits(0);
     }
-    nobody_left(&place.world);
+    assert_no_process_left(&fixture.world);
 }
 
 #[test]
-fn a_wait_that_runs_out_is_120() {
-    let place = Place::new();
-    let _leader = place.leader(NAME, "b");
-    let at_once = run(&place.world, &["--wait", "0s", "--", "sleep", "60"]);
+fn a_wait_that_times_out_is_120() {
+    let fixture = Fixture::new();
+    let _leader = fixture.leader(NAME, "b");
+    let at_once = run(&fixture.world, &["--wait", "0s", "--", "sleep", "60"]);
     at_once.exits(120).complains("Gave up after --wait 0s: b leads");
-    let later = run(&place.world, &["--wait", "300ms", "--", "sleep", "60"]);
+    let later = run(&fixture.world, &["--wait", "300ms", "--", "sleep", "60"]);
     later.exits(120).complains("Gave up after --wait 300ms: b leads");
 }
 
 #[test]
-fn once_and_lost_is_121() {
-    let place = Place::new();
-    let child = start(&place.world, &["--once", "--", "sleep", "60"]);
-    eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
-    place.run(&["resign", NAME]).exits(0);
+fn lost_leadership_with_once_is_121() {
+    let fixture = Fixture::new();
+    let child = start(&fixture.world, &["--once", "--", "sleep", "60"]);
+    eventually("it leads", || fixture.run(&["status", NAME]).code == Some(0));
+    fixture.run(&["resign", NAME]).exits(0);
     done(child).exits(121).complains("Lost leadership: asked to resign");
-    nobody_left(&place.world);
+    assert_no_process_left(&fixture.world);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_store_that_cannot_be_reached_is_122() {
 }
 
 #[test]
-fn what_an_operator_must_mend_is_123() {
+fn a_corrupt_lease_is_123() {
     let world = World::new();
     run(&world, &["--", "true"]).exits(0);
     let records = world.path().join("leases").join("leases");
@@ -99,7 +99,7 @@ fn what_an_operator_must_mend_is_123() {
 }
 
 #[test]
-fn nothing_to_run_or_two_things_is_125_and_says_what_to_type() {
+fn nothing_to_run_or_two_things_is_125_with_a_hint() {
     let world = World::new();
     run(&world, &[]).exits(125).complains("'tenure run NAME -- CMD'").complains("--mock");
     run(&world, &["--mock", "--", "true"]).exits(125).complains("give one of them");
@@ -115,13 +115,13 @@ fn nothing_to_run_or_two_things_is_125_and_says_what_to_type() {
         .run(&["run", "a", "--store", "memory:", "--", "true"])
         .exits(125)
         .complains("one process");
-    let said = run(&world, &["--json", "--mock", "--", "true"]).exits(125).stderr.clone();
-    let said: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(said["error"]["kind"], "invalid");
+    let output = run(&world, &["--json", "--mock", "--", "true"]).exits(125).stderr.clone();
+    let output: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(output["error"]["kind"], "invalid");
 }
 
 #[test]
-fn a_command_that_cannot_be_run_is_126_and_one_not_found_127_before_anybody_campaigns() {
+fn a_command_that_cannot_be_run_is_126_and_one_not_found_127_before_a_campaign() {
     let world = World::new();
     for guard in [&[][..], &["--no-guard"]] {
         let with = |command: &str| run(&world, &[guard, &["--", command]].concat());
@@ -142,29 +142,31 @@ fn a_command_that_exec_refuses_is_126_too() {
         let ran = run(&world, &[guard, &["--", script.to_str().unwrap()]].concat());
         ran.exits(126).complains("cannot be run: its interpreter is not found");
     }
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
-// ---- what the command gets ----
+// ---- environment, arguments and signals of the command ----
 
 #[test]
-fn the_command_gets_three_variables_of_ours_and_all_of_others() {
+fn the_command_gets_three_tenure_variables_and_all_others() {
     let world = World::new();
     for guard in [&[][..], &["--no-guard"]] {
         let mut command = world.candidate(NAME, "a", &[guard, &["--", "env"]].concat());
         command.env("REDIS_URL", "redis://elsewhere").env("TENURE_STOP_WITHIN", "300ms");
-        let ran = Ran::new(command.output().unwrap());
+        let ran = CommandResult::new(command.output().unwrap());
         ran.exits(0).says("REDIS_URL=redis://elsewhere").says("TENURE_NAME=billing:nightly");
-        let mut ours: Vec<&str> = ran.stdout.lines().filter(|l| l.starts_with("TENURE_")).collect();
-        ours.sort_unstable();
-        let names: Vec<_> = ours.iter().map(|line| line.split('=').next().unwrap()).collect();
+        let mut tenure_variables: Vec<&str> =
+            ran.stdout.lines().filter(|l| l.starts_with("TENURE_")).collect();
+        tenure_variables.sort_unstable();
+        let names: Vec<_> =
+            tenure_variables.iter().map(|line| line.split('=').next().unwrap()).collect();
         assert_eq!(names, ["TENURE_CANDIDATE", "TENURE_NAME", "TENURE_TOKEN"]);
-        assert_eq!(ours[0], "TENURE_CANDIDATE=a");
+        assert_eq!(tenure_variables[0], "TENURE_CANDIDATE=a");
     }
 }
 
 #[test]
-fn stdin_is_the_commands_and_arguments_are_passed_as_they_are() {
+fn stdin_and_arguments_are_passed_unchanged() {
     let world = World::new();
     let mut command = world.candidate(
         NAME,
@@ -178,7 +180,7 @@ fn stdin_is_the_commands_and_arguments_are_passed_as_they_are() {
 }
 
 #[test]
-fn signals_are_passed_on_and_how_the_command_takes_them_is_its_affair() {
+fn signals_are_forwarded_to_the_command() {
     let world = World::new();
     let script = "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; echo ready; \
                   while :; do sleep 0.01; done";
@@ -191,27 +193,27 @@ fn signals_are_passed_on_and_how_the_command_takes_them_is_its_affair() {
         signal(&child, Signal::TERM);
         done(child).exits(5).says("term").complains("Released leadership: reason=shutdown");
     }
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
 #[test]
-fn a_command_that_dies_of_the_signal_we_got_shows_in_our_code() {
+fn a_command_killed_by_a_forwarded_signal_is_128_plus_its_number() {
     let world = World::new();
     let mut child = start(&world, &["--", "sh", "-c", "echo ready; exec sleep 60"]);
     wait_for(child.stdout.as_mut().unwrap(), "ready");
     signal(&child, Signal::TERM);
     done(child).exits(143);
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
 #[test]
-fn interrupted_twice_it_is_killed() {
+fn a_second_interrupt_kills_the_command() {
     let world = World::new();
     let mut child =
         start(&world, &["--", "sh", "-c", "trap '' INT; echo ready; sleep 60; sleep 60"]);
     wait_for(child.stdout.as_mut().unwrap(), "ready");
     signal(&child, Signal::INT);
-    // Two that come at once are one.
+    // Two signals that arrive together count as one.
     let stderr = child.stderr.take();
     eventually("it took the first", || world.processes().len() >= 3);
     std::thread::yield_now();
@@ -223,30 +225,30 @@ fn interrupted_twice_it_is_killed() {
     done(child).exits(137);
 }
 
-// ---- how it ends ----
+// ---- the end of a term ----
 
 #[test]
-fn what_the_command_leaves_behind_is_ended_before_the_lease_is_given_back() {
+fn descendants_of_the_command_are_killed_before_the_release() {
     let world = World::new();
     let script = "sleep 60 & setsid sleep 60 & (setsid sh -c 'trap \"\" TERM; sleep 60; sleep 60' &) ; exit 3";
     for guard in [&[][..], &["--no-guard"]] {
         let timing = ["--stop-within", "300ms"];
         run(&world, &[guard, &timing, &["--", "sh", "-c", script]].concat()).exits(3);
-        nobody_left(&world);
+        assert_no_process_left(&world);
     }
 }
 
 #[test]
-fn asked_to_resign_it_stops_the_command_and_waits_for_its_turn() {
-    let place = Place::new();
-    let marks = place.world.path().join("marks");
+fn a_resign_request_stops_the_command_and_the_candidate_campaigns_again() {
+    let fixture = Fixture::new();
+    let marks = fixture.world.path().join("marks");
     let script = format!("echo $TENURE_TOKEN >> {}; exec sleep 60", marks.display());
-    let child = start(&place.world, &["--", "sh", "-c", &script]);
-    eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
+    let child = start(&fixture.world, &["--", "sh", "-c", &script]);
+    eventually("it leads", || fixture.run(&["status", NAME]).code == Some(0));
     let terms = || fs::read_to_string(&marks).unwrap_or_default().lines().count();
     eventually("it works", || terms() == 1);
-    // No other candidate is there, so it comes back by itself, in a new term.
-    let resigned = place.run(&["resign", NAME]);
+    // There is no other candidate, so it leads again, in a new term.
+    let resigned = fixture.run(&["resign", NAME]);
     resigned.exits(1).says("a handed over, but no other candidate was ready (none is running)");
     eventually("it works again", || terms() == 2);
     signal(&child, Signal::TERM);
@@ -257,11 +259,11 @@ fn asked_to_resign_it_stops_the_command_and_waits_for_its_turn() {
     let tokens = fs::read_to_string(&marks).unwrap();
     let tokens: Vec<u64> = tokens.lines().map(|line| line.parse().unwrap()).collect();
     assert!(tokens[0] < tokens[1], "{tokens:?}");
-    nobody_left(&place.world);
+    assert_no_process_left(&fixture.world);
 }
 
 #[test]
-fn the_hook_runs_when_the_work_has_ended_and_before_the_lease_is_given_back() {
+fn the_hook_runs_after_the_work_and_before_the_release() {
     let world = World::new();
     let (marks, lease) = (world.path().join("marks"), world.path().join("leases"));
     let hook = format!(
@@ -279,10 +281,10 @@ fn the_hook_runs_when_the_work_has_ended_and_before_the_lease_is_given_back() {
 }
 
 #[test]
-fn a_hook_that_hangs_is_ended() {
+fn a_hook_that_hangs_is_killed() {
     let world = World::new();
     run(&world, &["--on-lose", "sleep 60", "--", "true"]).exits(0);
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
 #[test]
@@ -295,22 +297,22 @@ fn without_a_guard_the_hook_runs_too() {
 }
 
 #[test]
-fn revoked_it_says_so_and_blames_nobody_else() {
-    let place = Place::new();
-    let child = start(&place.world, &["--once", "--", "sleep", "60"]);
-    eventually("it leads", || place.run(&["status", NAME]).code == Some(0));
-    place.run(&["revoke", NAME, "--yes"]).exits(0);
+fn a_revoked_leader_reports_only_the_revocation() {
+    let fixture = Fixture::new();
+    let child = start(&fixture.world, &["--once", "--", "sleep", "60"]);
+    eventually("it leads", || fixture.run(&["status", NAME]).code == Some(0));
+    fixture.run(&["revoke", NAME, "--yes"]).exits(0);
     let ran = done(child);
     ran.exits(121)
         .complains("Lost leadership: revoked, or taken by another candidate with this id");
     for never in ["ids should be unique", "frozen", "died"] {
         assert!(!ran.stderr.contains(never), "{}", ran.stderr);
     }
-    nobody_left(&place.world);
+    assert_no_process_left(&fixture.world);
 }
 
 #[test]
-fn a_candidate_that_was_never_fit_never_leads() {
+fn a_candidate_that_was_never_healthy_never_leads() {
     let world = World::new();
     let gate = ["--health", "false", "--health-every", "50ms", "--wait", "500ms"];
     let ran = run(&world, &[&gate[..], &["--", "echo", "ran"]].concat());
@@ -318,28 +320,28 @@ fn a_candidate_that_was_never_fit_never_leads() {
 }
 
 #[test]
-fn only_the_fit_lead() {
-    let place = Place::new();
-    let fit = place.world.path().join("fit");
-    fs::write(&fit, "").unwrap();
-    let health = format!("test -e {}", fit.display());
+fn only_healthy_candidates_lead() {
+    let fixture = Fixture::new();
+    let healthy = fixture.world.path().join("fit");
+    fs::write(&healthy, "").unwrap();
+    let health = format!("test -e {}", healthy.display());
     let gate = ["--health", &health, "--health-every", "50ms", "--health-fails", "2"];
-    let child = start(&place.world, &[&gate[..], &["--", "sleep", "60"]].concat());
-    let leads = || place.run(&["status", NAME]).code == Some(0);
+    let child = start(&fixture.world, &[&gate[..], &["--", "sleep", "60"]].concat());
+    let leads = || fixture.run(&["status", NAME]).code == Some(0);
     eventually("it leads", leads);
-    fs::remove_file(&fit).unwrap();
+    fs::remove_file(&healthy).unwrap();
     eventually("it does not lead", || !leads());
-    fs::write(&fit, "").unwrap();
+    fs::write(&healthy, "").unwrap();
     eventually("it leads again", leads);
     signal(&child, Signal::TERM);
     done(child).complains("Lost leadership: the health command fails");
-    nobody_left(&place.world);
+    assert_no_process_left(&fixture.world);
 }
 
-// ---- what it says ----
+// ---- messages ----
 
 #[test]
-fn beside_a_command_our_lines_say_whose_they_are() {
+fn log_lines_beside_a_command_have_a_prefix() {
     let world = World::new();
     let ran = run(&world, &["--", "sh", "-c", "echo out; echo err >&2"]);
     ran.exits(0).complains("err\n");
@@ -380,52 +382,52 @@ fn event(line: &str) -> String {
 }
 
 #[test]
-fn a_mock_counts_on_where_the_last_leader_stopped() {
+fn a_mock_continues_the_count_of_the_last_leader() {
     let world = World::new();
     let mut last = 0;
     for _ in 0..2 {
         let mut child = start(&world, &["--mock", "--every", "1s", "--heartbeat", "50ms"]);
         let stderr = child.stderr.as_mut().unwrap();
-        let mut said = wait_for(stderr, "[a] poll ");
+        let mut output = wait_for(stderr, "[a] poll ");
         let beat = "👑 [a] Status: LEADER - Heartbeat at ";
-        if !said.contains(beat) {
-            said += &wait_for(stderr, beat);
+        if !output.contains(beat) {
+            output += &wait_for(stderr, beat);
         }
         signal(&child, Signal::INT);
         let ran = done(child);
         ran.exits(0).complains("Released leadership: reason=shutdown");
-        said += &ran.stderr;
+        output += &ran.stderr;
 
-        // On a machine that pauses, more than one may have come.
-        let counts = said.lines().filter_map(|line| line.strip_prefix("[a] poll "));
+        // On a slow machine there may be more than one poll.
+        let counts = output.lines().filter_map(|line| line.strip_prefix("[a] poll "));
         let counts: Vec<u32> = counts.map(|count| count.parse().unwrap()).collect();
         let expected: Vec<u32> = (last + 1..).take(counts.len().max(1)).collect();
-        assert_eq!(counts, expected, "{said}");
+        assert_eq!(counts, expected, "{output}");
         last += u32::try_from(counts.len()).unwrap();
     }
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_at_the_end_is_not_waited_for_long() {
+fn an_unreachable_store_delays_the_exit_only_briefly() {
     let world = World::new();
     let script = "echo ready; exec sleep 60";
     let mut child = start(&world, &["--lease-duration", "60s", "--", "sh", "-c", script]);
     wait_for(child.stdout.as_mut().unwrap(), "ready");
-    starve(child.id());
+    deny_open_files(child.id());
     signal(&child, Signal::TERM);
     done(child).exits(143).complains("what could not be given back runs out by itself");
-    nobody_left(&world);
+    assert_no_process_left(&world);
 }
 
 #[test]
-fn without_a_guard_it_says_what_is_lost() {
+fn no_guard_is_warned_about() {
     let world = World::new();
     run(&world, &["--no-guard", "--", "true"]).exits(0).complains("runs on beside the next leader");
 }
 
 #[test]
-fn the_guard_is_for_nobody_to_start() {
+fn users_cannot_start_the_guard() {
     let world = World::new();
     world.run(&["guard"]).exits(123).complains("started by 'tenure run', and by nobody else");
     world
@@ -438,11 +440,11 @@ fn the_guard_is_for_nobody_to_start() {
 /// Reads until `text` has come; returns everything read.
 #[track_caller]
 fn wait_for(from: &mut impl Read, text: &str) -> String {
-    let (mut said, mut byte) = (Vec::new(), [0]);
-    while !String::from_utf8_lossy(&said).contains(text) {
+    let (mut output, mut byte) = (Vec::new(), [0]);
+    while !String::from_utf8_lossy(&output).contains(text) {
         let read = from.read(&mut byte).unwrap();
-        assert!(read > 0, "no {text:?} in {}", String::from_utf8_lossy(&said));
-        said.push(byte[0]);
+        assert!(read > 0, "no {text:?} in {}", String::from_utf8_lossy(&output));
+        output.push(byte[0]);
     }
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&output).into_owned()
 }

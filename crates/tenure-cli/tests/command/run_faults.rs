@@ -1,16 +1,16 @@
-//! `tenure run` when something around it fails: interrupts, a guard that dies again and again, a store that takes no checkpoint.
+//! `tenure run` when something around it fails: interrupts, a guard that dies repeatedly, a store that refuses checkpoints.
 
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::candidates::{NAME, Place};
-use crate::node::Node;
-use crate::slow_calls::{DELAY, SlowCalls};
-use crate::support::{World, allow, eventually, pause, starve, within};
+use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::command::{World, deny_open_files, eventually, pause, set_file_limit, within};
+use tenure_rig::running_candidate::Node;
+use tenure_rig::slow_calls::{DELAY, SlowCalls};
 
 fn count(node: &Node, text: &str) -> usize {
-    node.said().matches(text).count()
+    node.log().matches(text).count()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_second_interrupt_after_two_seconds_does_not_kill() {
         assert!(!world.running(&["-c"]).is_empty(), "the command runs on");
         pause(Duration::from_millis(2_100));
     }
-    // As a person would: two that come together are one to a process that had no turn between them.
+    // As a user would: two signals that come together count as one for a process that did not run between them.
     eventually("the command is killed", || {
         a.signal(Signal::INT);
         pause(Duration::from_millis(200));
@@ -38,9 +38,9 @@ fn a_second_interrupt_after_two_seconds_does_not_kill() {
 
 #[test]
 fn a_leader_whose_guard_is_killed_repeatedly_releases_the_lease() {
-    let place = Place::new();
-    let world = &place.world;
-    // Long, so that no other candidate leads because a lease has run out.
+    let fixture = Fixture::new();
+    let world = &fixture.world;
+    // Long, so that no other candidate leads because a lease has expired.
     let args = ["--lease-duration", "60s", "--", "sleep", "600"];
     let a = Node::candidate(world, NAME, "a", &args);
     a.says("[a] BECAME LEADER");
@@ -79,20 +79,20 @@ fn a_checkpoint_that_cannot_be_saved_is_logged_once_in_an_outage() {
     );
     for outages in 1..=2 {
         a.says(&format!("[a] poll {outages}"));
-        let before = starve(a.pid());
+        let before = deny_open_files(a.pid());
         eventually("it is logged", || count(&a, problem) == outages);
-        // It is tried again every half second.
+        // The checkpoint is retried every half second.
         pause(Duration::from_secs(3));
-        assert_eq!(count(&a, problem), outages, "{}", a.said());
+        assert_eq!(count(&a, problem), outages, "{}", a.log());
         let polls = count(&a, "[a] poll ");
-        allow(a.pid(), before);
+        set_file_limit(a.pid(), before);
         eventually("it polls again", || count(&a, "[a] poll ") > polls);
     }
     assert_eq!(a.end(), Some(0));
 }
 
 #[test]
-fn a_checkpoint_that_hangs_does_not_hold_up_the_end() {
+fn a_checkpoint_that_hangs_does_not_delay_the_end() {
     if let Some(missing) = SlowCalls::missing() {
         return eprintln!("not tried: it {missing}");
     }
@@ -106,12 +106,12 @@ fn a_checkpoint_that_hangs_does_not_hold_up_the_end() {
     a.says("[a] poll 1");
     let slow = SlowCalls::start(a.pid(), "fsync");
     eventually("it is traced", || slow.is_attached());
-    // A save of the next slot hangs by then.
+    // By then a save of the next slot hangs.
     pause(Duration::from_secs(2));
     a.signal(Signal::TERM);
-    // After half a second for the save, and five seconds for the release, which hangs too.
+    // It waits half a second for the save, and five seconds for the release, which hangs too.
     within(DELAY / 2, "it ends", || {
-        a.said().contains("what could not be given back runs out by itself")
+        a.log().contains("what could not be given back runs out by itself")
     });
     drop(slow);
     assert_eq!(a.code(), Some(0));

@@ -1,7 +1,7 @@
-//! Work on a schedule: each slot begins once, whoever leads, and what was cut off is told of.
+//! Work on a schedule: each slot starts once, regardless of the leader, and an interrupted run is reported.
 //!
-//! Clocks that differ cannot be had for a process here without a library between it and the kernel: what they mean for
-//! slots and for `--once` is tried in `src/schedule/planner_tests.rs`, where time is an argument.
+//! A process here cannot get a different clock without a library between it and the kernel. `src/schedule/planner_tests.rs`,
+//! where time is an argument, tests what different clocks mean for slots and for `--once`.
 
 use std::fs;
 use std::process::Stdio;
@@ -10,32 +10,32 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::node::Node;
-use crate::support::{Ran, World, eventually, pause};
-use crate::web::{Polled, get};
+use tenure_rig::command::{CommandResult, World, eventually, pause};
+use tenure_rig::http_peer::{PollTarget, get};
+use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "shop:report";
-/// Nobody sees two of its slots in a test.
-const LONG: &str = "365d";
+/// A period of which no test reaches a second slot.
+const LONG_PERIOD: &str = "365d";
 
-fn run(world: &World, args: &[&str]) -> Ran {
-    Ran::new(world.candidate(NAME, "a", args).output().unwrap())
+fn run(world: &World, args: &[&str]) -> CommandResult {
+    CommandResult::new(world.candidate(NAME, "a", args).output().unwrap())
 }
 
-/// What `tenure status` says of the lease.
+/// The lease as `tenure status` shows it.
 fn status(world: &World) -> Value {
     let mut command = world.command(&["status", NAME, "--json"]);
     let ran = command.env("TENURE_LOCK_DIR", world.path().join("leases")).output();
-    Ran::new(ran.unwrap()).json()
+    CommandResult::new(ran.unwrap()).json()
 }
 
-/// Notes down who runs, and goes on with `then`.
+/// A script that records its candidate, and continues with `then`.
 fn work(world: &World, then: &str) -> String {
     format!("echo $TENURE_CANDIDATE >> {}; {then}", world.marks().display())
 }
 
 #[test]
-fn each_slot_is_run_once_and_counted() {
+fn each_slot_runs_once_and_is_counted() {
     let world = World::new();
     let work = work(&world, "true");
     let a = Node::candidate(
@@ -45,9 +45,9 @@ fn each_slot_is_run_once_and_counted() {
         &["--http", "0", "--every", "1s", "--", "sh", "-c", &work],
     );
     eventually("three runs", || world.marked().len() >= 3);
-    let shown = crate::web::status(a.port()).unwrap();
+    let shown = tenure_rig::http_peer::status(a.port()).unwrap();
     assert!(shown["lastPolled"].is_string() && shown["count"].as_u64() >= Some(3), "{shown}");
-    // Between two slots, so that none is cut off.
+    // Between two slots, so that no run is interrupted.
     eventually("it has ended", || status(&world)["lastRun"]["outcome"] == "ok");
     assert_eq!(a.end(), Some(0));
     let status = status(&world);
@@ -57,15 +57,15 @@ fn each_slot_is_run_once_and_counted() {
 }
 
 #[test]
-fn the_next_leader_counts_on() {
+fn the_next_leader_continues_the_count() {
     let world = World::new();
     let count = |id: &str| {
         let mut node = Node::candidate(&world, NAME, id, &["--mock", "--every", "300ms"]);
         node.says(&format!("[{id}] poll "));
         pause(Duration::from_millis(700));
         node.kill();
-        let said = node.said();
-        let polls = said.lines().filter_map(|line| line.split_once("] poll ")?.1.parse().ok());
+        let log = node.log();
+        let polls = log.lines().filter_map(|line| line.split_once("] poll ")?.1.parse().ok());
         polls.collect::<Vec<u64>>()
     };
     let all = [count("a"), count("b")].concat();
@@ -74,7 +74,7 @@ fn the_next_leader_counts_on() {
 }
 
 #[test]
-fn a_slot_that_comes_while_the_last_run_goes_on_is_skipped() {
+fn a_slot_during_the_last_run_is_skipped() {
     let world = World::new();
     let lock = world.path().join("lock");
     let lock = lock.display();
@@ -97,7 +97,7 @@ fn a_slot_that_comes_while_the_last_run_goes_on_is_skipped() {
 }
 
 #[test]
-fn a_run_that_a_dead_leader_has_begun_is_told_of_and_not_repeated() {
+fn an_interrupted_run_of_a_dead_leader_is_reported_and_not_repeated() {
     let world = World::new();
     interrupt(&world, &[]);
     let after = status(&world);
@@ -109,17 +109,17 @@ fn a_run_that_a_dead_leader_has_begun_is_told_of_and_not_repeated() {
 }
 
 #[test]
-fn or_it_is_repeated_where_that_was_asked_for() {
+fn an_interrupted_run_is_repeated_on_request() {
     let world = World::new();
     interrupt(&world, &["--interrupted", "rerun"]);
     eventually("it is run again", || world.marked() == ["a", "b"]);
     eventually("it is counted", || status(&world)["count"] == 2);
 }
 
-/// A leader is killed in the middle of a run; returns when the next one has told of it.
+/// Kills a leader during a run; returns when the next leader has reported the interrupted run.
 fn interrupt(world: &World, args: &[&str]) {
     let work = work(world, "sleep 60");
-    let args = [args, &["--every", LONG, "--", "sh", "-c", &work]].concat();
+    let args = [args, &["--every", LONG_PERIOD, "--", "sh", "-c", &work]].concat();
     let mut a = Node::candidate(world, NAME, "a", &args);
     eventually("it runs", || world.marked() == ["a"]);
     let b = Node::candidate(world, NAME, "b", &args);
@@ -134,13 +134,13 @@ fn interrupt(world: &World, args: &[&str]) {
 }
 
 #[test]
-fn what_was_missed_is_run_once_or_skipped() {
+fn missed_slots_run_once_or_are_skipped() {
     for (missed, runs) in [("skip", 1), ("run-once", 2)] {
         let world = World::new();
         let work = work(&world, "true");
         let sh = ["--", "sh", "-c", &work];
-        run(&world, &[&["--once", "--every", LONG], &sh[..]].concat()).exits(0);
-        // The slots of another schedule: most of them passed without a leader.
+        run(&world, &[&["--once", "--every", LONG_PERIOD], &sh[..]].concat()).exits(0);
+        // The slots of another schedule, most of which passed without a leader.
         let a = Node::candidate(
             &world,
             NAME,
@@ -155,20 +155,20 @@ fn what_was_missed_is_run_once_or_skipped() {
 }
 
 #[test]
-fn one_crontab_line_on_two_hosts_is_one_run() {
+fn the_same_crontab_line_on_two_hosts_is_one_run() {
     let world = World::new();
     let work = work(&world, "sleep 2");
     let started = ["a", "b"].map(|id| {
-        let args = ["--once", "--every", LONG, "--", "sh", "-c", &work];
+        let args = ["--once", "--every", LONG_PERIOD, "--", "sh", "-c", &work];
         let mut command = world.candidate(NAME, id, &args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     });
     for child in started {
-        Ran::new(child.wait_with_output().unwrap()).exits(0);
+        CommandResult::new(child.wait_with_output().unwrap()).exits(0);
     }
     assert_eq!(world.marked().len(), 1);
-    // One that comes late finds it done, and one whose work fails says so.
-    let late = run(&world, &["--once", "--every", LONG, "--", "sh", "-c", &work]);
+    // A late candidate finds the slot done, and a candidate whose work fails reports it.
+    let late = run(&world, &["--once", "--every", LONG_PERIOD, "--", "sh", "-c", &work]);
     late.exits(0).complains("shop:report: the run of ").complains(" was done by ");
     late.complains(" (ok); nothing to do");
     assert!(!late.stderr.contains("BECAME LEADER"), "{}", late.stderr);
@@ -191,29 +191,29 @@ fn a_failed_run_is_reported_and_shown_by_status() {
     eventually("it is noted down", || status(&world)["lastRun"]["outcome"] == "failed");
     let mut command = world.command(&["status", NAME]);
     let ran = command.env("TENURE_LOCK_DIR", world.path().join("leases")).output();
-    let ran = Ran::new(ran.unwrap());
+    let ran = CommandResult::new(ran.unwrap());
     ran.says("\nLast run: ").says(" on a, ");
     assert!(status(&world)["lastRun"]["slotAt"].is_string());
-    // A run may be cut off by the end, and has its own exit code then.
+    // The end may interrupt a run, which then has its own exit code.
     a.end();
 }
 
 #[test]
-fn the_hook_belongs_to_the_end_of_the_term_and_not_of_a_run() {
+fn the_hook_runs_at_the_end_of_the_term_and_not_of_a_run() {
     let world = World::new();
     let (work, hook) = (work(&world, "true"), format!("echo lost >> {}", world.marks().display()));
     for guard in [&[][..], &["--no-guard"]] {
         let args = ["--on-lose", &hook, "--every", "300ms", "--", "sh", "-c", &work];
         let a = Node::candidate(&world, NAME, "a", &[guard, &args].concat());
         eventually("three runs", || world.marked().len() >= 3);
-        // A run may be cut off by the end.
+        // The end may interrupt a run.
         a.end();
         let all = world.marked();
         let (last, runs) = all.split_last().unwrap();
         assert!(last == "lost" && runs.iter().all(|run| run == "a"), "{all:?}");
         fs::remove_file(world.marks()).unwrap();
     }
-    // Killed in the middle of a run, the leader cannot: its guard does.
+    // A leader killed during a run cannot run the hook: its guard does.
     let long = self::work(&world, "sleep 60");
     let args = ["--on-lose", &hook, "--every", "1s", "--", "sh", "-c", &long];
     let mut a = Node::candidate(&world, NAME, "a", &args);
@@ -223,39 +223,39 @@ fn the_hook_belongs_to_the_end_of_the_term_and_not_of_a_run() {
 }
 
 #[test]
-fn what_is_polled_is_counted_and_logged_and_never_fatal() {
-    let (world, polled) = (World::new(), Polled::start());
+fn http_polls_are_counted_and_logged_and_never_fatal() {
+    let (world, target) = (World::new(), PollTarget::start());
     let refused = format!("http://127.0.0.1:{}/", unused_port());
     for (url, says, outcome) in [
-        (polled.url("/ok"), "poll 2: HTTP 200", "ok"),
-        (polled.url("/bad"), " failed: HTTP 500", "failed"),
-        (polled.url("/elsewhere"), " failed: HTTP 302", "failed"),
-        (polled.url("/slow"), " failed: no answer in time", "failed"),
+        (target.url("/ok"), "poll 2: HTTP 200", "ok"),
+        (target.url("/bad"), " failed: HTTP 500", "failed"),
+        (target.url("/elsewhere"), " failed: HTTP 302", "failed"),
+        (target.url("/slow"), " failed: no answer in time", "failed"),
         (refused, " failed: cannot connect", "failed"),
     ] {
         let args = ["--get", &url, "--every", "200ms", "--timeout", "100ms"];
         let a = Node::candidate(&world, NAME, "a", &args);
         a.says(says);
-        let before = a.said().matches("] poll ").count();
-        eventually("it goes on", || a.said().matches("] poll ").count() > before);
+        let before = a.log().matches("] poll ").count();
+        eventually("it goes on", || a.log().matches("] poll ").count() > before);
         assert_eq!(a.end(), Some(0));
-        // The last one may have been cut off by the end.
+        // The end may have interrupted the last run.
         let last = status(&world)["lastRun"]["outcome"].clone();
         assert!(last == outcome || last == "stopped", "{url}: {last}");
     }
-    let heads = polled.heads();
+    let heads = target.heads();
     assert!(heads.iter().all(|head| head.contains("tenure-token: 1")), "{heads:?}");
     assert!(!heads[0].contains("cookie") && heads[0].contains("user-agent: tenure/"));
 }
 
-/// Nobody listens there; it is not given to anybody else soon.
+/// A port without a listener, which the kernel does not assign again soon.
 fn unused_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.local_addr().unwrap().port()
 }
 
 #[test]
-fn mistakes_are_125_before_anything_is_tried() {
+fn invalid_usage_is_125_before_anything_is_started() {
     let world = World::new();
     for (args, says) in [
         (&["--cron", "0 25 * * *", "--", "true"][..], "--cron '0 25 * * *', character 3"),

@@ -1,16 +1,16 @@
-//! A password is never in anything the command says.
+//! The output of the command never contains a password.
 
 #![cfg(feature = "redis")]
 
-use crate::support::{Ran, World};
+use tenure_rig::command::{CommandResult, World};
 
-/// Nobody listens on port 1.
+/// No server listens on port 1.
 const URL: &str = "redis://:sentinelpw@127.0.0.1:1";
 
 #[track_caller]
-fn discreet(ran: &Ran) -> &Ran {
-    let said = format!("{}{}", ran.stdout, ran.stderr);
-    assert!(!said.contains("sentinelpw"), "{said}");
+fn assert_no_password(ran: &CommandResult) -> &CommandResult {
+    let printed = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(!printed.contains("sentinelpw"), "{printed}");
     ran
 }
 
@@ -19,12 +19,12 @@ fn a_password_on_the_command_line_works_and_is_warned_about() {
     let world = World::new();
     for args in [&["--store", URL, "doctor"][..], &["doctor", "--json", "--store", URL]] {
         let ran = world.run(args);
-        discreet(&ran)
+        assert_no_password(&ran)
             .exits(122)
             .complains("a password on the command line")
             .complains("127.0.0.1");
     }
-    discreet(&world.run(&["--store", URL, "--log-level", "trace", "demo"])).exits(122);
+    assert_no_password(&world.run(&["--store", URL, "--log-level", "trace", "demo"])).exits(122);
     world.assert_nothing_left();
 }
 
@@ -33,27 +33,27 @@ fn a_password_in_the_variable_is_not_warned_about_and_not_shown() {
     let world = World::new();
     let with = |args: &[&str]| {
         let output = world.command(args).env("TENURE_STORE", URL).output();
-        Ran::new(output.unwrap())
+        CommandResult::new(output.unwrap())
     };
     let ran = with(&["doctor"]);
-    discreet(&ran).exits(122);
+    assert_no_password(&ran).exits(122);
     assert!(!ran.stderr.contains("command line"), "{}", ran.stderr);
-    discreet(&with(&["--help"])).exits(0);
-    discreet(&with(&["demo", "--help"])).exits(0);
+    assert_no_password(&with(&["--help"])).exits(0);
+    assert_no_password(&with(&["demo", "--help"])).exits(0);
 }
 
 #[test]
 fn a_url_in_the_wrong_place_is_quoted_without_its_password() {
     let world = World::new();
     for args in [&[URL, "doctor"][..], &["doctor", URL], &["--json", "doctor", URL]] {
-        discreet(&world.run(args)).exits(125);
+        assert_no_password(&world.run(args)).exits(125);
     }
     let glued = format!("--stroe={URL}");
-    discreet(&world.run(&[&glued, "doctor"])).exits(125);
+    assert_no_password(&world.run(&[&glued, "doctor"])).exits(125);
 }
 
 #[test]
-fn those_that_look_and_ask_are_as_discreet() {
+fn read_and_request_commands_show_no_password() {
     let world = World::new();
     for args in [
         &["status"][..],
@@ -65,14 +65,16 @@ fn those_that_look_and_ask_are_as_discreet() {
         &["revoke", "a", "--yes"],
     ] {
         let command = || world.command(&["--log-level", "trace"]);
-        let ran = Ran::new(command().args(args).env("TENURE_STORE", URL).output().unwrap());
-        discreet(&ran).exits(122);
+        let ran =
+            CommandResult::new(command().args(args).env("TENURE_STORE", URL).output().unwrap());
+        assert_no_password(&ran).exits(122);
     }
     for args in [&["status", URL][..], &["resign", URL], &["drain", "a", URL, "--json"]] {
-        discreet(&world.run(args)).exits(125);
+        assert_no_password(&world.run(args)).exits(125);
     }
     for args in [&["man"][..], &["completions", "zsh"], &["resign", "--help"]] {
-        let ran = Ran::new(world.command(args).env("TENURE_STORE", URL).output().unwrap());
-        discreet(&ran).exits(0);
+        let ran =
+            CommandResult::new(world.command(args).env("TENURE_STORE", URL).output().unwrap());
+        assert_no_password(&ran).exits(0);
     }
 }

@@ -1,4 +1,4 @@
-//! `tenure serve`, and HTTP beside `run`: what is answered, and what an answer commits us to.
+//! `tenure serve`, and HTTP beside `run`: the responses, and how long a response commits the server.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::Clock;
 
-use crate::node::Node;
-use crate::support::{Ran, World, eventually, pause};
-use crate::web::{Answer, ask, get, leads};
+use tenure_rig::command::{CommandResult, World, eventually, pause};
+use tenure_rig::http_peer::{HttpResponse, get, leads, request};
+use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "billing";
 
@@ -20,17 +20,19 @@ fn serve(world: &World, id: &str, args: &[&str]) -> Node {
     Node::start(&mut command, world.path(), id)
 }
 
-fn refused(world: &World, args: &[&str]) -> Ran {
+fn refused(world: &World, args: &[&str]) -> CommandResult {
     let mut command = world.command(args);
-    Ran::new(command.env("TENURE_LOCK_DIR", world.path().join("leases")).output().unwrap())
+    CommandResult::new(
+        command.env("TENURE_LOCK_DIR", world.path().join("leases")).output().unwrap(),
+    )
 }
 
-fn leader(port: u16) -> Answer {
+fn leader(port: u16) -> HttpResponse {
     get(port, "/leader").unwrap()
 }
 
 #[test]
-fn the_leader_is_200_and_the_others_503_with_the_same_body() {
+fn the_leader_answers_200_and_followers_503_with_the_same_body() {
     let world = World::new();
     let a = serve(&world, "a", &[]);
     eventually("it leads", || leads(a.port()));
@@ -39,7 +41,7 @@ fn the_leader_is_200_and_the_others_503_with_the_same_body() {
     let (yes, no) = (leader(a.port()), leader(b.port()));
     assert_eq!((yes.code, no.code), (200, 503));
     let (yes, no) = (yes.json(), no.json());
-    // A third of the lease, and no more.
+    // At most a third of the lease.
     let valid = yes["validForMs"].as_u64().unwrap();
     assert!(valid > 0 && valid <= 1_334, "{yes}");
     assert_eq!(
@@ -47,17 +49,17 @@ fn the_leader_is_200_and_the_others_503_with_the_same_body() {
         (&0.into(), &().into(), &"waiting".into())
     );
     assert_eq!(yes["state"], "leading");
-    assert_eq!(ask(b.port(), "HEAD /leader", "").unwrap().code, 503);
+    assert_eq!(request(b.port(), "HEAD /leader", "").unwrap().code, 503);
     assert_eq!(get(b.port(), "/healthz").unwrap().code, 200);
-    assert_eq!(ask(a.port(), "POST /resign", "Content-Length: 0\r\n").unwrap().code, 403);
+    assert_eq!(request(a.port(), "POST /resign", "Content-Length: 0\r\n").unwrap().code, 403);
     let leases = get(a.port(), "/leases").unwrap().json();
     assert_eq!((&leases[0]["name"], &leases[0]["currentLeader"]), (&NAME.into(), &"a".into()));
     let both = refused(&world, &["status", NAME, "--json"]).json();
     assert_eq!(both["candidates"].as_array().unwrap().len(), 2, "{both}");
 }
 
-/// How long after an answer of `a` that it leads `b` does, if this happens to `a` right after it.
-fn handed_over(happens: impl FnOnce(&mut Node)) -> (Duration, Duration) {
+/// `a` answers that it leads, then `happens` is called. Returns how long the answer is valid, and how long after it `b` leads.
+fn handover_time(happens: impl FnOnce(&mut Node)) -> (Duration, Duration) {
     let world = World::new();
     let lease = ["--lease-duration", "3s"];
     let mut a = serve(&world, "a", &lease);
@@ -71,18 +73,18 @@ fn handed_over(happens: impl FnOnce(&mut Node)) -> (Duration, Duration) {
     let end = asked + Duration::from_secs(8);
     while !leads(b.port()) {
         assert!(!leads(port), "it said no before");
-        assert!(clock.now() < end, "nobody leads:\n{}\n{}", a.said(), b.said());
+        assert!(clock.now() < end, "nobody leads:\n{}\n{}", a.log(), b.log());
         pause(Duration::from_millis(5));
     }
     (Duration::from_millis(valid), clock.now().since(asked))
 }
 
 #[test]
-fn told_to_end_it_says_no_at_once_and_releases_when_its_last_yes_has_run_out() {
-    let (valid, after) = handed_over(|a| {
+fn a_stopping_server_answers_no_at_once_and_releases_when_its_last_yes_has_expired() {
+    let (valid, after) = handover_time(|a| {
         a.signal(Signal::TERM);
         pause(Duration::from_millis(200));
-        // Still there, until nobody may rely on it any more.
+        // The server still runs, until no client may rely on its last answer any more.
         assert_eq!(leader(a.port()).code, 503);
     });
     assert!(after >= valid, "{after:?} < {valid:?}");
@@ -90,15 +92,15 @@ fn told_to_end_it_says_no_at_once_and_releases_when_its_last_yes_has_run_out() {
 }
 
 #[test]
-fn its_death_frees_nothing_early() {
-    let (valid, after) = handed_over(Node::kill);
+fn the_death_of_a_server_releases_nothing_early() {
+    let (valid, after) = handover_time(Node::kill);
     assert!(after >= valid, "{after:?} < {valid:?}");
-    // The directory would know of it; but what others do with an answer does not end with us.
+    // The directory store would notice the death; but clients may still act on the last answer.
     assert!(after > Duration::from_millis(1_500), "{after:?}");
 }
 
 #[test]
-fn hooks_run_when_it_leads_and_when_it_does_no_more() {
+fn hooks_run_at_the_start_and_the_end_of_a_term() {
     let world = World::new();
     let marks = world.path().join("marks");
     let hook =
@@ -121,7 +123,7 @@ fn hooks_run_when_it_leads_and_when_it_does_no_more() {
 }
 
 #[test]
-fn who_knows_the_secret_may_ask_it_to_resign() {
+fn a_request_with_the_secret_may_resign() {
     let world = World::new();
     let secret = world.path().join("secret");
     fs::write(&secret, "sesame\n").unwrap();
@@ -132,7 +134,7 @@ fn who_knows_the_secret_may_ask_it_to_resign() {
     b.says("FOLLOWER - a leads");
     let resign = |secret: &str| {
         let headers = format!("Authorization: Bearer {secret}\r\nContent-Length: 0\r\n");
-        ask(a.port(), "POST /resign", &headers).unwrap()
+        request(a.port(), "POST /resign", &headers).unwrap()
     };
     assert_eq!(resign("sesam").code, 401);
     let answer = resign("sesame");
@@ -142,7 +144,7 @@ fn who_knows_the_secret_may_ask_it_to_resign() {
 }
 
 #[test]
-fn mistakes_are_125_before_anything_is_tried() {
+fn invalid_usage_is_125_before_anything_is_started() {
     let world = World::new();
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

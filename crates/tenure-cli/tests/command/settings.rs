@@ -1,13 +1,13 @@
-//! Settings: which wins, what is said about one that is wrong, and `--print-config`.
+//! Settings: precedence, errors, and `--print-config`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, World};
+use tenure_rig::command::{CommandResult, World};
 
-/// Nothing that the command says may have it.
+/// The output of the command must never contain it.
 const PASSWORD: &str = "sentinelpw";
 
 /// A world with files in it.
@@ -27,11 +27,11 @@ impl Files {
     }
 
     #[track_caller]
-    fn run(&self, variables: &[(&str, &str)], args: &[&str]) -> Ran {
+    fn run(&self, variables: &[(&str, &str)], args: &[&str]) -> CommandResult {
         let output = self.0.command(args).envs(variables.iter().copied()).output();
-        let ran = Ran::new(output.unwrap());
-        let said = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(!said.contains(PASSWORD), "{said}");
+        let ran = CommandResult::new(output.unwrap());
+        let printed = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!printed.contains(PASSWORD), "{printed}");
         ran
     }
 
@@ -47,7 +47,7 @@ impl Files {
 }
 
 #[test]
-fn each_level_wins_over_the_one_below() {
+fn each_layer_takes_precedence_over_the_lower_ones() {
     let files = Files::new(&[
         ("tenure.toml", "# ours\nlease-duration = \"5s\"\n"),
         ("prod.env", "\nexport TENURE_LEASE_DURATION='6s'\n"),
@@ -72,7 +72,7 @@ fn each_level_wins_over_the_one_below() {
 }
 
 #[test]
-fn the_file_is_the_one_that_is_named_or_the_first_there_is() {
+fn the_named_file_or_the_first_existing_one_is_used() {
     let files = Files::new(&[
         ("a.toml", "node-id = 'a'"),
         ("b.toml", "node-id = 'b'"),
@@ -110,7 +110,7 @@ fn one_file_serves_all_commands() {
 }
 
 #[test]
-fn of_two_stores_the_higher_level_wins_and_one_level_has_one() {
+fn the_store_of_the_higher_layer_wins_and_a_layer_has_one_store() {
     let files = Files::new(&[("tenure.toml", "store = 'memory:'")]);
     let doctor = |variables: &[(&str, &str)], args: &[&str]| {
         files.run(variables, &[&["doctor"], args].concat())
@@ -125,7 +125,7 @@ fn of_two_stores_the_higher_level_wins_and_one_level_has_one() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_file_and_line() {
+fn errors_name_the_file_and_the_line() {
     for (text, says) in [
         (
             "json = false\n\nlease-durtion = '3s'",
@@ -177,7 +177,7 @@ fn a_line_of_an_env_file_is_never_quoted() {
 }
 
 #[test]
-fn a_file_that_is_named_must_be_there_and_one_that_is_there_must_be_readable() {
+fn a_named_file_must_exist_and_an_existing_file_must_be_readable() {
     let files = Files::new(&[]);
     for (variables, args) in [
         (&[][..], &["--config", "no.toml"][..]),
@@ -190,10 +190,10 @@ fn a_file_that_is_named_must_be_there_and_one_that_is_there_must_be_readable() {
     }
     std::fs::create_dir(files.0.path().join("tenure.toml")).unwrap();
     files.run(&[], &["status"]).exits(125).complains("cannot read the settings in tenure.toml");
-    // Those two take nothing from it, and a shell that starts runs one of them.
+    // These two use nothing of the file, and a starting shell runs one of them.
     files.run(&[], &["completions", "bash"]).exits(0);
     files.run(&[], &["man"]).exits(0);
-    // This one gets its orders from us alone.
+    // This command gets its config only from the demo.
     files.run(&[("TENURE_CONFIG", "no.toml")], &["demo-node"]).exits(125).complains("tenure demo");
     let other = Files::new(&[]);
     other.0.put("tenure.toml", b"# \n\xff");
@@ -201,7 +201,7 @@ fn a_file_that_is_named_must_be_there_and_one_that_is_there_must_be_readable() {
 }
 
 #[test]
-fn a_variable_that_is_wrong_is_named() {
+fn an_invalid_variable_is_named() {
     let files = Files::new(&[]);
     for (variable, value, args, says) in [
         ("TENURE_WAIT", "5", &["run", "a"][..], "TENURE_WAIT: invalid value '5'"),
@@ -219,7 +219,7 @@ fn a_variable_that_is_wrong_is_named() {
 }
 
 #[test]
-fn what_print_config_prints_is_a_tenure_toml_that_says_the_same() {
+fn print_config_prints_an_equivalent_tenure_toml() {
     let files =
         Files::new(&[("tenure.toml", "wait = \"1m\"\nhealth = 'a \"b\" \\\\'\ndrift = 7\n")]);
     let ran = files.run(&[("TENURE_STORE", "memory:")], &["run", "n", "--once", "--print-config"]);
@@ -232,13 +232,13 @@ fn what_print_config_prints_is_a_tenure_toml_that_says_the_same() {
         .says("# margin: not set (default: TTL/10)\n")
         .says("# heartbeat: not set\n");
     assert_eq!(ran.stderr, "");
-    let values = |ran: &Ran| {
+    let values = |ran: &CommandResult| {
         let lines = ran.stdout.lines().map(|line| line.split("  # ").next().unwrap().to_owned());
         lines.collect::<Vec<_>>()
     };
     files.write("tenure.toml", &ran.stdout);
     assert_eq!(values(&files.run(&[], &["run", "--print-config"])), values(&ran));
-    // It does nothing else.
+    // `--print-config` does nothing else.
     files.run(&[], &["demo", "--print-config"]).exits(0).says("nodes = 3  # default");
     files.run(&[], &["revoke", "n", "--yes", "--print-config"]).exits(0);
 }
@@ -279,7 +279,7 @@ fn a_password_in_the_wrong_flag_is_not_quoted() {
 }
 
 #[test]
-fn colour_is_for_terminals_unless_somebody_says_otherwise() {
+fn colours_are_for_terminals_by_default() {
     let files = Files::new(&[]);
     let coloured = |variables: &[(&str, &str)], args: &[&str]| {
         let ran = files.run(variables, args);
@@ -294,7 +294,7 @@ fn colour_is_for_terminals_unless_somebody_says_otherwise() {
 }
 
 #[test]
-fn a_file_that_everybody_can_write_is_not_taken_unless_it_is_named() {
+fn a_world_writable_file_is_ignored_unless_it_is_named() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::new();
     let file = world.put("tenure.toml", "lock-name = \"x\"\n");
@@ -308,7 +308,7 @@ fn a_file_that_everybody_can_write_is_not_taken_unless_it_is_named() {
 }
 
 #[test]
-fn a_file_that_its_group_can_write_is_refused_unless_it_is_named() {
+fn a_group_writable_file_is_refused_unless_it_is_named() {
     let world = World::new();
     let put = |name: &str, text: &str| {
         let path = world.put(name, text);
@@ -327,7 +327,7 @@ fn a_file_that_its_group_can_write_is_refused_unless_it_is_named() {
         .exits(0)
         .says("# lock-name: not");
     std::fs::remove_file(file).unwrap();
-    // The value is wrong, so that a file that is used is quoted and nothing is started.
+    // The value is invalid, so that a used file is named in the error and nothing is started.
     put(".env", "REDIS_LOCK_TTL=wrong\n");
     world
         .run(&["run"])
@@ -338,7 +338,7 @@ fn a_file_that_its_group_can_write_is_refused_unless_it_is_named() {
 }
 
 #[test]
-fn a_file_that_was_found_and_is_a_fifo_is_refused_at_once() {
+fn a_fifo_found_as_settings_file_is_refused_at_once() {
     for (name, args) in [("tenure.toml", &["run", "--print-config"][..]), (".env", &["run"])] {
         let world = World::new();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -349,12 +349,12 @@ fn a_file_that_was_found_and_is_a_fifo_is_refused_at_once() {
 }
 
 #[test]
-fn the_command_can_stand_in_the_file_and_what_is_typed_wins() {
+fn the_command_may_be_in_the_file_and_the_command_line_wins() {
     let world = World::new();
     world.put("tenure.toml", "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n");
     let run = |args: &[&str]| {
         let mut command = world.command(&["run", "-q"]);
-        Ran::new(
+        CommandResult::new(
             command.env("TENURE_LOCK_DIR", world.path().join("l")).args(args).output().unwrap(),
         )
     };

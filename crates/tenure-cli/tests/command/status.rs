@@ -6,30 +6,30 @@ use serde_json::json;
 use tenure::presence::Presence;
 use tenure::{CandidateId, Name};
 
-use crate::candidates::{NAME, Place};
-use crate::support::World;
+use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::command::World;
 
 #[test]
-fn a_name_never_used_is_led_by_nobody() {
-    let place = Place::new();
-    place.run(&["status", NAME]).exits(1).says("Nobody leads 'billing:nightly'.");
-    let answer = place.run(&["status", NAME, "--json"]).exits(1).json();
+fn an_unused_name_has_no_leader() {
+    let fixture = Fixture::new();
+    fixture.run(&["status", NAME]).exits(1).says("Nobody leads 'billing:nightly'.");
+    let answer = fixture.run(&["status", NAME, "--json"]).exits(1).json();
     let pinned = json!({"name": NAME, "currentLeader": null, "state": "free",
         "startsInMs": null, "startReason": null, "token": null, "expiresInMs": null,
         "since": null, "count": null, "lastRun": null, "candidates": []});
     assert_eq!(answer, pinned);
-    place.run(&["status"]).exits(0).says("No leases yet on file:");
-    assert_eq!(place.run(&["status", "--json"]).exits(0).json(), json!([]));
+    fixture.run(&["status"]).exits(0).says("No leases yet on file:");
+    assert_eq!(fixture.run(&["status", "--json"]).exits(0).json(), json!([]));
 }
 
 #[test]
 fn a_leader_is_shown_in_text_and_in_json() {
-    let place = Place::new();
-    let leader = place.leader(NAME, "a");
+    let fixture = Fixture::new();
+    let leader = fixture.leader(NAME, "a");
     let token = leader.status().token.unwrap().get();
-    let ran = place.run(&["status", NAME]);
+    let ran = fixture.run(&["status", NAME]);
     ran.exits(0).says("NAME  ").says("LEADER").says("EXPIRES IN").says(&token.to_string());
-    let ran = place.run(&["status", NAME, "--json"]);
+    let ran = fixture.run(&["status", NAME, "--json"]);
     assert!(ran.exits(0).stdout.starts_with(r#"{"name":"billing:nightly","currentLeader":"a","#));
     let answer = ran.json();
     assert_eq!(answer["token"], token);
@@ -37,23 +37,23 @@ fn a_leader_is_shown_in_text_and_in_json() {
     let since = answer["since"].as_str().unwrap();
     assert!(since.starts_with("20") && since.ends_with('Z') && since.len() == 24, "{since}");
     assert_eq!(answer.as_object().unwrap().len(), 11, "{answer}");
-    place.runtime.block_on(leader.stop());
-    let answer = place.run(&["status", NAME, "--json"]).exits(1).json();
+    fixture.runtime.block_on(leader.stop());
+    let answer = fixture.run(&["status", NAME, "--json"]).exits(1).json();
     assert_eq!(answer["currentLeader"], json!(null));
     assert_eq!(answer["expiresInMs"], json!(null));
     assert_eq!(answer["token"], token, "of the last term");
 }
 
 #[test]
-fn a_prefix_chooses_and_our_own_names_are_kept_back() {
-    let place = Place::new();
-    let _a = place.leader("a:x", "node-1");
-    let _b = place.leader("b:x", "node-1");
+fn a_prefix_selects_and_own_names_are_hidden() {
+    let fixture = Fixture::new();
+    let _a = fixture.leader("a:x", "node-1");
+    let _b = fixture.leader("b:x", "node-1");
     let (name, id) = (Name::new("a:x").unwrap(), CandidateId::new("node-1").unwrap());
     let presence = Presence::new(&name, &id, Duration::from_secs(60));
-    let _present = place.runtime.block_on(presence.announce(place.store.clone())).unwrap();
+    let _present = fixture.runtime.block_on(presence.announce(fixture.store.clone())).unwrap();
     let names = |args: &[&str]| -> Vec<String> {
-        let answer = place.run(args).exits(0).json();
+        let answer = fixture.run(args).exits(0).json();
         let name = |row: &serde_json::Value| row["name"].as_str().unwrap().to_owned();
         answer.as_array().unwrap().iter().map(name).collect()
     };
@@ -64,21 +64,21 @@ fn a_prefix_chooses_and_our_own_names_are_kept_back() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
-    let place = Place::new();
-    let _leader = place.leader("good", "a");
-    std::fs::write(place.directory().join("leases/bad.lease"), "\x1b[2Jnonsense").unwrap();
-    let ran = place.run(&["status"]);
+fn an_unreadable_lease_is_reported_and_the_others_are_shown() {
+    let fixture = Fixture::new();
+    let _leader = fixture.leader("good", "a");
+    std::fs::write(fixture.directory().join("leases/bad.lease"), "\x1b[2Jnonsense").unwrap();
+    let ran = fixture.run(&["status"]);
     ran.exits(0).says("good").complains("bad.lease");
     assert!(!ran.stderr.contains('\x1b'), "{:?}", ran.stderr);
-    let ran = place.run(&["status", "--json"]);
+    let ran = fixture.run(&["status", "--json"]);
     assert_eq!(ran.exits(0).json().as_array().unwrap().len(), 1);
     ran.complains(r#""kind":"corrupt""#);
-    place.run(&["status", "bad"]).exits(123).complains("bad.lease");
+    fixture.run(&["status", "bad"]).exits(123).complains("bad.lease");
 }
 
 #[test]
-fn mistakes_and_a_store_that_is_down() {
+fn invalid_usage_and_an_unreachable_store() {
     let world = World::new();
     world.run(&["status", "a b"]).exits(125).complains("' '");
     world.run(&["status", "a*b"]).exits(125).complains("'*'");

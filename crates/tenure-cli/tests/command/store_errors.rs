@@ -1,12 +1,12 @@
-//! A store that answers with an error: at start-up and with `--wait` it is exit code 123, later a reason to wait.
+//! A store that answers with an error: exit code 123 at start-up and with `--wait`, later a reason to wait.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use rustix::process::Signal;
 
-use crate::node::Node;
-use crate::support::{Ran, World, eventually};
+use tenure_rig::command::{CommandResult, World, eventually};
+use tenure_rig::running_candidate::Node;
 
 const REASON: &str = "is not a lease of Tenure";
 
@@ -21,7 +21,7 @@ fn command(world: &World, args: &[&str]) -> std::process::Command {
 /// Changes the first byte of every record from `from` to `to`.
 fn set_first_bytes(world: &World, from: u8, to: u8) {
     for entry in fs::read_dir(world.path().join("store/leases")).unwrap().flatten() {
-        // One that was removed meanwhile is none to change.
+        // Skip a record that was removed meanwhile.
         let Ok(file) = OpenOptions::new().read(true).write(true).open(entry.path()) else {
             continue;
         };
@@ -40,37 +40,42 @@ fn repair(world: &World) {
     set_first_bytes(world, b'#', b'{');
 }
 
-/// Damages every record until `node` says why and that it has `lost` its lease, repairs them, and waits until `node` has
-/// said `begun` once more; SIGTERM then ends it with `code`.
-fn survives(world: &World, mut node: Node, [begun, lost]: [&str; 2], code: i32) {
-    node.says(begun);
+/// Damages every record until `node` logs the reason and that it has `lost` its lease, repairs them, and waits until `node` has
+/// logged `started` once more; SIGTERM then ends it with `code`.
+fn assert_recovers(world: &World, mut node: Node, [started, lost]: [&str; 2], code: i32) {
+    node.says(started);
     eventually("it says what is wrong", || {
         damage(world);
-        node.said().contains(REASON) && node.said().contains(lost)
+        node.log().contains(REASON) && node.log().contains(lost)
     });
     eventually("it begins again", || {
         repair(world);
-        node.said().matches(begun).count() > 1
+        node.log().matches(started).count() > 1
     });
-    assert!(!node.said().contains("store unreachable"), "{}", node.said());
+    assert!(!node.log().contains("store unreachable"), "{}", node.log());
     node.signal(Signal::TERM);
-    assert_eq!(node.code(), Some(code), "{}", node.said());
+    assert_eq!(node.code(), Some(code), "{}", node.log());
 }
 
 #[test]
-fn a_leader_stops_its_work_says_why_and_leads_again() {
+fn a_leader_stops_its_work_reports_the_error_and_leads_again() {
     let world = World::new();
     let args = ["run", "job", "--node-id", "a", "--", "sleep", "600"];
     let node = Node::start(&mut command(&world, &args), world.path(), "a");
-    survives(&world, node, ["BECAME LEADER", "[a] Lost leadership: "], 128 + Signal::TERM.as_raw());
+    assert_recovers(
+        &world,
+        node,
+        ["BECAME LEADER", "[a] Lost leadership: "],
+        128 + Signal::TERM.as_raw(),
+    );
 }
 
 #[test]
-fn serve_answers_on_and_leads_again() {
+fn serve_keeps_answering_and_leads_again() {
     let world = World::new();
     let args = ["serve", "job", "--node-id", "a", "--http", "0"];
     let node = Node::start(&mut command(&world, &args), world.path(), "a");
-    survives(&world, node, ["BECAME LEADER", "[a] Lost leadership: "], 0);
+    assert_recovers(&world, node, ["BECAME LEADER", "[a] Lost leadership: "], 0);
 }
 
 #[test]
@@ -78,13 +83,13 @@ fn a_member_of_a_fleet_joins_again() {
     let world = World::new();
     let args = ["fleet", "run", "poll", "--node-id", "a", "--shards", "x,y", "--mock"];
     let node = Node::start(&mut command(&world, &args), world.path(), "a");
-    survives(&world, node, ["Joined the fleet", "Left the fleet"], 0);
+    assert_recovers(&world, node, ["Joined the fleet", "Left the fleet"], 0);
 }
 
 #[test]
-fn at_start_up_it_is_123() {
+fn a_store_error_at_start_up_is_123() {
     let world = World::new();
-    Ran::new(command(&world, &["run", "job", "--", "true"]).output().unwrap()).exits(0);
+    CommandResult::new(command(&world, &["run", "job", "--", "true"]).output().unwrap()).exits(0);
     damage(&world);
     for args in [
         &["run", "job", "--", "true"][..],
@@ -92,13 +97,13 @@ fn at_start_up_it_is_123() {
         &["run", "job", "--wait", "0s", "--", "true"],
         &["serve", "job", "--http", "0"],
     ] {
-        let ran = Ran::new(command(&world, args).output().unwrap());
+        let ran = CommandResult::new(command(&world, args).output().unwrap());
         ran.exits(123).complains(REASON);
     }
 }
 
 #[test]
-fn a_waiter_gives_up_with_123_when_wait_runs_out() {
+fn a_waiter_exits_123_when_wait_times_out() {
     let world = World::new();
     let args = ["run", "job", "--node-id", "a", "--", "sleep", "600"];
     let leader = Node::start(&mut command(&world, &args), world.path(), "a");
@@ -107,7 +112,7 @@ fn a_waiter_gives_up_with_123_when_wait_runs_out() {
     let mut waiter = Node::start(&mut command(&world, &args), world.path(), "b");
     waiter.says("FOLLOWER - a leads");
     damage(&world);
-    assert_eq!(waiter.code(), Some(123), "{}", waiter.said());
+    assert_eq!(waiter.code(), Some(123), "{}", waiter.log());
     waiter.says("gave up after --wait 6s: ");
     waiter.says(REASON);
 }

@@ -1,13 +1,13 @@
-//! Commands that read, beside an instance that a `.env` sets up: which store is asked.
+//! The hint of read commands about a `.env` that configures an instance with another store.
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 /// As root the default store is that of the whole machine, so the name is one that no other process uses.
 const NAME: &str = "tests:store-hint";
 const URL: &str = "redis://:secret@127.0.0.1:6390/0";
 
 #[test]
-fn a_command_that_asks_the_default_store_names_that_of_the_instance() {
+fn a_command_on_the_default_store_names_the_store_of_the_instance() {
     let world = World::new();
     world.put(".env", format!("REDIS_URL={URL}\n"));
     let status = world.run(&["status", NAME]);
@@ -24,8 +24,8 @@ fn a_command_that_asks_the_default_store_names_that_of_the_instance() {
     }
     let mut command = world.command(&["status", NAME]);
     let ran = command.env("REDIS_URL", "redis://127.0.0.1:6391/0").output().unwrap();
-    let said = String::from_utf8(ran.stderr).unwrap();
-    assert!(said.contains("REDIS_URL names redis://127.0.0.1:6391/0"), "{said}");
+    let stderr = String::from_utf8(ran.stderr).unwrap();
+    assert!(stderr.contains("REDIS_URL names redis://127.0.0.1:6391/0"), "{stderr}");
 }
 
 #[test]

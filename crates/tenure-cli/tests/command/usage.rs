@@ -1,9 +1,9 @@
-//! Usage: what is wrong with it exits 125 and says what is right.
+//! Usage errors: exit code 125 and a hint.
 
-use crate::support::World;
+use tenure_rig::command::World;
 
 #[test]
-fn help_has_examples_and_is_no_mistake() {
+fn help_has_examples_and_is_exit_0() {
     let world = World::new();
     world.run(&["--help"]).exits(0).says("Examples:").says("tenure demo").says("TENURE_STORE");
     for command in [
@@ -41,7 +41,7 @@ fn the_version_names_the_stores() {
 }
 
 #[test]
-fn a_mistake_exits_125_with_a_sentence() {
+fn a_usage_error_exits_125_with_a_sentence() {
     let world = World::new();
     for (args, says) in [
         (&["--frobnicate", "doctor"][..], "--frobnicate"),
@@ -67,7 +67,7 @@ fn a_mistake_exits_125_with_a_sentence() {
 }
 
 #[test]
-fn with_json_a_mistake_is_an_object_on_stderr() {
+fn with_json_a_usage_error_is_an_object_on_stderr() {
     let world = World::new();
     for args in [&["--json", "--frobnicate", "doctor"][..], &["doctor", "--json", "--store", "x"]] {
         let ran = world.run(args);
@@ -78,13 +78,17 @@ fn with_json_a_mistake_is_an_object_on_stderr() {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable() {
+fn a_flag_takes_precedence_over_a_variable() {
     let world = World::new();
     let directory = world.path().join("d");
     let mut command = world.command(&["doctor", "--lock-dir", directory.to_str().unwrap()]);
-    let ran = crate::support::Ran::new(command.env("TENURE_STORE", "memory:").output().unwrap());
+    let ran = tenure_rig::command::CommandResult::new(
+        command.env("TENURE_STORE", "memory:").output().unwrap(),
+    );
     ran.exits(0).says("(from --lock-dir)");
     let mut command = world.command(&["doctor"]);
-    let ran = crate::support::Ran::new(command.env("TENURE_STORE", "memory:").output().unwrap());
+    let ran = tenure_rig::command::CommandResult::new(
+        command.env("TENURE_STORE", "memory:").output().unwrap(),
+    );
     ran.exits(0).says("memory: (from TENURE_STORE)");
 }

@@ -6,22 +6,22 @@ use std::process::{Child, ChildStdout, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::candidates::{NAME, Place};
-use crate::support::{World, eventually, signal};
+use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::command::{World, eventually, signal};
 
-/// A watch that is under way.
-struct Watch {
+/// A running `tenure watch`.
+struct WatchProcess {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Watch {
-    fn new(place: &Place, args: &[&str]) -> Watch {
-        let mut command = place.world.command(args);
-        command.env("TENURE_LOCK_DIR", place.directory()).stdout(Stdio::piped());
+impl WatchProcess {
+    fn new(fixture: &Fixture, args: &[&str]) -> WatchProcess {
+        let mut command = fixture.world.command(args);
+        command.env("TENURE_LOCK_DIR", fixture.directory()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Watch { child, lines }
+        WatchProcess { child, lines }
     }
 
     fn line(&mut self) -> String {
@@ -38,7 +38,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -47,19 +47,19 @@ impl Drop for Watch {
 
 #[test]
 fn the_state_comes_first_and_then_each_change() {
-    let place = Place::new();
-    let mut watch = Watch::new(&place, &["watch", NAME, "--json"]);
+    let fixture = Fixture::new();
+    let mut watch = WatchProcess::new(&fixture, &["watch", NAME, "--json"]);
     let first = watch.line();
     let (at, rest) = first.split_at(r#"{"at":"2025-06-18T15:00:00.000Z""#.len());
     assert!(at.ends_with(r#"Z""#), "{first}");
     let pinned = r#","event":"state","name":"billing:nightly","from":null,"to":null,"token":null,"reason":null}"#;
     assert_eq!(rest, pinned);
-    let a = place.leader(NAME, "a");
+    let a = fixture.leader(NAME, "a");
     let token = a.status().token.unwrap().get();
     let news = watch.json();
     assert_eq!((&news["event"], &news["to"]), (&json!("became"), &json!("a")), "{news}");
     assert_eq!((&news["token"], &news["from"]), (&json!(token), &json!(null)), "{news}");
-    place.runtime.block_on(a.stop());
+    fixture.runtime.block_on(a.stop());
     let news = watch.json();
     assert_eq!((&news["event"], &news["from"]), (&json!("lost"), &json!("a")), "{news}");
     assert_eq!((&news["to"], &news["reason"]), (&json!(null), &json!("released")), "{news}");
@@ -67,15 +67,15 @@ fn the_state_comes_first_and_then_each_change() {
 }
 
 #[test]
-fn people_get_sentences_and_our_own_names_are_kept_back() {
-    let place = Place::new();
-    let a = place.leader(NAME, "a");
-    let b = place.candidate(NAME, "b");
+fn text_output_has_sentences_and_own_names_are_hidden() {
+    let fixture = Fixture::new();
+    let a = fixture.leader(NAME, "a");
+    let b = fixture.candidate(NAME, "b");
     eventually("b has seen a", || b.current_leader().as_deref() == Some("a"));
-    let mut watch = Watch::new(&place, &["watch"]);
+    let mut watch = WatchProcess::new(&fixture, &["watch"]);
     let line = watch.line();
     assert!(line.contains("billing:nightly: 'a' leads (token "), "{line}");
-    place.run(&["resign", NAME, "--to", "b"]).exits(0);
+    fixture.run(&["resign", NAME, "--to", "b"]).exits(0);
     loop {
         let line = watch.line();
         assert!(line.contains("  billing:nightly: "), "{line}");
@@ -88,32 +88,32 @@ fn people_get_sentences_and_our_own_names_are_kept_back() {
 }
 
 #[test]
-fn a_lease_that_runs_out_is_told_though_nobody_says_so() {
-    let place = Place::new();
+fn an_expiry_is_reported_without_a_hint() {
+    let fixture = Fixture::new();
     let claim = tenure::Claim::new(
         tenure::Name::new(NAME).unwrap(),
         tenure::CandidateId::new("gone").unwrap(),
         tenure::Nonce::random(),
         std::time::Duration::from_millis(700),
     );
-    place.runtime.block_on(place.store.acquire(&[claim])).unwrap();
-    let mut watch = Watch::new(&place, &["watch", "billing:*", "--json"]);
+    fixture.runtime.block_on(fixture.store.acquire(&[claim])).unwrap();
+    let mut watch = WatchProcess::new(&fixture, &["watch", "billing:*", "--json"]);
     assert_eq!(watch.json()["to"], "gone");
     let news = watch.json();
     assert_eq!((&news["event"], &news["reason"]), (&json!("lost"), &json!("expired")), "{news}");
 }
 
 #[test]
-fn nobody_reading_ends_it_though_there_is_no_news() {
-    let place = Place::new();
+fn a_closed_stdout_ends_the_watch_without_events() {
+    let fixture = Fixture::new();
     let mut child =
-        place.world.start(&["watch", "--lock-dir", place.directory().to_str().unwrap()]);
+        fixture.world.start(&["watch", "--lock-dir", fixture.directory().to_str().unwrap()]);
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn mistakes_exit_125_and_a_store_that_is_down_at_the_start_122() {
+fn invalid_usage_exits_125_and_an_unreachable_store_at_the_start_122() {
     let world = World::new();
     world.run(&["watch", "a b"]).exits(125).complains("' '");
     if cfg!(feature = "redis") {

@@ -1,6 +1,6 @@
-//! Reads compose.yaml as far as ours uses YAML: maps by indentation, items of one line, one anchor and its merging.
+//! Reads the subset of YAML that our compose.yaml uses: maps by indentation, one-line items, one anchor and its merge.
 //!
-//! Where there is a real parser, a trial compares what the two have read.
+//! If a real parser is installed, a trial compares the two results.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Compose {
         Compose(entries)
     }
 
-    /// Everything below a service by its keys, with what is merged into it.
+    /// Everything below this path by its keys, with merged keys.
     fn below(&self, path: &[&str]) -> Vec<(Vec<String>, String)> {
         let of = |top: &[String]| -> Vec<(Vec<String>, String)> {
             let inside = self.0.iter().filter(|(path, _)| path.starts_with(top));
@@ -65,7 +65,7 @@ impl Compose {
         here.map(|(_, value)| value).filter(|value| !value.is_empty()).collect()
     }
 
-    /// Its environment, as it stands in this file.
+    /// The environment of a service, as written in this file.
     pub(crate) fn environment(&self, service: &str) -> BTreeMap<String, String> {
         let all = self.below(&["services", service]).into_iter();
         let one = |(path, value): (Vec<String>, String)| match &path[..] {
@@ -75,9 +75,9 @@ impl Compose {
         all.filter_map(one).collect()
     }
 
-    /// All that a process of the service finds: of the image, of the env file, and of its own; later ones win.
+    /// The whole environment of a process of the service: of the image, the env file and the service; later ones win.
     pub(crate) fn whole_environment(&self, service: &str) -> BTreeMap<String, String> {
-        let mut all = of_image();
+        let mut all = image_environment();
         for file in self.values(service, "env_file") {
             all.extend(variables(&text(&file)));
         }
@@ -93,8 +93,8 @@ pub(crate) fn variables(text: &str) -> BTreeMap<String, String> {
     lines.filter_map(pair).collect()
 }
 
-/// What ENV in the Dockerfile sets.
-fn of_image() -> BTreeMap<String, String> {
+/// The variables that ENV in the Dockerfile sets.
+fn image_environment() -> BTreeMap<String, String> {
     let dockerfile = text("Dockerfile");
     let lines = dockerfile.lines().filter_map(|line| line.strip_prefix("ENV "));
     lines.flat_map(variables).collect()

@@ -1,4 +1,4 @@
-//! Dockerfile, compose.yaml, .env and .dockerignore, looked at.
+//! Checks of Dockerfile, compose.yaml, .env and .dockerignore.
 
 use std::process::Command;
 
@@ -115,7 +115,7 @@ fn dockerfile_is_what_it_should_be() {
     assert!(shipped.iter().any(|line| line.starts_with("COPY --from=build ")));
 }
 
-/// What the build needs must not stand in .dockerignore, and what is large must.
+/// .dockerignore must not list what the build needs, and must list what is large.
 fn everything_it_needs_is_sent() {
     let ignored = text(".dockerignore");
     let ignored: Vec<&str> = ignored.lines().collect();

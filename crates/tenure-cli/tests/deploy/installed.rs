@@ -1,4 +1,4 @@
-//! `make install` and `make dist`, with the command that is tested here.
+//! `make install` and `make dist`, with the command under test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 
 use libtest_mimic::Trial;
 
-use crate::servers::Scratch;
 use crate::{needs, root, text, trial};
+use tenure_rig::servers::Scratch;
 
 const EVERYTHING: [(&str, &str); 6] = [
     ("bin/tenure", ""),
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn make(args: &[String]) -> Output {
     let mut command = Command::new("make");
-    // Of the make that runs the tests, if one does.
+    // Variables of the make that runs the tests, if there is one.
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PREFIX", "DESTDIR", "PROFILE", "DIST"] {
         command.env_remove(name);
     }
@@ -75,15 +75,15 @@ fn systemd_takes_the_unit() {
     let scratch = Scratch::new();
     let prefix = scratch.path().display().to_string();
     make(&["install".to_owned(), format!("PREFIX={prefix}")]);
-    // The program that it names is there, so nothing is left to complain about.
+    // The program that the unit names exists, so there is nothing to warn about.
     let unit = scratch.path().join(UNIT).with_file_name("tenure@billing.service");
     fs::copy(scratch.path().join(UNIT), &unit).unwrap();
     let output =
         Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    // Of other units on this machine it says things too.
-    let ours: Vec<&str> = said.lines().filter(|line| line.contains("tenure")).collect();
-    assert!(output.status.success() && ours.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // It also prints warnings about other units of this machine.
+    let own_lines: Vec<&str> = stderr.lines().filter(|line| line.contains("tenure")).collect();
+    assert!(output.status.success() && own_lines.is_empty(), "{stderr}");
     let unit = text("deploy/tenure@.service");
     assert!(unit.contains("ExecStart=/usr/local/bin/tenure --config /etc/tenure/%i.toml run"));
     assert!(unit.contains("KillMode=mixed"));

@@ -12,26 +12,32 @@ use serde_json::Value;
 use tenure::{Clock, Moment};
 
 use crate::compose::Compose;
-use crate::node::Node;
-use crate::servers::{self, Scratch, Server, free_port};
-use crate::support::{World, eventually};
-use crate::time::{now, pause, runtime};
-use crate::{processes, text, trial, web};
+use crate::{text, trial};
+use tenure_rig::command::{World, eventually};
+use tenure_rig::http_peer;
+use tenure_rig::running_candidate::Node;
+use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::system::processes;
+use tenure_rig::system::time::{now, pause, runtime};
 
 const SERVER: &str = "redis-7";
-/// `TENURE_KILLS=20` does it more often, and prints how long each took.
+/// The number of kills. `TENURE_KILLS=20` kills more often, and prints how long each failover took.
 const KILLS: usize = 3;
-/// The promise, and what it takes to see that it was kept.
-const WITHIN: Duration = Duration::from_secs(5);
-const LOOKING: Duration = Duration::from_millis(250);
+/// The promised failover time, and the time that it takes to observe it.
+const MAX_FAILOVER_TIME: Duration = Duration::from_secs(5);
+const OBSERVATION_TIME: Duration = Duration::from_millis(250);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let missing = match servers::find(SERVER, "redis-server") {
         _ if !cfg!(feature = "redis") => Some("built without redis".to_owned()),
-        None if !required() => Some(servers::how_to_get(SERVER)),
+        None if !required() => Some(servers::install_hint(SERVER)),
         _ => None,
     };
-    vec![trial("compose::three_instances_one_polls_and_is_replaced", missing, replaced)]
+    vec![trial(
+        "compose::three_instances_one_polls_and_is_replaced",
+        missing,
+        killed_leader_is_replaced,
+    )]
 }
 
 fn required() -> bool {
@@ -39,7 +45,7 @@ fn required() -> bool {
     required.split([',', ' ']).any(|word| word == "all" || word == SERVER)
 }
 
-/// As in compose.yaml: it keeps what it has acknowledged, and evicts nothing.
+/// A Redis server configured as in compose.yaml: durable and without eviction.
 fn redis(port: u16) -> Server {
     let port_text = port.to_string();
     let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always \
@@ -61,7 +67,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// With its environment, but for what only containers have: a host called redis, and a port for each.
+    /// A worker with the environment of its service, except for what only containers have: a host called redis, and a port of
+    /// its own.
     fn new(compose: &Compose, name: &str, redis: u16) -> Worker {
         let mut environment = compose.whole_environment(name);
         let url = environment["REDIS_URL"].replace("redis:6379", &format!("127.0.0.1:{redis}"));
@@ -70,9 +77,9 @@ impl Worker {
         Worker { name: name.to_owned(), environment, node: None }
     }
 
-    /// `tenure run`, which is what the image does, and nothing in its environment but what was said.
+    /// Runs `tenure run`, as the image does, with only the environment of the service.
     fn start(&mut self, world: &World) {
-        // Others on this machine may have taken the port, also since we were killed.
+        // Another program may use the port, also since the worker was killed.
         let port: u16 = self.environment["PORT"].parse().unwrap();
         if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
             self.environment.insert("PORT".to_owned(), free_port().to_string());
@@ -84,8 +91,8 @@ impl Worker {
     }
 
     fn status(&self) -> Option<Value> {
-        let status = web::status(self.environment["PORT"].parse().unwrap());
-        // While we are dead, somebody else may answer there.
+        let status = http_peer::status(self.environment["PORT"].parse().unwrap());
+        // While the worker is dead, another program may answer on its port.
         status
             .filter(|status| status["candidateId"] == *self.name && status["name"] == "poll:leader")
     }
@@ -94,7 +101,7 @@ impl Worker {
         self.status().is_some_and(|status| status["isLeader"] == true)
     }
 
-    /// Everything below it first, so that nobody is left to clear up.
+    /// Kills the descendants first, so that no guard is left to release the lease.
     fn kill_tree(&mut self) {
         let mut node = self.node.take().unwrap();
         for pid in processes::below(node.pid()) {
@@ -104,7 +111,7 @@ impl Worker {
     }
 }
 
-fn replaced() {
+fn killed_leader_is_replaced() {
     let (world, port) = (World::new(), free_port());
     let _redis = redis(port);
     let compose = Compose::read();
@@ -115,8 +122,8 @@ fn replaced() {
     assert!(workers.iter().all(|worker| is_healthy(&worker.environment["PORT"])), "also followers");
     assert!(!is_healthy(&free_port().to_string()));
     let mut count = 0;
-    let told = std::env::var("TENURE_KILLS").ok();
-    let kills = told.as_deref().map_or(KILLS, |kills| kills.parse().unwrap());
+    let requested = std::env::var("TENURE_KILLS").ok();
+    let kills = requested.as_deref().map_or(KILLS, |kills| kills.parse().unwrap());
     for kill in 1..=kills {
         eventually("each answers, and one leads", || {
             workers.iter().all(|worker| worker.status().is_some()) && leaders(&workers).len() == 1
@@ -124,33 +131,33 @@ fn replaced() {
         eventually("it has polled", || {
             leaders(&workers).first().is_some_and(|leader| leader["lastPolled"].is_string())
         });
-        count = counted_on(&workers, count);
+        count = assert_count_continues(&workers, count);
         let leader = workers.iter().position(Worker::leads).unwrap();
         assert_eq!(workers[leader].status().unwrap()["name"], "poll:leader");
         let (killed, at) = (now(), wall_ms());
         workers[leader].kill_tree();
         let (led, polled) = until_polled(&workers, at, killed);
-        if told.is_some() {
+        if requested.is_some() {
             println!(
                 "{kill}: killed {}, another led after {led:?}, polled after {polled:?}",
                 names[leader]
             );
         }
-        assert!(led <= WITHIN, "another led after {led:?}");
-        assert!(polled <= WITHIN + LOOKING, "another polled after {polled:?}");
+        assert!(led <= MAX_FAILOVER_TIME, "another led after {led:?}");
+        assert!(polled <= MAX_FAILOVER_TIME + OBSERVATION_TIME, "another polled after {polled:?}");
         workers[leader].start(&world);
     }
-    counted_on(&workers, count);
-    // Signals are caught by one that answers, and not by one that has just been started.
+    assert_count_continues(&workers, count);
+    // A worker that answers catches signals; a worker that has just started may not yet.
     eventually("each answers", || workers.iter().all(|worker| worker.status().is_some()));
     for worker in &mut workers {
         assert_eq!(worker.node.take().unwrap().end(), Some(0));
     }
-    // A guard ends when it has seen that its leader did.
+    // A guard ends after it has noticed the end of its leader.
     eventually("no process is left", || world.processes().is_empty());
 }
 
-/// What the image's health check says of that port.
+/// The result of the image's health check for this port.
 fn is_healthy(port: &str) -> bool {
     let dockerfile = text("Dockerfile").replace("\\\n", " ");
     let mut lines = dockerfile.lines().filter(|line| line.starts_with("HEALTHCHECK "));
@@ -161,14 +168,14 @@ fn is_healthy(port: &str) -> bool {
     check.status().unwrap().success()
 }
 
-/// What those say who say that they lead.
+/// The status of each worker that reports that it leads.
 fn leaders(workers: &[Worker]) -> Vec<Value> {
     let all = workers.iter().filter_map(Worker::status);
     all.filter(|status| status["isLeader"] == true).collect()
 }
 
-/// The leader's count, which goes on where it stopped.
-fn counted_on(workers: &[Worker], before: u64) -> u64 {
+/// The leader's count, which continues where it stopped.
+fn assert_count_continues(workers: &[Worker], before: u64) -> u64 {
     let leaders = leaders(workers);
     assert_eq!(leaders.len(), 1, "{leaders:?}");
     let count = leaders[0]["count"].as_u64().unwrap();
@@ -176,7 +183,7 @@ fn counted_on(workers: &[Worker], before: u64) -> u64 {
     count
 }
 
-/// How long it takes until another leads, and until that one has polled.
+/// The time until another worker leads, and until it has polled.
 fn until_polled(workers: &[Worker], wall: i64, since: Moment) -> (Duration, Duration) {
     let mut led = None;
     loop {
@@ -190,7 +197,7 @@ fn until_polled(workers: &[Worker], wall: i64, since: Moment) -> (Duration, Dura
                 return (led, took);
             }
         }
-        assert!(took < WITHIN * 3, "nobody polls");
+        assert!(took < MAX_FAILOVER_TIME * 3, "nobody polls");
         pause(Duration::from_millis(20));
     }
 }

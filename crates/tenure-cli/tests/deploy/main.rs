@@ -1,7 +1,7 @@
-//! What people deploy: the container files, what is installed, and three instances set up as the compose file does.
+//! Deployment: the container files, the installed files, and three instances configured as in the compose file.
 //!
-//! There need be no container engine here: the files are linted, and their environment is given to plain processes. What
-//! cannot be tried is shown as ignored, with the reason.
+//! No container engine is needed: the files are linted, and their environment is given to plain processes. A trial that cannot
+//! run here is shown as ignored, with the reason.
 
 #![allow(clippy::unwrap_used)] // A trial fails by panicking.
 
@@ -9,24 +9,6 @@ mod compose;
 mod files;
 mod installed;
 mod instances;
-#[allow(dead_code, reason = "shared")]
-#[path = "../command/node.rs"]
-mod node;
-#[allow(dead_code, reason = "shared")]
-#[path = "../system/rig/processes.rs"]
-mod processes;
-#[allow(dead_code, reason = "shared")]
-#[path = "../../../tenure/tests/conformance/servers.rs"]
-mod servers;
-#[allow(dead_code, reason = "shared")]
-#[path = "../command/support.rs"]
-mod support;
-#[allow(dead_code, reason = "shared")]
-#[path = "../system/rig/time.rs"]
-mod time;
-#[allow(dead_code, reason = "shared")]
-#[path = "../command/web.rs"]
-mod web;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -40,7 +22,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// A trial that is ignored where something is missing.
+/// A trial that is ignored if something is missing.
 fn trial(name: &str, missing: Option<String>, run: fn()) -> Trial {
     let trial = Trial::test(name, move || {
         run();
@@ -52,14 +34,14 @@ fn trial(name: &str, missing: Option<String>, run: fn()) -> Trial {
     }
 }
 
-/// Why it cannot be used here, unless it can.
+/// Why the program cannot be used here; `None` if it can.
 fn needs(program: &str, args: &[&str]) -> Option<String> {
     let ran = Command::new(program).args(args).output();
     let works = ran.is_ok_and(|output| output.status.success());
     (!works).then(|| format!("needs '{program} {}'", args.join(" ")))
 }
 
-/// The top of the repository.
+/// The root of the repository.
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

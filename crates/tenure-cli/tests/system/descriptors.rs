@@ -1,16 +1,16 @@
-//! A guard, or a machine, that has no file descriptors left: processes outside the command's group are killed all the same.
+//! A guard, or a machine, without free file descriptors: processes outside the command's group are killed all the same.
 
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
 use crate::faults::TTL;
-use crate::rig::descriptors::Descriptors;
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes::signal;
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::descriptors::Descriptors;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::processes::signal;
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -26,16 +26,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn exhausted(left: Descriptors, which: Signal) {
-    // Of a frozen leader's command some would end when they are asked to: these do not.
+    // Some processes of a frozen leader's command would end at SIGTERM: these do not.
     let mode = if which == Signal::STOP { Mode::Forks } else { Mode::Daemon };
-    let mut stage = Stage::new(Kind::File, TTL, mode);
+    let mut stage = ElectionTrial::new(Kind::File, TTL, mode);
     for _ in 0..turns(2) {
         let term = stage.settled();
         left.limit(term.guard);
         signal(term.leader, which);
-        stage.next_after(term.token, TTL + PATIENCE);
+        stage.next_after(term.token, TTL + TIMEOUT);
         stage.gone(&term.work);
-        // It may be about to release the lease, which takes descriptors.
+        // The guard may be about to release the lease, which needs descriptors.
         Descriptors::All.limit(term.guard);
         if which == Signal::KILL {
             stage.ended(term.who);

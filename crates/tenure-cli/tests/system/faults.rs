@@ -1,4 +1,4 @@
-//! Every fault that can befall a leader, on a directory and on Redis.
+//! Every fault of a leader, on a directory and on Redis.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::Moment;
 
-use crate::rig::cycle::{AFTER_THAW, cycle};
-use crate::rig::fault::Fault;
-use crate::rig::judge::Thaw;
-use crate::rig::output::{Stderr, turns};
-use crate::rig::place::Kind;
-use crate::rig::processes::{is_there, signal};
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now, pause};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::stderr_faults::{Stderr, turns};
+use tenure_rig::system::checker::Thaw;
+use tenure_rig::system::cycle::{AFTER_THAW, cycle};
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::processes::{is_there, signal};
+use tenure_rig::system::time::{now, pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 const CYCLES: usize = 5;
-/// Where the lease has to run out.
+/// The TTL of trials in which the lease has to expire.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// Where it must not: whoever waits for this one waits much too long.
+/// The TTL of trials in which it must not: a candidate that waits for its expiry exceeds every limit.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// What a hand-over may take on a machine with other things to do, where it takes milliseconds.
+/// The limit of a hand-over that takes milliseconds, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -52,8 +52,7 @@ pub(crate) fn called(place: Kind) -> &'static str {
     if place.is_server() { "redis" } else { "file" }
 }
 
-/// The latest moment at which the leader may still believe, if it renewed last just before `at`: the TTL less its margin
-/// of a tenth.
+/// The latest deadline of the leader, if it renewed last just before `at`: the TTL less its margin of a tenth.
 pub(crate) fn deadline(at: Moment, ttl: Duration) -> Moment {
     at + ttl.mul_f64(0.9)
 }
@@ -63,7 +62,7 @@ pub(crate) fn suffer(place: Kind, fault: Fault, stderr: Option<Stderr>) {
     let quick = matches!(fault, Fault::Kill | Fault::Term)
         || matches!(fault, Fault::KillTree | Fault::KillPair) && place == Kind::File;
     let ttl = if quick { LONG } else { TTL };
-    let mut stage = Stage::with_stderr(place, ttl, Mode::Plain, stderr);
+    let mut stage = ElectionTrial::with_stderr(place, ttl, Mode::Plain, stderr);
     for _ in 0..cycles {
         let outcome = cycle(&mut stage, fault);
         let gap = outcome.gap();
@@ -97,28 +96,29 @@ pub(crate) fn suffer(place: Kind, fault: Fault, stderr: Option<Stderr>) {
     assert!(books.accepted() > 0, "the register was written to");
 }
 
-/// When a leader goes on whose guard has ended its work.
+/// When a leader resumes whose guard has ended its work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Thawed {
-    /// Its lease is still its own.
+    /// It still holds its lease.
     InTime,
-    /// Another leads.
+    /// Another candidate leads.
     Late,
 }
 
-/// Frozen when its renewal is granted and it has not read the answer, nor told the guard: when it goes on, it may believe
-/// for longer than the guard knows. So nobody else may lead at the deadline that the guard knows.
+/// The leader is frozen when its renewal is granted and it has neither read the reply nor informed the guard: when it resumes,
+/// its deadline may be later than the one the guard knows. So no other candidate may lead at the deadline that the guard knows.
 fn frozen_while_renewing(thawed: Thawed) {
     let ttl = 2 * TTL;
-    let mut stage = Stage::new(Kind::Cabled, ttl, Mode::Plain);
+    let mut stage = ElectionTrial::new(Kind::Cabled, ttl, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
-        let renewed = look(PATIENCE, || {
-            // Just before it renews, or another wait for the next.
+        let renewed = poll_until(TIMEOUT, || {
+            // Just before the renewal, or this waits for the next one.
             let before = stage.expiry(term.token)?;
             stage.place.cable(term.who).hold_answers();
-            let renewed =
-                look(ttl / 4, || stage.expiry(term.token).filter(|at| *at > before + ttl / 8));
+            let renewed = poll_until(ttl / 4, || {
+                stage.expiry(term.token).filter(|at| *at > before + ttl / 8)
+            });
             if renewed.is_none() {
                 stage.place.cable(term.who).mend();
             }
@@ -128,7 +128,7 @@ fn frozen_while_renewing(thawed: Thawed) {
         stage.place.cable(term.who).mend();
         let Some(expiry) = renewed else { stage.fail("it does not renew") };
         if thawed == Thawed::Late {
-            let next = stage.next_after(term.token, ttl + PATIENCE).at;
+            let next = stage.next_after(term.token, ttl + TIMEOUT).at;
             if next < expiry.before(Duration::from_millis(20)) {
                 let early = expiry.since(next);
                 stage.fail(&format!("another led {early:?} before the lease ran out"));
@@ -136,8 +136,8 @@ fn frozen_while_renewing(thawed: Thawed) {
         }
         stage.gone(&term.work);
         signal(term.leader, Signal::CONT);
-        // Its guard has done what is done at the end of a term: whoever works now, works in another.
-        stage.next_after(term.token, ttl + PATIENCE);
+        // Its guard has ended the term: a worker that works now works in another.
+        stage.next_after(term.token, ttl + TIMEOUT);
         if thawed == Thawed::Late {
             stage.waits(term.who);
         }
@@ -146,11 +146,11 @@ fn frozen_while_renewing(thawed: Thawed) {
     stage.finish();
 }
 
-/// The leader ends what the guard has left and starts both again, in the same term or in the next.
+/// The leader kills the processes that the guard has left and starts both again, in the same term or in the next.
 pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
     for _ in 0..cycles {
-        // A stage for each: a guard that dies again and again is started again more slowly.
-        let mut stage = Stage::new(place, LONG, mode);
+        // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
+        let mut stage = ElectionTrial::new(place, LONG, mode);
         let term = stage.settled();
         let (at, _) = Fault::Guard.strike(&stage, &term);
         stage.gone(&term.work);
@@ -167,21 +167,21 @@ pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
     }
 }
 
-/// Proves that the fault bites: a worker that trusts its lease and writes what it had read before it was frozen undoes
-/// what the next leader wrote.
+/// Proves that the fault has an effect: a worker that trusts its lease and writes the value that it had read before it was
+/// frozen undoes what the next leader wrote.
 fn unfenced_counter_breaks() {
-    let mut stage = Stage::new(Kind::File, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(Kind::File, TTL, Mode::Plain);
     for _ in 0..4 * CYCLES {
         let term = stage.settled();
         let all = || [term.leader, term.guard].into_iter().chain(term.work.iter().copied());
         all().for_each(|pid| signal(pid, Signal::STOP));
-        stage.next_after(term.token, TTL + PATIENCE);
+        stage.next_after(term.token, TTL + TIMEOUT);
         pause(Duration::from_millis(150));
-        // The work is first to run again: a thaw is not always at one instant.
+        // The worker resumes first: a thaw is not always at one instant.
         let from = now();
         stage.thaws.push(Thaw { token: term.token, from, within: Duration::from_secs(1) });
         term.work.iter().for_each(|pid| signal(*pid, Signal::CONT));
-        let broken = look(Duration::from_millis(100), || {
+        let broken = poll_until(Duration::from_millis(100), || {
             let books = stage.books();
             (books.lost_updates() > 0 && books.refused > 0).then_some(())
         });

@@ -1,5 +1,5 @@
-//! A fleet keeps its promises: every shard has one owner, shares are even, little moves, and whatever befalls members or
-//! the store, nobody ever works on a shard beside another.
+//! A fleet keeps its promises: every shard has one owner, shares are even, few shards move, and under every fault of members or
+//! the store, no two members ever work on one shard at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use rustix::process::Signal;
 use tenure::{CandidateId, Moment};
 
 use crate::faults::{LONG, SOON, called, deadline};
-use crate::rig::cycle::AFTER_THAW;
-use crate::rig::fleet::{FleetStage, Owner, Owners, of, shares};
-use crate::rig::freezer::Frozen;
-use crate::rig::judge::Thaw;
-use crate::rig::output::Stderr;
-use crate::rig::place::Kind;
-use crate::rig::processes::signal;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{now, pause, pause_until};
 use crate::trial;
+use tenure_rig::stderr_faults::Stderr;
+use tenure_rig::system::checker::Thaw;
+use tenure_rig::system::cycle::AFTER_THAW;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::fleet_trial::{FleetStage, Owner, Owners, of, shares};
+use tenure_rig::system::freezer::Frozen;
+use tenure_rig::system::processes::signal;
+use tenure_rig::system::time::{now, pause, pause_until};
+use tenure_rig::system::trial_store::Kind;
 
 pub(crate) const TTL: Duration = Duration::from_secs(2);
-/// How often each of few workers writes.
-const EACH: Duration = Duration::from_millis(4);
-/// How much later than its TTL a lease that nobody can give back may have its next owner's first effect: a second, and what
-/// starting a process takes on a machine with other things to do.
+/// How often a worker writes when there are few.
+const INTERVAL: Duration = Duration::from_millis(4);
+/// How much later than its TTL a lease that no process can release may have its next owner's first effect: one second, for
+/// starting a process on a busy machine.
 pub(crate) const AFTER_TTL: Duration = Duration::from_secs(1);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -43,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("one_that_is_frozen_stops_in_time_and_comes_back", frozen);
         add("one_that_is_frozen_whole_ends_its_work_as_soon_as_it_is_thawed", frozen_whole);
         add("a_guard_that_is_killed_is_replaced_and_nothing_moves", guard_killed);
-        add("drained_members_and_paused_shards_are_left_alone", steered);
+        add("drained_members_and_paused_shards_are_left_alone", overridden);
     }
     for (name, run) in [
         ("killed", killed_server as fn(&FleetStage, bool)),
@@ -60,10 +60,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn stage(place: Kind, ttl: Duration, shards: usize, members: usize) -> FleetStage {
-    FleetStage::new(place, ttl, shards, EACH).with(members)
+    FleetStage::new(place, ttl, shards, INTERVAL).with(members)
 }
 
-/// What `member` works on.
+/// The terms of `member`.
 pub(crate) fn terms_of(owners: &Owners, member: &str) -> Owners {
     let its = of(owners, member).into_iter();
     its.map(|(shard, owner)| (shard.to_owned(), owner.clone())).collect()
@@ -77,7 +77,7 @@ pub(crate) fn pids(terms: &Owners) -> Vec<u32> {
 
 fn five_together(place: Kind) {
     let mut stage = stage(place, TTL, 10, 5);
-    let owners = stage.settled(&[2; 5], PATIENCE);
+    let owners = stage.settled(&[2; 5], TIMEOUT);
     let acquired: Vec<usize> = (0..5).map(|who| stage.acquired(who)).collect();
     pause(Duration::from_secs(3));
     assert_eq!(stage.owners(), owners, "nothing moves while nothing changes");
@@ -88,16 +88,16 @@ fn five_together(place: Kind) {
 
 fn three_of_nine(place: Kind) {
     let mut stage = stage(place, TTL, 9, 3);
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
 fn joining(place: Kind) {
     let mut stage = stage(place, TTL, 10, 2);
-    let before = stage.settled(&[5, 5], PATIENCE);
+    let before = stage.settled(&[5, 5], TIMEOUT);
     let acquired = [0, 1].map(|who| stage.acquired(who));
     let third = stage.join();
-    let after = stage.settled(&[3, 3, 4], PATIENCE);
+    let after = stage.settled(&[3, 3, 4], TIMEOUT);
     let share = of(&after, "m2").len();
     assert!((3..=4).contains(&share), "{after:?}");
     for (shard, owner) in &after {
@@ -112,28 +112,28 @@ fn joining(place: Kind) {
 
 // ---- faults ----
 
-/// Three members with three shards each, and what `m1`, who will be struck, works on.
+/// Three members with three shards each; `m1` is the member that a fault hits.
 pub(crate) fn three_with(place: Kind, ttl: Duration, stderr: Option<Stderr>) -> FleetStage {
-    FleetStage::new(place, ttl, 9, EACH).with_stderr(stderr).with(3)
+    FleetStage::new(place, ttl, 9, INTERVAL).with_stderr(stderr).with(3)
 }
 
 fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
     let mut stage = stage(place, ttl, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
+    let owners = stage.settled(&[3; 3], TIMEOUT);
     let terms = terms_of(&owners, "m1");
     (stage, owners, terms)
 }
 
-/// From the fault to the first effect of the next owner, also of the shard that waited longest.
+/// Checks the time from the fault to the first effect of the next owner, for the shard that waited longest.
 pub(crate) fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Duration) {
-    let next = stage.taken_over(terms, stage.ttl + PATIENCE);
+    let next = stage.taken_over(terms, stage.ttl + TIMEOUT);
     let gap = next.values().map(|line| line.at.since(at)).max().unwrap_or_default();
     if gap > limit {
         stage.fail(&format!("a shard had no owner for {gap:?}"));
     }
 }
 
-/// What others have is not touched.
+/// Checks that the shards of the other members have not moved.
 pub(crate) fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
     for (shard, owner) in before.iter().filter(|(_, owner)| owner.member != struck) {
         if after.get(shard) != Some(owner) {
@@ -142,18 +142,18 @@ pub(crate) fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struc
     }
 }
 
-/// The other two have it all, and nothing of theirs has moved.
+/// Checks that the other two members own all shards, and that none of theirs has moved.
 pub(crate) fn two_go_on(stage: &mut FleetStage, before: &Owners) {
-    let after = stage.settled(&[4, 5], PATIENCE);
+    let after = stage.settled(&[4, 5], TIMEOUT);
     unmoved(stage, before, &after, "m1");
 }
 
 fn three_again(mut stage: FleetStage) {
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
-/// The guard ends the commands and gives the shards back: nobody waits for a lease to run out.
+/// The guard ends the commands and releases the shards: no member waits for a lease to expire.
 fn killed(place: Kind) {
     let (mut stage, owners, terms) = three(place, LONG);
     let at = now();
@@ -183,12 +183,12 @@ fn leaving(place: Kind) {
     taken_within(&mut stage, &terms, at, SOON);
     assert_eq!(stage.ended(1).code(), Some(0));
     let released = ["Lease released: instance=m1 endpoint=", "reason=shutdown"];
-    assert_eq!(stage.lines_with(1, &released), 3, "{}", stage.said(1));
+    assert_eq!(stage.lines_with(1, &released), 3, "{}", stage.log_of(1));
     two_go_on(&mut stage, &owners);
     stage.finish();
 }
 
-/// The member alone: its guard ends the commands before their deadlines, and nobody waits longer than that.
+/// Only the member is frozen: its guard ends the commands before their deadlines, and the shards are free no later than that.
 fn frozen(place: Kind) {
     let (mut stage, owners, terms) = three(place, TTL);
     let at = now();
@@ -201,8 +201,8 @@ fn frozen(place: Kind) {
     three_again(stage);
 }
 
-/// Member, guard and commands: nobody could stop them, so their shards are others' when they run again, and the fence has
-/// to refuse what they do before they are killed.
+/// Member, guard and commands are frozen: no process could stop them, so other members own their shards when they resume, and
+/// the fence has to refuse what they do before they are killed.
 fn frozen_whole(place: Kind) {
     let (mut stage, owners, terms) = three(place, TTL);
     let (frozen, at) = Frozen::new(stage.members[1].pid(), stage.mark());
@@ -217,14 +217,14 @@ fn frozen_whole(place: Kind) {
     three_again(stage);
 }
 
-/// The commands end with it, are begun again in the same terms, and nobody else notices.
+/// The commands end with the guard and are started again in the same terms, and no other member notices.
 fn guard_killed(place: Kind) {
     let (mut stage, owners, terms) = three(place, LONG);
     let guard = stage.members[1].guard().expect("it has a guard");
     signal(guard, Signal::KILL);
     stage.gone(&pids(&terms));
     let same = |owner: &Owner| (owner.member.clone(), owner.token);
-    let after = stage.settled_as(PATIENCE, "begun again", |after| {
+    let after = stage.settled_as(TIMEOUT, "begun again", |after| {
         let begun = terms.iter().all(|(shard, before)| {
             after
                 .get(shard)
@@ -237,7 +237,7 @@ fn guard_killed(place: Kind) {
     stage.finish();
 }
 
-/// Their last effects came before the deadlines they had if they were renewed last just before `at`.
+/// Checks that the last effects came before the deadlines, if the leases were last renewed just before `at`.
 pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment) {
     let deadline = deadline(at, stage.ttl);
     for (shard, owner) in terms {
@@ -248,13 +248,14 @@ pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment
     }
 }
 
-/// Proves that the judge sees what goes wrong in a fleet: without a guard the commands of one that is frozen work on.
+/// Proves that the judge detects violations in a fleet: without a guard the commands of a frozen member keep working.
 fn unguarded() {
-    let mut stage = FleetStage::new(Kind::Redis, TTL, 4, EACH).told(&["--no-guard"]).with(2);
-    let owners = stage.settled(&[2, 2], PATIENCE);
+    let mut stage =
+        FleetStage::new(Kind::Redis, TTL, 4, INTERVAL).with_flags(&["--no-guard"]).with(2);
+    let owners = stage.settled(&[2, 2], TIMEOUT);
     let terms = terms_of(&owners, "m1");
     stage.members[1].signal(Signal::STOP);
-    stage.taken_over(&terms, TTL + PATIENCE);
+    stage.taken_over(&terms, TTL + TIMEOUT);
     pause(Duration::from_millis(100));
     stage.members[1].signal(Signal::CONT);
     let verdicts = stage.close();
@@ -264,41 +265,41 @@ fn unguarded() {
     }
 }
 
-// ---- what people say ----
+// ---- overrides ----
 
-fn steered(place: Kind) {
+fn overridden(place: Kind) {
     let mut stage = stage(place, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
+    let owners = stage.settled(&[3; 3], TIMEOUT);
     let drained = CandidateId::new("m2").unwrap();
-    stage.tell(|control| _ = control.drained.insert(drained.clone()));
-    let after = stage.settled(&[4, 5], PATIENCE);
+    stage.change_overrides(|control| _ = control.drained.insert(drained.clone()));
+    let after = stage.settled(&[4, 5], TIMEOUT);
     unmoved(&stage, &owners, &after, "m2");
     assert_eq!(stage.lines_with(2, &["Lease released: ", "reason=drain"]), 3);
 
     let (paused, others) = (stage.shard("s4"), stage.shard("s7"));
-    stage.tell(|control| control.paused.extend([paused.clone(), others.clone()]));
-    let nobody = |owners: &Owners| {
+    stage.change_overrides(|control| control.paused.extend([paused.clone(), others.clone()]));
+    let unowned = |owners: &Owners| {
         (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7"))
             .then_some(())
     };
-    stage.settled_as(PATIENCE, "two are paused", nobody);
+    stage.settled_as(TIMEOUT, "two are paused", unowned);
     let last = ["s4", "s7"].map(|shard| stage.last(shard));
-    // Whoever dies meanwhile leaves them paused.
+    // A member that dies meanwhile leaves them paused.
     stage.members[0].signal(Signal::KILL);
     stage.ended(0);
-    stage.settled_as(PATIENCE, "one has them all", |owners| {
+    stage.settled_as(TIMEOUT, "one has them all", |owners| {
         (shares(owners) == BTreeMap::from([("m1".to_owned(), 7)])).then_some(())
     });
     assert_eq!(["s4", "s7"].map(|shard| stage.last(shard)), last, "nobody works on a paused shard");
     let released = (0..2).map(|who| stage.lines_with(who, &["Lease released: ", "reason=paused"]));
     assert_eq!(released.sum::<usize>(), 2);
 
-    stage.tell(|control| {
+    stage.change_overrides(|control| {
         control.paused.clear();
         control.drained.clear();
     });
     stage.restart(0);
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
@@ -316,7 +317,7 @@ fn stopped_server(stage: &FleetStage, begins: bool) {
     stage.place.signal_server(if begins { Signal::STOP } else { Signal::CONT });
 }
 
-/// A minute where somebody has the time.
+/// The length of an outage: a minute with TENURE_LONG.
 fn lasting() -> Duration {
     Duration::from_secs(if is_long() { 60 } else { 15 })
 }
@@ -327,10 +328,10 @@ pub(crate) fn is_long() -> bool {
 
 fn outage(run: fn(&FleetStage, bool)) {
     let mut stage = stage(Kind::Redis, TTL, 9, 3);
-    let owners = stage.settled(&[3; 3], PATIENCE);
+    let owners = stage.settled(&[3; 3], TIMEOUT);
     let begun = now();
     run(&stage, true);
-    // Beginning may take a moment in which renewals still succeed.
+    // Starting the outage may take a moment in which renewals still succeed.
     let begins = now();
     pause_until(begun + lasting());
     stage.gone(&pids(&owners));
@@ -339,24 +340,24 @@ fn outage(run: fn(&FleetStage, bool)) {
     run(&stage, false);
     let back = now();
     taken_within(&mut stage, &owners, back, TTL + SOON);
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     for who in 0..3 {
-        assert!(stage.lines_with(who, &["The store answers again"]) > 0, "{}", stage.said(who));
+        assert!(stage.lines_with(who, &["The store answers again"]) > 0, "{}", stage.log_of(who));
         // D5: the lease that expired in the outage was its own.
-        assert_eq!(stage.lines_with(who, &["same id"]), 0, "{}", stage.said(who));
+        assert_eq!(stage.lines_with(who, &["same id"]), 0, "{}", stage.log_of(who));
     }
     stage.finish();
 }
 
-/// Everything is forgotten while everybody works: those who had it stop, and nobody comes before they have.
+/// All data is deleted while all members work: the owners stop, and no other member starts before they have.
 fn flushed() {
     let mut stage = stage(Kind::Redis, TTL, 9, 3);
     for _ in 0..3 {
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let at = now();
         stage.place.flush();
         taken_within(&mut stage, &owners, at, 2 * TTL + SOON);
     }
-    stage.settled(&[3; 3], PATIENCE);
+    stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::servers::Scratch;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{now, pause};
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{now, pause};
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 const SHARDS: usize = 400;
 /// Fewer descriptors than shards.
@@ -33,7 +33,7 @@ struct Member {
 }
 
 impl Member {
-    fn said(&self) -> String {
+    fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
@@ -42,9 +42,9 @@ impl Member {
     }
 
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let limit = now() + PATIENCE;
+        let limit = now() + TIMEOUT;
         while !holds() {
-            assert!(now() < limit, "{what}: not in time\n{}", self.said());
+            assert!(now() < limit, "{what}: not in time\n{}", self.log());
             pause(Duration::from_millis(20));
         }
     }
@@ -64,8 +64,8 @@ impl Drop for Member {
 
 fn many_slow_polls() {
     let scratch = Scratch::new();
-    let place = Place::open(Kind::Redis, scratch.path(), 0);
-    // It accepts, and answers nothing.
+    let place = TrialStore::open(Kind::Redis, scratch.path(), 0);
+    // It accepts connections, and never responds.
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}/{{}}", server.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -88,7 +88,7 @@ fn many_slow_polls() {
         .stdout(Stdio::null())
         .stderr(File::create(&log).unwrap());
     let member = Member { process: command.spawn().unwrap(), log };
-    let acquired = || member.said().matches("Lease acquired: ").count();
+    let acquired = || member.log().matches("Lease acquired: ").count();
     member.until("it owns every shard", || acquired() == SHARDS);
     // Each shard is due once a second, and no poll ends.
     pause(Duration::from_secs(3));
@@ -100,6 +100,6 @@ fn many_slow_polls() {
         pause(Duration::from_millis(200));
     }
     pause(3 * TTL);
-    let said = member.said();
-    assert!(!said.contains("Left the fleet") && !said.contains("Lease released: "), "{said}");
+    let log = member.log();
+    assert!(!log.contains("Left the fleet") && !log.contains("Lease released: "), "{log}");
 }

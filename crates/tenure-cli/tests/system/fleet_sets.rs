@@ -1,4 +1,4 @@
-//! What a fleet on Redis has beside its leases, the sets NAME:shards and NAME:paused: seen by the command, and changed.
+//! The sets NAME:shards and NAME:paused that a fleet on Redis has beside its leases: shown and changed by the command.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output};
@@ -6,13 +6,13 @@ use std::process::{Command, Output};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::servers::Scratch;
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let sets = |name: &str, run: fn(&Table)| {
-        trial(format!("fleet_sets::{name}::redis"), Kind::Redis, move || run(&Table::new()))
+    let sets = |name: &str, run: fn(&SetsFixture)| {
+        trial(format!("fleet_sets::{name}::redis"), Kind::Redis, move || run(&SetsFixture::new()))
     };
     vec![
         sets("shards_that_nobody_owns_are_shown", shown),
@@ -22,21 +22,21 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A private server, and the command that looks at it.
-struct Table {
+/// A private server, and the command that reads it.
+struct SetsFixture {
     scratch: Scratch,
-    place: Place,
+    place: TrialStore,
 }
 
-impl Table {
-    fn new() -> Table {
+impl SetsFixture {
+    fn new() -> SetsFixture {
         let scratch = Scratch::new();
-        let place = Place::open(Kind::Redis, scratch.path(), 0);
-        Table { scratch, place }
+        let place = TrialStore::open(Kind::Redis, scratch.path(), 0);
+        SetsFixture { scratch, place }
     }
 
-    /// What the server says to this.
-    fn ask(&self, words: &str) -> String {
+    /// Sends a command to the server, and returns its reply.
+    fn send(&self, words: &str) -> String {
         let mut server = self.place.ping().unwrap();
         server.write_all(format!("{words}\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
@@ -65,51 +65,54 @@ impl Table {
     }
 }
 
-fn shown(table: &Table) {
-    table.ask("SADD poll:shards 1 2 3");
-    table.ask("SADD poll:paused 2 elsewhere");
+fn shown(fixture: &SetsFixture) {
+    fixture.send("SADD poll:shards 1 2 3");
+    fixture.send("SADD poll:paused 2 elsewhere");
     let row = |shard: &str, paused: bool| json!({"shard": shard, "owner": null, "token": null, "paused": paused});
     let shards = [row("1", false), row("2", true), row("3", false), row("elsewhere", true)];
     assert_eq!(
-        table.json(&["status", "poll"], 1),
+        fixture.json(&["status", "poll"], 1),
         json!({"name": "poll", "members": [], "shards": shards})
     );
-    let (text, _) = table.tenure(&["status", "poll"], 1);
+    let (text, _) = fixture.tenure(&["status", "poll"], 1);
     assert!(text.contains("4 shards: 0 owned, 2 paused, 2 without an owner."), "{text}");
-    assert_eq!(table.json(&["who", "poll", "2"], 1)["paused"], true);
-    assert_eq!(table.json(&["who", "poll", "1"], 1)["paused"], false);
+    assert_eq!(fixture.json(&["who", "poll", "2"], 1)["paused"], true);
+    assert_eq!(fixture.json(&["who", "poll", "1"], 1)["paused"], false);
 }
 
-fn resumed(table: &Table) {
-    table.ask("SADD poll:paused 1 2");
-    table.tenure(&["pause", "poll", "3"], 0);
-    let (text, _) = table.tenure(&["resume", "poll", "1", "3", "4"], 0);
+fn resumed(fixture: &SetsFixture) {
+    fixture.send("SADD poll:paused 1 2");
+    fixture.tenure(&["pause", "poll", "3"], 0);
+    let (text, _) = fixture.tenure(&["resume", "poll", "1", "3", "4"], 0);
     let lines: Vec<bool> = text.lines().map(|line| line.contains("not paused any more")).collect();
     assert_eq!(lines, [true, true, false], "{text}");
-    assert_eq!(table.ask("SISMEMBER poll:paused 1"), ":0");
-    assert_eq!(table.ask("SISMEMBER poll:paused 2"), ":1", "nobody has said anything about it");
+    assert_eq!(fixture.send("SISMEMBER poll:paused 1"), ":0");
+    assert_eq!(fixture.send("SISMEMBER poll:paused 2"), ":1", "nobody has said anything about it");
 }
 
-fn planned(table: &Table) {
-    table.ask("SADD poll:shards 1 2 3 4");
-    table.ask("SADD poll:paused 4");
-    table.ask("SADD other 5 6");
-    let plan = table.json(&["plan", "poll", "--members", "a,b,c"], 0);
+fn planned(fixture: &SetsFixture) {
+    fixture.send("SADD poll:shards 1 2 3 4");
+    fixture.send("SADD poll:paused 4");
+    fixture.send("SADD other 5 6");
+    let plan = fixture.json(&["plan", "poll", "--members", "a,b,c"], 0);
     assert_eq!((&plan["spread"], &plan["paused"]), (&json!(0), &json!(["4"])), "{plan}");
-    let plan = table.json(&["plan", "poll", "--members", "a", "--shards-redis-set", "other"], 0);
+    let plan = fixture.json(&["plan", "poll", "--members", "a", "--shards-redis-set", "other"], 0);
     assert_eq!(plan["members"], json!([{"id": "a", "shards": 2, "before": null}]));
 }
 
-fn spoilt(table: &Table) {
-    table.ask("SET poll:shards text");
-    table.ask("SET poll:paused text");
-    let (text, said) = table.tenure(&["status", "poll"], 1);
-    assert!(text.contains("0 shards: 0 owned.") && said.is_empty(), "{text}{said}");
-    table.tenure(&["who", "poll", "1"], 1);
-    table.tenure(&["pause", "poll", "1"], 0);
-    // They may be paused there: nobody knows.
-    let (text, said) = table.tenure(&["resume", "poll", "1"], 0);
-    assert!(text.contains("not paused any more") && said.contains("'poll:paused'"), "{text}{said}");
-    let (_, said) = table.tenure(&["plan", "poll", "--members", "a"], 123);
-    assert!(said.contains("'poll:shards'"), "{said}");
+fn spoilt(fixture: &SetsFixture) {
+    fixture.send("SET poll:shards text");
+    fixture.send("SET poll:paused text");
+    let (text, printed) = fixture.tenure(&["status", "poll"], 1);
+    assert!(text.contains("0 shards: 0 owned.") && printed.is_empty(), "{text}{printed}");
+    fixture.tenure(&["who", "poll", "1"], 1);
+    fixture.tenure(&["pause", "poll", "1"], 0);
+    // They may be paused in the set, which cannot be read.
+    let (text, printed) = fixture.tenure(&["resume", "poll", "1"], 0);
+    assert!(
+        text.contains("not paused any more") && printed.contains("'poll:paused'"),
+        "{text}{printed}"
+    );
+    let (_, printed) = fixture.tenure(&["plan", "poll", "--members", "a"], 123);
+    assert!(printed.contains("'poll:shards'"), "{printed}");
 }

@@ -1,8 +1,8 @@
 //! Five members and many shards; joins, leaves, kills, freezes and outages at random, several at a time.
 //!
-//! Sixty-four shards, each with a process of its own; two hundred and fifty-six with TENURE_LONG, for then two cores do
-//! little else for a while. The dice begin at TENURE_SEED if that is given; where they began and what befell whom is
-//! written to `storm` beside the histories, which are kept if the trial fails.
+//! Sixty-four shards, each with its own process; two hundred and fifty-six with TENURE_LONG, which keeps two cores busy for a
+//! while. The random generator starts at TENURE_SEED if that is set. The seed and each fault are written to `storm` beside the
+//! histories, which are kept if the trial fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,19 +14,19 @@ use tenure::{CandidateId, Moment};
 
 use crate::faults::called;
 use crate::fleet::is_long;
-use crate::rig::fleet::FleetStage;
-use crate::rig::output::Stderr;
-use crate::rig::place::Kind;
-use crate::rig::processes::signal;
-use crate::rig::time::{now, pause};
 use crate::storm::Dice;
 use crate::trial;
+use tenure_rig::stderr_faults::Stderr;
+use tenure_rig::system::fleet_trial::FleetStage;
+use tenure_rig::system::processes::signal;
+use tenure_rig::system::time::{now, pause};
+use tenure_rig::system::trial_store::Kind;
 
-const LASTS: Duration = Duration::from_secs(20);
+const STORM_DURATION: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(2);
 const MEMBERS: usize = 5;
-/// Until all is even again: every process is started anew, one after the other.
-const CALMS: Duration = Duration::from_secs(30);
+/// How long it takes until the shares are even again: every process is restarted, one after the other.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many shards there are, and how often each is worked on.
 fn size() -> (usize, Duration) {
@@ -50,9 +50,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     storms.into_iter().map(one).collect()
 }
 
-/// What has befallen one of them, and what makes it well again.
-enum Plight {
-    /// Killed or asked to end: started anew.
+/// The fault of a member, which decides how it recovers.
+enum ActiveFault {
+    /// Killed or asked to end: it is restarted.
     Ended,
     Stopped,
 }
@@ -62,8 +62,8 @@ struct Storm {
     place: Kind,
     shards: usize,
     dice: Dice,
-    plights: [Option<(Moment, Plight)>; MEMBERS],
-    /// The server is gone: until when, and whether it was killed.
+    active_faults: [Option<(Moment, ActiveFault)>; MEMBERS],
+    /// The server is unavailable: until when, and whether it was killed.
     outage: Option<(Moment, bool)>,
     log: File,
 }
@@ -79,30 +79,30 @@ fn storm(place: Kind, stderr: Option<Stderr>) {
         place,
         shards,
         dice: Dice(seed),
-        plights: [const { None }; MEMBERS],
+        active_faults: [const { None }; MEMBERS],
         outage: None,
         log,
     };
     storm.note(&format!("seed {seed}"));
-    let end = now() + LASTS;
+    let end = now() + STORM_DURATION;
     let (mut next, mut struck) = (now() + Duration::from_secs(1), 0);
     while now() < end {
-        storm.mend(false);
+        storm.end_faults(false);
         if now() >= next {
             struck += usize::from(storm.strike());
             next = now() + storm.dice.millis(100, 900);
         }
         pause(Duration::from_millis(5));
     }
-    storm.mend(true);
-    storm.stage.tell(|control| {
+    storm.end_faults(true);
+    storm.stage.change_overrides(|control| {
         control.paused.clear();
         control.drained.clear();
     });
     let mut stage = storm.stage;
     // The greater shares come last.
     let shares: Vec<usize> = (0..MEMBERS).map(|who| (shards + who) / MEMBERS).collect();
-    stage.settled(&shares, CALMS);
+    stage.settled(&shares, SETTLE_TIMEOUT);
     let terms = stage.finish();
     assert!(struck > 10 && terms > 2 * shards, "{struck} faults, {terms} terms");
 }
@@ -112,39 +112,39 @@ impl Storm {
         writeln!(self.log, "{} {what}", now().as_nanos()).unwrap();
     }
 
-    /// Strikes one of them, the store, or has somebody say something. Whoever suffers already is spared.
+    /// Injects a fault into a member or the store, or changes the overrides. A member that has a fault already is spared.
     fn strike(&mut self) -> bool {
         if self.outage.is_none() && self.dice.roll(8) == 0 {
-            return self.speak();
+            return self.change_overrides();
         }
         if self.place.is_server() && self.outage.is_none() && self.dice.roll(10) == 0 {
             return self.strike_store();
         }
         let who = self.dice.roll(MEMBERS);
-        if self.plights[who].is_some() {
+        if self.active_faults[who].is_some() {
             return false;
         }
         let kind = self.dice.roll(6);
         self.note(&format!("m{who} suffers {kind}"));
         let guard = self.stage.members[who].guard();
-        let plight = match kind {
+        let fault = match kind {
             0 => {
                 self.stage.members[who].signal(Signal::KILL);
-                Plight::Ended
+                ActiveFault::Ended
             }
             1 => {
                 self.stage.members[who].signal(Signal::TERM);
-                Plight::Ended
+                ActiveFault::Ended
             }
             2 => {
                 self.stage.members[who].kill_tree();
-                Plight::Ended
+                ActiveFault::Ended
             }
             3 => {
-                // Member and guard, and not the commands.
+                // The member and the guard, and not the commands.
                 guard.into_iter().for_each(|guard| signal(guard, Signal::KILL));
                 self.stage.members[who].signal(Signal::KILL);
-                Plight::Ended
+                ActiveFault::Ended
             }
             4 => {
                 guard.into_iter().for_each(|guard| signal(guard, Signal::KILL));
@@ -152,21 +152,21 @@ impl Storm {
             }
             _ => {
                 self.stage.members[who].signal(Signal::STOP);
-                Plight::Stopped
+                ActiveFault::Stopped
             }
         };
-        let most = if matches!(plight, Plight::Ended) { 1_000 } else { 3_500 };
-        self.plights[who] = Some((now() + self.dice.millis(20, most), plight));
+        let most = if matches!(fault, ActiveFault::Ended) { 1_000 } else { 3_500 };
+        self.active_faults[who] = Some((now() + self.dice.millis(20, most), fault));
         true
     }
 
-    /// Pauses or drains, and takes back what was said before.
-    fn speak(&mut self) -> bool {
+    /// Pauses a shard and drains a member, and undoes the previous change.
+    fn change_overrides(&mut self) -> bool {
         let (shard, who) = (self.dice.roll(self.shards), self.dice.roll(MEMBERS));
         let shard = self.stage.shard(&format!("s{shard}"));
         let member = CandidateId::new(&format!("m{who}")).unwrap();
         self.note(&format!("{shard} is paused, {member} drained, and nobody else"));
-        self.stage.tell(|control| {
+        self.stage.change_overrides(|control| {
             control.paused = [shard.clone()].into();
             control.drained = [member.clone()].into();
         });
@@ -184,8 +184,8 @@ impl Storm {
         true
     }
 
-    /// Makes well what has suffered long enough, or everything.
-    fn mend(&mut self, everything: bool) {
+    /// Ends the faults that have lasted long enough, or all of them.
+    fn end_faults(&mut self, everything: bool) {
         if let Some((_, killed)) = self.outage.take_if(|(at, _)| everything || now() >= *at) {
             match killed {
                 true => self.stage.place.start_server_again(),
@@ -194,14 +194,14 @@ impl Storm {
             self.note("the store is back");
         }
         for who in 0..MEMBERS {
-            let due = self.plights[who].take_if(|(at, _)| everything || now() >= *at);
-            let Some((_, plight)) = due else { continue };
-            match plight {
-                Plight::Ended => {
+            let due = self.active_faults[who].take_if(|(at, _)| everything || now() >= *at);
+            let Some((_, fault)) = due else { continue };
+            match fault {
+                ActiveFault::Ended => {
                     self.stage.ended(who);
                     self.stage.restart(who);
                 }
-                Plight::Stopped => self.stage.members[who].signal(Signal::CONT),
+                ActiveFault::Stopped => self.stage.members[who].signal(Signal::CONT),
             }
             self.note(&format!("m{who} is well again"));
         }

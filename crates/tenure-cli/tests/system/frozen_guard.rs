@@ -1,5 +1,5 @@
-//! A guard that is frozen (SIGSTOP) while its leader works on: the leader notices and replaces it; and if the leader dies
-//! first, the guard goes on and does its duty. TENURE_TURNS says how often.
+//! A guard that is frozen (SIGSTOP) while its leader works: the leader detects it and replaces the guard. If the leader dies
+//! first, the guard resumes and does its work. TENURE_TURNS is the number of turns.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use rustix::process::Signal;
 
 use crate::faults::{LONG, SOON, TTL, called};
 use crate::fleet::{pids, taken_within, terms_of, three_with, two_go_on, unmoved};
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes::{is_stopped, is_there, signal};
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::processes::{is_stopped, is_there, signal};
+use tenure_rig::system::time::{now, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -31,23 +31,23 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Long enough that a busy machine neither loses a lease nor takes a guard that has just been started for a frozen one.
+/// Long enough that on a busy machine neither a lease is lost nor a guard that was just started counts as frozen.
 const MEMBER_TTL: Duration = Duration::from_secs(4);
 
 fn freeze(guard: u32) {
     signal(guard, Signal::STOP);
-    look(PATIENCE, || is_stopped(guard).then_some(())).expect("it stops");
+    poll_until(TIMEOUT, || is_stopped(guard).then_some(())).expect("it stops");
 }
 
 fn replaced(place: Kind) {
     for _ in 0..turns(2) {
-        // A stage for each: a guard that dies again and again is started again more slowly.
-        let mut stage = Stage::new(place, TTL, Mode::Daemon);
+        // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
+        let mut stage = ElectionTrial::new(place, TTL, Mode::Daemon);
         let term = stage.settled();
         freeze(term.guard);
         let frozen = now();
         stage.gone(&term.work);
-        // The longest there can be: renewed just before, and acknowledged.
+        // The longest possible time: the lease was renewed just before, and the renewal acknowledged.
         let took = now().since(frozen);
         if took > 2 * TTL + SOON {
             stage.fail(&format!("noticed only after {took:?}"));
@@ -56,20 +56,20 @@ fn replaced(place: Kind) {
         assert!(is_there(term.leader), "the leader lives on");
         assert!(!is_there(term.guard), "the guard was killed");
         assert_ne!(stage.steady().guard, term.guard);
-        let said = stage.said(term.who);
-        assert!(said.contains("the guard does not answer: killed it"), "{said}");
+        let log = stage.log_of(term.who);
+        assert!(log.contains("the guard does not answer: killed it"), "{log}");
         stage.finish();
     }
 }
 
 fn leader_dies(place: Kind) {
-    let mut stage = Stage::new(place, LONG, Mode::Daemon);
+    let mut stage = ElectionTrial::new(place, LONG, Mode::Daemon);
     for _ in 0..turns(2) {
         let term = stage.settled();
         freeze(term.guard);
         let struck = now();
         signal(term.leader, Signal::KILL);
-        let gap = stage.next_after(term.token, LONG + PATIENCE).at.since(struck);
+        let gap = stage.next_after(term.token, LONG + TIMEOUT).at.since(struck);
         if gap > SOON {
             stage.fail(&format!("nobody led for {gap:?}"));
         }
@@ -83,12 +83,12 @@ fn leader_dies(place: Kind) {
 fn replaced_in_fleet(place: Kind) {
     for _ in 0..turns(1) {
         let mut stage = three_with(place, MEMBER_TTL, None);
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let terms = terms_of(&owners, "m1");
         let guard = stage.members[1].guard().expect("it has a guard");
         freeze(guard);
         stage.gone(&pids(&terms));
-        let after = stage.settled_as(PATIENCE, "begun again", |after| {
+        let after = stage.settled_as(TIMEOUT, "begun again", |after| {
             let begun = terms.iter().all(|(shard, before)| {
                 after.get(shard).is_some_and(|after| {
                     (&after.member, after.token) == (&before.member, before.token)
@@ -107,7 +107,7 @@ fn replaced_in_fleet(place: Kind) {
 fn member_dies(place: Kind) {
     for _ in 0..turns(1) {
         let mut stage = three_with(place, LONG, None);
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let terms = terms_of(&owners, "m1");
         freeze(stage.members[1].guard().expect("it has a guard"));
         let at = now();

@@ -1,7 +1,7 @@
-//! F46: a command that becomes root under a leader that is not. Only root can kill it, and the log says so.
+//! F46: a command that becomes root under a leader that is not root. Only root can kill it, and the log reports that.
 //!
-//! The trial is root, the leader and its guard are an ordinary user, and the command is a copy of `setpriv` with the set-user-id
-//! bit, which becomes root for good.
+//! The trial is root, the leader and its guard run as an ordinary user, and the command is a copy of `setpriv` with the
+//! set-user-id bit, which becomes root permanently.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::processes::{children, is_there, marked, signal};
-use crate::rig::room::{Actor, Room};
-use crate::rig::servers::Scratch;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, pause};
 use crate::trial;
+use tenure_rig::servers::Scratch;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::processes::{children, is_there, marked, signal};
+use tenure_rig::system::time::{pause, poll_until};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::Kind;
 
 const USER: u32 = 65534;
 const REFUSED: &str = ", uid 0): Operation not permitted";
@@ -59,7 +59,7 @@ enum Fault {
     Guard,
 }
 
-/// Whether what this trial needs can be had here.
+/// Whether this machine has what this trial needs.
 fn becomes_root() -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;
@@ -80,8 +80,8 @@ fn helper(directory: &Path) -> Option<PathBuf> {
     Some(helper)
 }
 
-/// By another process: while this one writes a file, a trial beside it may fork, and the file cannot be run
-/// while that child has it open.
+/// By another process: while this process writes a file, a concurrent trial may fork, and the file cannot be executed while
+/// that child has it open.
 fn copy(from: &Path, to: &Path) -> Option<()> {
     let copied = Command::new("cp").args([from, to]).status().ok()?;
     copied.success().then_some(())
@@ -101,7 +101,7 @@ fn refused(work: Work, fault: Fault) {
 }
 
 fn one_turn(work: Work, fault: Fault) {
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let mut leader = Leader::start(room, work);
     let (guard, command) = leader.guard_and_command();
     let pid = leader.actor().pid();
@@ -112,7 +112,7 @@ fn one_turn(work: Work, fault: Fault) {
         }
         Fault::Freeze => {
             signal(pid, Signal::STOP);
-            leader.says(&format!("cannot kill process {command} (sleep{REFUSED}"), 1);
+            leader.expect_lines(&format!("cannot kill process {command} (sleep{REFUSED}"), 1);
             signal(pid, Signal::CONT);
             pid
         }
@@ -121,31 +121,31 @@ fn one_turn(work: Work, fault: Fault) {
             pid
         }
     };
-    // Of the guard if that is alone, of both if both can say it.
+    // One line of the guard if only the guard logs it, two if the leader does too.
     let lines = if fault == Fault::Freeze { 2 } else { 1 };
-    leader.says(&format!("cannot kill process {command} (sleep{REFUSED}"), lines);
+    leader.expect_lines(&format!("cannot kill process {command} (sleep{REFUSED}"), lines);
     if fault != Fault::Kill {
-        leader.says("the command is not stopped: cannot kill process", 1);
+        leader.expect_lines("the command is not stopped: cannot kill process", 1);
     }
     let used = processor_time(busy);
     pause(Duration::from_secs(3));
     let used = processor_time(busy) - used;
-    // It was more than half of all the time.
+    // It used to be more than half of all the time.
     let check = |holds: bool, what: &str| {
         if !holds {
-            leader.room.fail(&format!("{what}:\n{}", leader.said()));
+            leader.room.fail(&format!("{what}:\n{}", leader.log()));
         }
     };
     check(used < Duration::from_millis(300), &format!("{used:?} of 3 s"));
     check(is_there(command), "the command lives");
     let waits = fault == Fault::Guard || is_there(guard);
     check(waits, "the guard waits for the end of the command");
-    leader.says(&format!("cannot kill process {command} "), lines);
-    let said = leader.said();
+    leader.expect_lines(&format!("cannot kill process {command} "), lines);
+    let printed = leader.log();
     let claims = ["ended the command", "ended its commands", "released", "every command"];
-    check(!claims.iter().any(|claim| said.contains(claim)), "it claims what is not so");
-    leader.says("runs as another user, and only root may kill it", 1);
-    // The trial is root and may.
+    check(!claims.iter().any(|claim| printed.contains(claim)), "it claims what is not so");
+    leader.expect_lines("runs as another user, and only root may kill it", 1);
+    // The trial is root and may kill it.
     signal(command, Signal::KILL);
     let ended = match (work, fault) {
         (Work::Run, Fault::Kill) => "the leader's process died: ended the command and released",
@@ -155,20 +155,20 @@ fn one_turn(work: Work, fault: Fault) {
         (Work::Run, Fault::Guard) => "the guard died: ended the command",
         (Work::Fleet, Fault::Guard) => "the guard is gone, and with it every command",
     };
-    leader.says(ended, 1);
+    leader.expect_lines(ended, 1);
 }
 
-/// A leader of an ordinary user. Ended with all that it has started when it is dropped.
+/// A leader that runs as an ordinary user. It is killed with all its descendants when it is dropped.
 struct Leader {
-    // Before the room, which is needed to clear up.
-    actors: Vec<Actor>,
-    room: Room,
+    // Dropped before the room, which is needed to clean up.
+    actors: Vec<TenureProcess>,
+    room: TrialDirectory,
 }
 
 impl Leader {
-    fn start(room: Room, work: Work) -> Leader {
+    fn start(room: TrialDirectory, work: Work) -> Leader {
         let helper = helper(room.path()).unwrap();
-        // Where the user may go, wherever this program was built.
+        // In a directory that the user may read, wherever this program was built.
         let program = room.path().join("tenure");
         let built = room.command();
         copy(Path::new(built.get_program()), &program).unwrap();
@@ -194,20 +194,20 @@ impl Leader {
         Leader { actors, room }
     }
 
-    fn actor(&self) -> &Actor {
+    fn actor(&self) -> &TenureProcess {
         &self.actors[0]
     }
 
-    fn said(&self) -> String {
+    fn log(&self) -> String {
         std::fs::read_to_string(self.room.log_of("a")).unwrap_or_default()
     }
 
-    /// Waits until so many lines have this, and sees that there are no more.
-    fn says(&self, words: &str, lines: usize) {
-        let count = || self.said().lines().filter(|line| line.contains(words)).count();
-        let found = look(PATIENCE, || (count() >= lines).then_some(()));
+    /// Waits until `lines` lines of the log contain these words, and checks that there are no more.
+    fn expect_lines(&self, words: &str, lines: usize) {
+        let count = || self.log().lines().filter(|line| line.contains(words)).count();
+        let found = poll_until(TIMEOUT, || (count() >= lines).then_some(()));
         if found.is_none() || count() > lines {
-            self.room.fail(&format!("not {lines} × {words:?}:\n{}", self.said()));
+            self.room.fail(&format!("not {lines} × {words:?}:\n{}", self.log()));
         }
     }
 
@@ -217,15 +217,15 @@ impl Leader {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             status.contains("Name:\tsleep\n") && status.contains("Uid:\t0\t0\t0\t0\n")
         };
-        let found = look(PATIENCE, || {
+        let found = poll_until(TIMEOUT, || {
             let guard = *children(pid).first()?;
             let command = *children(guard).first()?;
             is_root(command).then_some((guard, command))
         });
         found.unwrap_or_else(|| {
             let all = marked(self.room.mark());
-            let all = crate::rig::processes::described(&all);
-            self.room.fail(&format!("the command does not run:\n{all}\n{}", self.said()))
+            let all = tenure_rig::system::processes::described(&all);
+            self.room.fail(&format!("the command does not run:\n{all}\n{}", self.log()))
         })
     }
 }
@@ -236,13 +236,13 @@ impl Drop for Leader {
     }
 }
 
-/// What a process has used up to now.
+/// The processor time that a process has used up to now.
 fn processor_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let words: Vec<u64> = {
         let rest = stat.rsplit_once(") ").unwrap().1;
         rest.split(' ').skip(11).take(2).map(|word| word.parse().unwrap()).collect()
     };
-    // In hundredths of a second, whatever the kernel counts in.
+    // In hundredths of a second, in every kernel configuration.
     Duration::from_millis(10 * words.iter().sum::<u64>())
 }

@@ -1,25 +1,21 @@
-//! The whole system, from outside: three contenders run the real command, one of them suffers a fault, and the judge
-//! reads what their work has written.
+//! Tests of the whole system, from outside: three candidates run the real command, a fault hits one of them, and the judge
+//! checks the history that their workers have written.
 //!
-//! Only correctness is asserted: never two at a time, always one again, nothing left behind. How fast it is, the bench
-//! `failover` says. What cannot be tried here is shown as ignored, with the reason.
+//! Only correctness is asserted: never two leaders at a time, always one again, nothing left behind. The bench `failover`
+//! measures how fast it is. A trial that cannot run here is shown as ignored, with the reason.
 
 #![allow(clippy::unwrap_used)] // A trial fails by panicking.
 
-mod rig;
-
-mod at_rest;
 mod descriptors;
-mod early;
 mod faults;
 mod fleet;
 mod fleet_polls;
 mod fleet_sets;
 mod fleet_storm;
 mod frozen_guard;
+mod frozen_with_lock;
 mod kill_refused;
-mod misbehaviour;
-mod outages;
+mod no_command;
 mod pid_namespace;
 mod priority;
 mod resolver;
@@ -29,29 +25,34 @@ mod slots;
 mod startup_wait;
 mod stderr;
 mod store_errors;
+mod store_outages;
 mod storm;
-mod stuck;
+mod stubborn_commands;
+mod term_start;
 mod thread_limit;
 mod untrusted;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
-use rig::place::{Kind, SERVER};
+use tenure_rig::system::trial_store::{Kind, SERVER};
 
-/// They wait more than they work.
-const AT_A_TIME: usize = 6;
+/// The trials that run at a time: they wait more than they compute.
+const TEST_THREADS: usize = 6;
 
 fn main() -> ExitCode {
-    if let Some(code) = rig::play() {
+    if let Some(code) = tenure_rig::system::run_role() {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
-    let mut trials =
-        vec![trial("judge::sees_what_is_wrong".to_owned(), Kind::File, rig::judge::controls)];
+    arguments.test_threads.get_or_insert(TEST_THREADS);
+    let mut trials = vec![trial(
+        "judge::sees_what_is_wrong".to_owned(),
+        Kind::File,
+        tenure_rig::system::checker::controls,
+    )];
     let freezer = "freezer::leaves_nothing_in_its_group".to_owned();
-    trials.push(trial(freezer, Kind::File, rig::freezer::control));
+    trials.push(trial(freezer, Kind::File, tenure_rig::system::freezer::control));
     // The longest first.
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());
@@ -60,28 +61,28 @@ fn main() -> ExitCode {
     trials.extend(slot_storm::trials());
     trials.extend(slots::trials());
     trials.extend(priority::trials());
-    trials.extend(early::trials());
-    trials.extend(outages::trials());
+    trials.extend(term_start::trials());
+    trials.extend(store_outages::trials());
     trials.extend(store_errors::trials());
     trials.extend(faults::trials());
-    trials.extend(misbehaviour::trials());
+    trials.extend(stubborn_commands::trials());
     trials.extend(stderr::trials());
     trials.extend(frozen_guard::trials());
     trials.extend(kill_refused::trials());
     trials.extend(descriptors::trials());
-    trials.extend(stuck::trials());
+    trials.extend(frozen_with_lock::trials());
     trials.extend(secrets::trials());
     trials.extend(fleet_sets::trials());
     trials.extend(fleet_polls::trials());
     trials.extend(startup_wait::trials());
-    trials.extend(at_rest::trials());
+    trials.extend(no_command::trials());
     trials.extend(untrusted::trials());
     trials.extend(thread_limit::trials());
     trials.extend(resolver::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A trial on a place, ignored where there is none such and nobody insists.
+/// A trial on a store of this kind, ignored where it is not available and not required.
 fn trial(name: String, place: Kind, run: impl FnOnce() + Send + 'static) -> Trial {
     let missing = place.missing();
     let why = missing.clone();

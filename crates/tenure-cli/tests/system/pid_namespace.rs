@@ -1,9 +1,9 @@
-//! A pid namespace with its own `/proc`, where everything works as elsewhere, and one that sees the `/proc` of another, where
-//! no command is run.
+//! Pid namespaces: one with its own `/proc`, where everything works as elsewhere, and one that sees the `/proc` of another
+//! namespace, where no command is run.
 //!
-//! And one whose `/proc` hides the processes of other users, which are no concern of an ordinary user's guard.
+//! And one whose `/proc` hides the processes of other users, which do not matter to an ordinary user's guard.
 //!
-//! In the first, trials of this program run inside `unshare`, so that they, the contenders and the judge see one `/proc`.
+//! In the first, trials of this program run inside `unshare`, so that they, the candidates and the judge see the same `/proc`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::output::turns;
-use crate::rig::place::Kind;
-use crate::rig::room::Room;
-use crate::rig::time::look;
 use crate::trial;
+use tenure_rig::stderr_faults::turns;
+use tenure_rig::system::time::poll_until;
+use tenure_rig::system::trial_directory::TrialDirectory;
+use tenure_rig::system::trial_store::Kind;
 
-/// What is tried inside: children that leave the command's session and its family, and storms.
+/// The trials that run inside: commands whose processes leave their session and parents, and storms.
 const INSIDE: [(&str, Kind); 7] = [
     ("child::session::kill::file", Kind::File),
     ("child::session::freeze::file", Kind::File),
@@ -48,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.into_iter().map(only_if_able).collect()
 }
 
-/// A program in a pid namespace of its own. `--mount-proc` is another argument.
+/// A program in its own pid namespace. `--mount-proc` is another argument.
 pub(crate) fn unshare(arguments: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child"]).args(arguments).stdin(Stdio::null());
@@ -69,7 +69,7 @@ pub(crate) fn both(output: &Output) -> String {
 }
 
 fn refused() {
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let store = format!("file:{}", room.path().join("store").display());
     let tenure = |arguments: &[&str]| {
         let tenure = room.command();
@@ -93,14 +93,14 @@ fn refused() {
             &["fleet", "run", "crowd", "--shards", "a", "--no-guard", "--"],
         ] {
             let output = tenure(&[before, &touch].concat());
-            let said = both(&output);
-            assert_eq!(output.status.code(), Some(123), "{before:?}: {said}");
-            assert!(said.contains("/proc belongs to another pid namespace"), "{said}");
-            assert!(said.contains("--mount-proc"), "it says what to do: {said}");
+            let printed = both(&output);
+            assert_eq!(output.status.code(), Some(123), "{before:?}: {printed}");
+            assert!(printed.contains("/proc belongs to another pid namespace"), "{printed}");
+            assert!(printed.contains("--mount-proc"), "it says what to do: {printed}");
             assert!(!made.exists(), "{before:?}: nothing was run");
         }
     }
-    // What runs no command needs no list of processes.
+    // A run without a command needs no list of processes.
     let output = tenure(&["run", "job", "--mock", "--every", "1s", "--once"]);
     assert_eq!(output.status.code(), Some(0), "{}", both(&output));
     assert!(both(&output).contains("poll 1"), "{}", both(&output));
@@ -126,16 +126,16 @@ impl Drop for Open {
     }
 }
 
-/// `hidepid=1`: the entries of other users cannot be read. The guard of many commands still knows when one is gone, and so
-/// the next run begins.
+/// `hidepid=1`: the entries of other users cannot be read. The guard of many commands still detects that a command is gone, so
+/// the next run starts.
 fn hidden() {
     let open = Open::new();
     let (tenure, runs) = (open.0.join("tenure"), open.0.join("runs"));
-    // By another process, as in `kill_refused`: a program that a fork of this one has open for writing cannot be run.
+    // By another process, as in `kill_refused`: a program that a fork of this process has open for writing cannot be executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tenure")).arg(&tenure).status();
     assert!(copied.unwrap().success());
-    // A process of another user is there to be hidden. The shell stays the first process of the namespace, and dies with
-    // `unshare`: one that changes its user would not.
+    // There is a process of another user to hide. The shell stays the first process of the namespace, and dies with `unshare`:
+    // a process that changes its user would not.
     let script = "mount -t proc -o hidepid=1 proc /proc && cd \"$1\" || exit 1; sleep 60 & \
                   setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=\"$1\" \
                   ./tenure --store file:\"$1\"/leases fleet run crowd --shards a --every 200ms -- \
@@ -144,7 +144,7 @@ fn hidden() {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let ran = || std::fs::read_to_string(&runs).unwrap_or_default().lines().count();
-    let often = look(Duration::from_secs(20), || (ran() >= 5).then_some(()));
+    let often = poll_until(Duration::from_secs(20), || (ran() >= 5).then_some(()));
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(often.is_some(), "{} runs: the guard did not see that a command was gone", ran());

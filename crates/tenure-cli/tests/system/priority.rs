@@ -1,8 +1,8 @@
-//! The candidate with the highest priority leads next, and the others wait their time for it.
+//! The candidate with the highest priority leads next, and the others wait for it.
 //!
 //! What holds on any machine is asserted: a candidate with r higher priorities before it is never granted the lease earlier
-//! than r × 50 ms after the leader was told to end. That the highest priority leads every time holds on an idle machine
-//! and is asserted where `TENURE_TURNS` says how often to try:
+//! than r × 50 ms after the leader was told to end. That the highest priority leads every time holds on an idle machine and is
+//! asserted only if `TENURE_TURNS` is set, which is the number of turns:
 //!
 //! `TENURE_TURNS=50 cargo test -p tenure-cli --test system -- priority --test-threads 1 --nocapture`
 
@@ -14,11 +14,11 @@ use tenure::store::Scope;
 use tenure::{Clock, Lease, Name, Store};
 use tokio::runtime::Runtime;
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::room::{Actor, Room};
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, runtime};
 use crate::trial;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{poll_until, runtime};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 const TURNS: u32 = 5;
 const RANK_STEP_MS: u64 = 50;
@@ -46,7 +46,7 @@ fn highest_leads_next(place: Kind, signal: Signal) {
         println!("turn {turn}: {leader} leads after {after_ms} ms");
         let (.., rank) = *WAITERS.iter().find(|(id, ..)| *id == leader).expect("a waiter");
         led_by_highest += u32::from(rank == 0);
-        // Both moments are cut to milliseconds.
+        // Both times are truncated to milliseconds.
         assert!(after_ms + 1 >= rank * RANK_STEP_MS, "{leader} leads after {after_ms} ms");
     }
     println!("the highest priority led {led_by_highest} of {turns} times");
@@ -56,17 +56,17 @@ fn highest_leads_next(place: Kind, signal: Signal) {
 }
 
 struct Scene {
-    actors: Vec<Actor>,
-    room: Room,
+    actors: Vec<TenureProcess>,
+    room: TrialDirectory,
     runtime: Runtime,
     store: Arc<dyn Store>,
-    place: Place,
+    place: TrialStore,
 }
 
 impl Scene {
     fn new(kind: Kind) -> Scene {
-        let room = Room::new();
-        let place = Place::open(kind, room.path(), 0);
+        let room = TrialDirectory::new();
+        let place = TrialStore::open(kind, room.path(), 0);
         let runtime = runtime();
         let store = runtime.block_on(tenure::open(&place.url())).unwrap();
         Scene { actors: Vec::new(), room, runtime, store, place }
@@ -86,13 +86,13 @@ impl Scene {
                 WAITERS.iter().all(|(other, ..)| known.iter().any(|id| id == other)).then_some(())
             });
         }
-        let told_at = Clock::boot().minting_micros() / 1_000;
+        let signalled_at = Clock::boot().minting_micros() / 1_000;
         self.actors[0].signal(signal);
         let (leader, since) = self.until("another candidate leads", |scene| {
             scene.leader(name).filter(|(id, _)| id != "first")
         });
         self.end();
-        (leader, since.saturating_sub(told_at))
+        (leader, since.saturating_sub(signalled_at))
     }
 
     fn start(&mut self, name: &str, id: &str, priority: &str) {
@@ -104,7 +104,7 @@ impl Scene {
         self.actors.push(self.room.start(&log(name, id), command, None));
     }
 
-    /// The leader, and since when it has the lease, in Unix milliseconds.
+    /// The leader, and since when it holds the lease, in Unix milliseconds.
     fn leader(&self, name: &str) -> Option<(String, u64)> {
         let scope = Scope::name(&Name::new(name).unwrap());
         let lease: Lease = self.runtime.block_on(self.store.observe(&scope)).ok()?.pop()?.ok()?;
@@ -119,13 +119,13 @@ impl Scene {
     }
 
     fn until<T>(&self, what: &str, found: impl Fn(&Scene) -> Option<T>) -> T {
-        let found = look(PATIENCE, || found(self));
+        let found = poll_until(TIMEOUT, || found(self));
         found.unwrap_or_else(|| self.room.fail(&format!("it never came to this: {what}")))
     }
 
     fn end(&mut self) {
         self.actors.iter_mut().for_each(|actor| actor.signal(Signal::TERM));
-        let empty = look(PATIENCE, || self.room.empties().is_ok().then_some(()));
+        let empty = poll_until(TIMEOUT, || self.room.empties().is_ok().then_some(()));
         assert!(empty.is_some(), "{:?}", self.room.empties());
         self.room.clear(&mut self.actors);
         self.actors.clear();
@@ -133,7 +133,7 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    /// A trial that failed leaves no process behind.
+    /// Kills all processes of a trial that failed.
     fn drop(&mut self) {
         self.room.clear(&mut self.actors);
     }

@@ -1,7 +1,7 @@
-//! F45: the first server of `resolv.conf` never answers, so every lookup takes the resolver's 5 s, which is as long as a
+//! F45: the first server of `resolv.conf` never responds, so every lookup takes the resolver's 5 s, which is as long as a
 //! connection attempt may take and longer than the default TTL.
 //!
-//! The trial runs in a network namespace, where port 53 is free, and a mount namespace, where `resolv.conf` is its own.
+//! The trial runs in its own network namespace, where port 53 is free, and its own mount namespace, with its own `resolv.conf`.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::pid_namespace::{both, unshare};
-use crate::rig::place::{Kind, Place, run};
-use crate::rig::room::Room;
-use crate::rig::time::pause;
-use crate::rig::trial_process::TrialProcess;
 use crate::trial;
+use tenure_rig::system::time::pause;
+use tenure_rig::system::trial_directory::TrialDirectory;
+use tenure_rig::system::trial_process::TrialProcess;
+use tenure_rig::system::trial_store::{Kind, TrialStore, run};
 
 const NAME: &str = "resolver::first_server_never_answers::redis";
 /// Set for the run of this program inside the namespaces.
@@ -23,7 +23,7 @@ const INSIDE: &str = "TENURE_TEST_RESOLVER_INSIDE";
 const HOST: &str = "store.test";
 const SILENT_SERVER: &str = "127.0.0.3";
 const NAME_SERVER: &str = "127.0.0.2";
-/// Ten times what is needed: a lookup of 5 s that the next attempt uses.
+/// Ten times the time needed: a lookup of 5 s whose result the next attempt uses.
 const LEADS_WITHIN: Duration = Duration::from_secs(60);
 /// Two default TTLs: six renewals.
 const HOLD: Duration = Duration::from_secs(8);
@@ -44,7 +44,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }]
 }
 
-/// Runs this trial again in namespaces of its own, which end with it.
+/// Runs this trial again in its own namespaces, which end with it.
 fn in_namespaces() {
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
@@ -57,7 +57,7 @@ fn in_namespaces() {
 fn inside() {
     assert_eq!(std::process::id(), 1, "outside of its namespaces it would change this machine");
     run(Command::new("ip").args(["link", "set", "lo", "up"]));
-    let room = Room::new();
+    let room = TrialDirectory::new();
     let resolv = format!("nameserver {SILENT_SERVER}\nnameserver {NAME_SERVER}\n");
     replace(Path::new("/etc/resolv.conf"), &room, &resolv);
     replace(Path::new("/etc/nsswitch.conf"), &room, "hosts: files dns\n");
@@ -65,7 +65,7 @@ fn inside() {
     let name_server = UdpSocket::bind((NAME_SERVER, 53)).unwrap();
     std::thread::spawn(move || answer_queries(&name_server));
 
-    let place = Place::open(Kind::Redis, room.path(), 1);
+    let place = TrialStore::open(Kind::Redis, room.path(), 1);
     let url = place.url().replace("127.0.0.1", HOST);
     let candidate = TrialProcess::start_candidate(&room, &url, &[]);
     candidate.wait_until_leading(LEADS_WITHIN);
@@ -79,7 +79,7 @@ fn inside() {
 }
 
 /// Mounts a file with `text` over `path`.
-fn replace(path: &Path, room: &Room, text: &str) {
+fn replace(path: &Path, room: &TrialDirectory, text: &str) {
     let file = room.path().join(path.file_name().unwrap());
     std::fs::write(&file, text).unwrap();
     run(Command::new("mount").arg("--bind").args([&file, path]));

@@ -1,4 +1,4 @@
-//! A password stands in nothing that we say, in no list of arguments and in no environment but the one it was given in.
+//! A password appears in no output, in no list of arguments and in no environment but the one it was given in.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::rig::place::{Kind, SERVER};
-use crate::rig::processes::{below, signal};
-use crate::rig::servers::{self, Scratch, Server, free_port};
-use crate::rig::time::{look, runtime};
 use crate::trial;
+use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::system::processes::{below, signal};
+use tenure_rig::system::time::{poll_until, runtime};
+use tenure_rig::system::trial_store::{Kind, SERVER};
 
 const PASSWORD: &str = "sentinelpw";
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const ELECTION: &[&str] = &["run", "secrets"];
-/// What prints the shards names one after what it found of ours in its environment.
+/// The shards command names one shard after the number of Tenure's variables in its environment.
 const FLEET: &[&str] =
     &["fleet", "run", "secrets", "--shards-command", "echo found-$(env | grep -c ^TENURE_)"];
 
@@ -45,7 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// An operator must act: nobody waits for a store that refuses us.
+/// An operator must act: no command waits for a store that refuses the login.
 fn refused() {
     let port = free_port();
     let server = guarded_server(port);
@@ -71,10 +71,10 @@ fn refused() {
     ] {
         let mut tenure = Command::new(env!("CARGO_BIN_EXE_tenure"));
         let output = tenure.args(command).env("TENURE_STORE", &url).output().unwrap();
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert_eq!(output.status.code(), Some(123), "{command:?}: {said}");
-        assert!(said.contains("check user and password"), "{command:?}: {said}");
-        assert!(!said.contains(PASSWORD), "{command:?}: {said}");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(123), "{command:?}: {printed}");
+        assert!(printed.contains("check user and password"), "{command:?}: {printed}");
+        assert!(!printed.contains(PASSWORD), "{command:?}: {printed}");
     }
     runtime().block_on(server.stop()).unwrap();
 }
@@ -86,9 +86,9 @@ fn discreet(what: &[&str], typed: bool) {
     let url = format!("redis://:{PASSWORD}@127.0.0.1:{port}");
     let output = scratch.path().join("output");
     let mut leader = start(what, &url, typed, &output);
-    // As soon as the command has come to its second part: what it began with is gone by then.
+    // As soon as the command runs its second step: the process of its first step is gone by then.
     let sleeps = |text: &String| text.starts_with("sleep\0");
-    let shown = look(PATIENCE, || {
+    let shown = poll_until(PATIENCE, || {
         let read = |pid: &u32, what| fs::read(format!("/proc/{pid}/{what}"));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let both = |pid: &u32| Some([read(pid, "cmdline").ok()?, read(pid, "environ").ok()?]);
@@ -99,26 +99,26 @@ fn discreet(what: &[&str], typed: bool) {
     for text in shown.expect("a guard and a command") {
         assert!(!text.contains(PASSWORD), "{text}");
     }
-    // Killed, so that the guard has something to say too.
+    // Killed, so that the guard logs something too.
     signal(leader.id(), Signal::KILL);
     leader.wait().unwrap();
-    let said = look(PATIENCE, || {
-        let said = fs::read_to_string(&output).unwrap();
-        RELEASED.iter().any(|text| said.contains(text)).then_some(said)
+    let printed = poll_until(PATIENCE, || {
+        let printed = fs::read_to_string(&output).unwrap();
+        RELEASED.iter().any(|text| printed.contains(text)).then_some(printed)
     });
-    let said = said.expect("the guard tells of it");
-    assert!(!said.contains(PASSWORD), "{said}");
+    let printed = printed.expect("the guard tells of it");
+    assert!(!printed.contains(PASSWORD), "{printed}");
     if what == FLEET {
-        assert!(said.contains("endpoint=found-0"), "{said}");
+        assert!(printed.contains("endpoint=found-0"), "{printed}");
     }
-    assert_eq!(said.contains("a password on the command line"), typed, "{said}");
+    assert_eq!(printed.contains("a password on the command line"), typed, "{printed}");
     runtime().block_on(server.stop()).unwrap();
 }
 
-/// How a guard says it.
+/// The guard's message of a release.
 const RELEASED: [&str; 2] = ["released the lease", "released 2 leases"];
 
-/// `tenure run` or another, saying all it can.
+/// Starts `tenure run` or another command, at the most verbose log level.
 fn start(what: &[&str], url: &str, typed: bool, output: &std::path::Path) -> Child {
     let output = fs::File::create(output).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));

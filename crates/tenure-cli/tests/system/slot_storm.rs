@@ -13,17 +13,17 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use crate::faults::called;
-use crate::rig::place::Kind;
-use crate::rig::resume::resume_first_thread_first;
-use crate::rig::scheduled::{Scheduled, Work};
-use crate::rig::slots::Started;
-use crate::rig::time::{look, now, pause};
 use crate::storm::Dice;
 use crate::trial;
+use tenure_rig::system::resume::resume_first_thread_first;
+use tenure_rig::system::schedule_trial::{Scheduled, Work};
+use tenure_rig::system::slots::Started;
+use tenure_rig::system::time::{now, pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
 
 const TTL: Duration = Duration::from_secs(1);
-const LASTS: Duration = Duration::from_secs(10);
-const LASTS_LONG: Duration = Duration::from_secs(120);
+const STORM_DURATION: Duration = Duration::from_secs(10);
+const LONG_STORM_DURATION: Duration = Duration::from_secs(120);
 /// The next slot is due and saved within this.
 const SAVED_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -57,7 +57,7 @@ fn storm(place: Kind, work: Work) {
     let dice = Dice(now().as_nanos() | 1);
     let mut storm = Storm { stage, place, work, dice, frozen: [None; 3], log };
     storm.stage.at_work();
-    let end = now() + if long { LASTS_LONG } else { LASTS };
+    let end = now() + if long { LONG_STORM_DURATION } else { STORM_DURATION };
     let mut faults = 0;
     while now() < end {
         faults += usize::from(storm.inject());
@@ -78,12 +78,12 @@ fn storm(place: Kind, work: Work) {
     let name = format!("{} on {}", work.name(), called(place));
     println!("I14 {name}: {faults} faults, {starts} starts; {verdict}; {slots}");
     assert!(faults > 3 && verdict.terms > 3, "{faults} faults, {verdict}");
-    // Else the checker would see too little.
+    // Otherwise the checker would have too little to check.
     assert!(2 * slots.started > starts, "{slots} of {starts} starts");
 }
 
 /// How many runs were started, whether their slots are known or not.
-fn starts(effects: &[crate::rig::history::Line], work: Work) -> usize {
+fn starts(effects: &[tenure_rig::system::history::Line], work: Work) -> usize {
     match work {
         Work::Get(_) => effects.len(),
         Work::Every(_) | Work::Cron => {
@@ -144,11 +144,11 @@ impl Storm {
     fn freeze_after_save(&mut self, leader: usize, token: u64, slot: Option<u64>) -> bool {
         if self.place == Kind::Cabled {
             // Held for a moment only, so that requests do not time out.
-            crate::rig::scheduled::pause_until_before_slot(self.work.period_ms(), 20);
+            tenure_rig::system::schedule_trial::pause_until_before_slot(self.work.period_ms(), 20);
             self.stage.place.cable(leader).hold_answers();
         }
         let within = if self.place == Kind::Cabled { TTL / 4 } else { SAVED_WITHIN };
-        let saved = look(within, || {
+        let saved = poll_until(within, || {
             let saved = self.stage.observer.observe()?;
             (saved.token == token && saved.running && saved.slot > slot).then_some(())
         });
@@ -167,7 +167,7 @@ impl Storm {
             let due = self.frozen[who].take_if(|(at, _)| all || now() >= *at);
             let Some((_, work_first)) = due else { continue };
             if self.stage.candidates[who].ended().is_some() {
-                // Its guard has killed it: it was frozen with the lock of the lease in the directory.
+                // Its guard has killed it: it was frozen while it held the lock of the lease in the directory.
                 self.stage.restart(who);
             } else if work_first {
                 resume_first_thread_first(self.stage.candidates[who].pid());
@@ -179,19 +179,19 @@ impl Storm {
     }
 }
 
-/// Proves that the checker sees what really happens: `--interrupted rerun` starts a slot twice, on purpose.
+/// Proves that the checker detects a real violation: `--interrupted rerun` starts a slot twice, on purpose.
 fn rerun_starts_twice() {
     let again = ["--interrupted", "rerun"];
     let mut stage = Scheduled::new(Kind::File, 20 * TTL, Work::Every(300), &again);
     for _ in 0..20 {
         let before = Started::read(stage.directory()).len();
         let new = || Started::read(stage.directory()).get(before).cloned();
-        let Some(start) = look(10 * TTL, new) else { stage.fail("no slot is started") };
+        let Some(start) = poll_until(10 * TTL, new) else { stage.fail("no slot is started") };
         let leader = stage.who(&start.candidate);
         stage.candidates[leader].signal(Signal::KILL);
         stage.restart(leader);
         let of_slot = |start: &Started, slot| start.slot == slot;
-        let twice = look(2 * TTL, || {
+        let twice = poll_until(2 * TTL, || {
             let starts = Started::read(stage.directory());
             (starts.iter().filter(|other| of_slot(other, start.slot)).count() > 1).then_some(())
         });

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::place::Kind;
-use crate::rig::resume::resume_first_thread_first;
-use crate::rig::scheduled::{Scheduled, Work, pause_until_before_slot};
-use crate::rig::slots::{self, Saved};
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, now, pause};
 use crate::trial;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::resume::resume_first_thread_first;
+use tenure_rig::system::schedule_trial::{Scheduled, Work, pause_until_before_slot};
+use tenure_rig::system::slots::{self, Saved};
+use tenure_rig::system::time::{now, pause, poll_until};
+use tenure_rig::system::trial_store::Kind;
 
 const TTL: Duration = Duration::from_secs(1);
 const TURNS: usize = 5;
@@ -59,7 +59,7 @@ fn frozen_before_the_effect(name: &str, work: Work, more: &[&str]) {
         let lost = |stage: &Scheduled| stage.log_of(who).matches("Lost leadership").count();
         let before = lost(&stage);
         resume_first_thread_first(stage.candidates[who].pid());
-        if look(PATIENCE, || (lost(&stage) > before).then_some(())).is_none() {
+        if poll_until(TIMEOUT, || (lost(&stage) > before).then_some(())).is_none() {
             stage.fail("the leader that resumed does not notice its loss");
         }
         pause(AFTER_RESUMING);
@@ -91,15 +91,15 @@ fn local_time(unix_ms: u64) -> String {
     at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string()
 }
 
-/// Stops the leader after the store has saved a slot and before the leader has read the reply: which candidate, and what
+/// Stops the leader after the store has saved a slot and before the leader has read the reply. Returns the candidate, and what
 /// the store shows.
 fn freeze_after_save(stage: &mut Scheduled, work: Work) -> (usize, Saved) {
-    let frozen = look(8 * PATIENCE, || {
+    let frozen = poll_until(8 * TIMEOUT, || {
         let (who, _) = stage.at_work();
         pause_until_before_slot(work.period_ms(), 40);
         let before = stage.observer.observe()?;
         stage.place.cable(who).hold_answers();
-        let saved = look(SAVED_WITHIN, || {
+        let saved = poll_until(SAVED_WITHIN, || {
             let saved = stage.observer.observe()?;
             (saved.running && saved.token == before.token && saved.slot > before.slot)
                 .then_some(saved)

@@ -1,5 +1,5 @@
-//! A Redis that started a moment ago. If it is durable, the first candidate leads at once. If it is not, the first
-//! candidate holds the lease for one TTL, and no reader names a leader meanwhile (I15).
+//! A Redis server that started a moment ago. If it is durable, the first candidate leads at once. If it is not, the first
+//! candidate holds the lease for one TTL without leading, and no reader names a leader meanwhile (I15).
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use tenure::Moment;
 
-use crate::rig::place::{Kind, SERVER, answers};
-use crate::rig::room::{Actor, Room};
-use crate::rig::servers::{self, Scratch, Server, free_port};
-use crate::rig::time::{look, now, runtime};
 use crate::trial;
+use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::system::time::{now, poll_until, runtime};
+use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
+use tenure_rig::system::trial_store::{Kind, SERVER, answers};
 
 const TTL: Duration = Duration::from_secs(4);
-/// For a loaded machine.
+/// Long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A server that was started this moment.
+/// A server that has just been started.
 struct Fresh {
     server: Server,
     port: u16,
@@ -60,14 +60,14 @@ const DURABLE: &str = "--appendonly yes --appendfsync always --no-appendfsync-on
 
 /// A room with candidates on one server.
 struct Scene {
-    room: Room,
+    room: TrialDirectory,
     fresh: Fresh,
-    actors: Vec<Actor>,
+    actors: Vec<TenureProcess>,
 }
 
 impl Scene {
     fn new(persistence: &str) -> Scene {
-        let room = Room::new();
+        let room = TrialDirectory::new();
         Scene { room, fresh: Fresh::start(persistence), actors: Vec::new() }
     }
 
@@ -88,7 +88,7 @@ impl Scene {
     }
 
     fn wait_for(&self, id: &str, text: &str) -> Moment {
-        let found = look(PATIENCE, || self.log(id).contains(text).then(now));
+        let found = poll_until(PATIENCE, || self.log(id).contains(text).then(now));
         found.unwrap_or_else(|| panic!("{id} never said {text:?}:\n{}", self.log(id)))
     }
 
@@ -112,7 +112,7 @@ impl Scene {
         for actor in &mut self.actors {
             actor.signal(rustix::process::Signal::TERM);
         }
-        let empty = look(PATIENCE, || self.room.empties().is_ok().then_some(()));
+        let empty = poll_until(PATIENCE, || self.room.empties().is_ok().then_some(()));
         assert!(empty.is_some(), "{:?}", self.room.empties());
         self.room.clear(&mut self.actors);
         self.fresh.stop();
@@ -129,7 +129,7 @@ fn no_reader_names_a_leader() {
     scene.start("watch", &["watch", "job", "--json"]);
     scene.wait_for("q2", "http 127.0.0.1");
 
-    // Everything that is read before q1 says that it leads.
+    // All reads before q1 reports that it leads.
     let mut reads = 0;
     loop {
         let lease = scene.json(&["status", "job", "--json"]);
@@ -147,9 +147,12 @@ fn no_reader_names_a_leader() {
         assert_eq!(lease["candidates"].as_array().unwrap().len(), 2, "{lease}");
         assert!(!lease["candidates"].to_string().contains("leading"), "{lease}");
         assert_eq!(rows[0]["currentLeader"], Value::Null);
-        let said = String::from_utf8_lossy(&text.stdout);
-        assert_eq!(text.status.code(), Some(1), "{said}");
-        assert!(said.contains("Nobody leads 'job'. q1 has the lease and starts in "), "{said}");
+        let printed = String::from_utf8_lossy(&text.stdout);
+        assert_eq!(text.status.code(), Some(1), "{printed}");
+        assert!(
+            printed.contains("Nobody leads 'job'. q1 has the lease and starts in "),
+            "{printed}"
+        );
         assert_eq!(doctor["lease"]["currentLeader"], Value::Null, "{doctor}");
         for (status, state) in [(&first, "starting"), (&second, "waiting")] {
             assert_eq!(status["isLeader"], false, "{status}");
@@ -164,7 +167,7 @@ fn no_reader_names_a_leader() {
     scene.wait_for("q2", "FOLLOWER - q1 leads");
     scene.wait_for("q1", "Status: STARTING - has the lease, starts in");
 
-    // The watcher was told of the leader only when it led.
+    // The watcher received the leader only when it led.
     scene.wait_for("watch", "became");
     let watched = scene.log("watch");
     let events: Vec<Value> =

@@ -1,4 +1,4 @@
-//! F44: the guard's stderr is full or closed while it has to kill and to release. TENURE_TURNS says how often.
+//! F44: the guard's stderr is full or closed while it has to kill and to release. TENURE_TURNS is the number of turns.
 //!
 //! The fleet whose deadlines are 0.8 s apart, so that the guard logs before it has killed everything, is in `tests/keeper`.
 
@@ -9,12 +9,12 @@ use crate::faults::{LONG, SOON, called, suffer};
 use crate::fleet::{
     AFTER_TTL, TTL, pids, stopped_in_time, taken_within, terms_of, three_with, two_go_on,
 };
-use crate::rig::fault::Fault;
-use crate::rig::output::{Stderr, turns};
-use crate::rig::place::Kind;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::now;
 use crate::trial;
+use tenure_rig::stderr_faults::{Stderr, turns};
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::fault::Fault;
+use tenure_rig::system::time::now;
+use tenure_rig::system::trial_store::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -39,7 +39,7 @@ fn fleet(place: Kind, fault: Fault, stderr: Stderr) {
     for _ in 0..turns(1) {
         let ttl = if fault == Fault::Kill { LONG } else { TTL };
         let mut stage = three_with(place, ttl, Some(stderr));
-        let owners = stage.settled(&[3; 3], PATIENCE);
+        let owners = stage.settled(&[3; 3], TIMEOUT);
         let terms = terms_of(&owners, "m1");
         let at = now();
         if fault == Fault::Kill {
@@ -59,7 +59,7 @@ fn fleet(place: Kind, fault: Fault, stderr: Stderr) {
         } else {
             stage.members[1].signal(Signal::CONT);
         }
-        stage.settled(&[3; 3], PATIENCE);
+        stage.settled(&[3; 3], TIMEOUT);
         stage.finish();
     }
 }

@@ -1,5 +1,5 @@
-//! The store answers with an error: a password that is refused, a key of the wrong type, a damaged record. The leader stops
-//! its work, says why, and campaigns again; no candidate exits, and when the store is repaired one leads again.
+//! The store responds with an error: a password that is refused, a key of the wrong type, a damaged record. The leader stops
+//! its work, logs the reason, and campaigns again; no candidate exits, and when the store is repaired one leads again.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -8,22 +8,22 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 
 use crate::faults::{SOON, TTL, deadline};
-use crate::rig::place::Kind;
-use crate::rig::stage::{PATIENCE, Stage};
-use crate::rig::time::{look, now, pause_until};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
+use tenure_rig::system::time::{now, pause_until, poll_until};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
-/// How long each error lasts, in turn: from one that no renewal meets to one that outlasts every lease.
+/// How long each error lasts, in turn: from one that no renewal encounters to one that outlasts every lease.
 const LASTING: [Duration; 4] =
     [TTL.checked_div(10).unwrap(), TTL.checked_div(2).unwrap(), TTL, TTL.saturating_mul(2)];
 const COMPANION: &str = "tenure:{system:trial}";
 
 #[derive(Clone, Copy, Debug)]
 enum StoreError {
-    /// The server asks for a password that the candidates do not have.
+    /// The server requires a password that the candidates do not have.
     Password,
-    /// A list lies where the companion was.
+    /// A list has replaced the companion.
     WrongType,
     /// A field of the companion is garbage.
     Companion,
@@ -47,7 +47,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn no_candidate_exits(place: Kind, error: StoreError, turns: usize) {
-    let mut stage = Stage::new(place, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     for lasting in LASTING.into_iter().cycle().take(turns) {
         let term = stage.settled();
         let begun = now();
@@ -60,10 +60,11 @@ fn no_candidate_exits(place: Kind, error: StoreError, turns: usize) {
             if late > Duration::ZERO {
                 stage.fail(&format!("the leader worked {late:?} past its deadline"));
             }
-            // The log may be a moment behind.
-            let told =
-                look(PATIENCE, || stage.said(term.who).contains(reason(error)).then_some(()));
-            told.unwrap_or_else(|| stage.fail("the leader does not say why it stopped"));
+            // The log may be delayed by a moment.
+            let logged = poll_until(TIMEOUT, || {
+                stage.log_of(term.who).contains(reason(error)).then_some(())
+            });
+            logged.unwrap_or_else(|| stage.fail("the leader does not say why it stopped"));
         }
         repair_store(&stage, error);
         let repaired = now();
@@ -91,11 +92,11 @@ fn reason(error: StoreError) -> &'static str {
     }
 }
 
-fn break_store(stage: &Stage, error: StoreError) {
+fn break_store(stage: &ElectionTrial, error: StoreError) {
     match error {
         StoreError::Password => stage.place.send(&[
             "CONFIG SET requirepass secret",
-            // Connections that are logged in would stay so.
+            // Connections that are logged in would stay logged in.
             "CLIENT KILL TYPE normal",
             "CLIENT KILL TYPE pubsub",
         ]),
@@ -115,7 +116,7 @@ fn break_store(stage: &Stage, error: StoreError) {
     }
 }
 
-fn repair_store(stage: &Stage, error: StoreError) {
+fn repair_store(stage: &ElectionTrial, error: StoreError) {
     match error {
         StoreError::Password => {
             stage.place.send(&["AUTH secret", "CONFIG SET requirepass \"\""]);
@@ -127,7 +128,7 @@ fn repair_store(stage: &Stage, error: StoreError) {
     }
 }
 
-fn set_first_byte(stage: &Stage, byte: u8) {
+fn set_first_byte(stage: &ElectionTrial, byte: u8) {
     let [store, _] = stage.place.paths().expect("a directory");
     let record = store.join("leases/system:trial.lease");
     OpenOptions::new().write(true).open(record).unwrap().write_all_at(&[byte], 0).unwrap();

@@ -1,6 +1,6 @@
-//! Faults at random, several at a time, on leaders and on those who wait.
+//! Random faults, several at a time, on leaders and on waiting candidates.
 //!
-//! What befell whom and when is written to `storm` beside the history, and kept if the trial fails.
+//! Each fault, its time and its target are written to `storm` beside the history, and kept if the trial fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,18 +11,18 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use crate::faults::{TTL, called};
-use crate::rig::cycle::AFTER_THAW;
-use crate::rig::freezer::Frozen;
-use crate::rig::judge::Thaw;
-use crate::rig::output::Stderr;
-use crate::rig::place::Kind;
-use crate::rig::processes::{children, has_open, signal};
-use crate::rig::stage::Stage;
-use crate::rig::time::{now, pause};
-use crate::rig::worker::Mode;
 use crate::trial;
+use tenure_rig::stderr_faults::Stderr;
+use tenure_rig::system::checker::Thaw;
+use tenure_rig::system::cycle::AFTER_THAW;
+use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::freezer::Frozen;
+use tenure_rig::system::processes::{children, has_open, signal};
+use tenure_rig::system::time::{now, pause};
+use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::worker::Mode;
 
-const LASTS: Duration = Duration::from_secs(20);
+const STORM_DURATION: Duration = Duration::from_secs(20);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -35,26 +35,26 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What has befallen one of them, and what makes it well again.
-enum Plight {
-    /// Killed or asked to end: started anew.
+/// The fault of a candidate, which decides how it recovers.
+enum ActiveFault {
+    /// Killed or asked to end: it is restarted.
     Ended,
     Stopped,
     Frozen(Frozen),
     CutOff,
 }
 
-/// The store is gone for all.
+/// The store is unavailable for all candidates.
 enum Outage {
-    Carried,
+    MovedAway,
     Paused,
     Killed,
 }
 
 struct Storm {
-    // Before the stage: what is still frozen when a trial fails is thawed before it is ended.
-    plights: [Option<(Moment, Plight)>; 3],
-    stage: Stage,
+    // Dropped before the stage: candidates that are still frozen when a trial fails are thawed before they are ended.
+    active_faults: [Option<(Moment, ActiveFault)>; 3],
+    stage: ElectionTrial,
     place: Kind,
     dice: Dice,
     outage: Option<(Moment, Outage)>,
@@ -62,23 +62,23 @@ struct Storm {
 }
 
 fn storm(place: Kind, stderr: Option<Stderr>) {
-    let stage = Stage::with_stderr(place, TTL, Mode::Plain, stderr);
+    let stage = ElectionTrial::with_stderr(place, TTL, Mode::Plain, stderr);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let dice = Dice(now().as_nanos() | 1);
-    let plights = [None, None, None];
-    let mut storm = Storm { stage, place, dice, plights, outage: None, log };
-    let end = now() + LASTS;
+    let active_faults = [None, None, None];
+    let mut storm = Storm { stage, place, dice, active_faults, outage: None, log };
+    let end = now() + STORM_DURATION;
     let mut next = now();
     let mut struck = 0;
     while now() < end {
-        storm.mend(false);
+        storm.end_faults(false);
         if now() >= next {
             struck += usize::from(storm.strike());
             next = now() + storm.dice.millis(30, 500);
         }
         pause(Duration::from_millis(2));
     }
-    storm.mend(true);
+    storm.end_faults(true);
     storm.stage.steady();
     let (verdict, books) = storm.stage.finish();
     assert!(struck > 20 && verdict.terms > 3, "{struck} faults, {verdict}");
@@ -90,57 +90,59 @@ impl Storm {
         writeln!(self.log, "{} {what}", now().as_nanos()).unwrap();
     }
 
-    /// Strikes one of them, more often the one who leads, or the store. Whoever suffers already is spared.
+    /// Injects a fault into a candidate, more often the leader, or into the store. A candidate that has a fault already is
+    /// spared.
     fn strike(&mut self) -> bool {
         if self.dice.roll(8) == 0 {
             return self.strike_store();
         }
         let newest = (0..3).max_by_key(|who| self.stage.term_of(*who)).unwrap_or(0);
         let who = if self.dice.roll(3) > 0 { newest } else { self.dice.roll(3) };
-        if self.plights[who].is_some() || self.is_young(who) {
+        if self.active_faults[who].is_some() || self.is_young(who) {
             return false;
         }
         let pid = self.stage.contenders[who].pid();
-        let freezing = self.plights.iter().flatten().any(|(_, p)| matches!(p, Plight::Frozen(_)));
+        let freezing =
+            self.active_faults.iter().flatten().any(|(_, p)| matches!(p, ActiveFault::Frozen(_)));
         let kind = self.dice.roll(7);
         self.note(&format!("{who} suffers {kind}"));
-        let plight = match kind {
+        let fault = match kind {
             0 => {
                 self.stage.contenders[who].signal(Signal::KILL);
-                Plight::Ended
+                ActiveFault::Ended
             }
             1 => {
                 self.stage.contenders[who].signal(Signal::TERM);
-                Plight::Ended
+                ActiveFault::Ended
             }
             2 => {
-                // Leader and guard, and not the child.
+                // The leader and the guard, and not the command.
                 children(pid).into_iter().for_each(|guard| signal(guard, Signal::KILL));
                 self.stage.contenders[who].signal(Signal::KILL);
-                Plight::Ended
+                ActiveFault::Ended
             }
             3 => {
                 children(pid).into_iter().for_each(|guard| signal(guard, Signal::KILL));
                 return true;
             }
-            // One group in the freezer for each trial.
-            4 if !freezing => Plight::Frozen(Frozen::new(pid, self.stage.mark()).0),
+            // There is one freezer group for each trial.
+            4 if !freezing => ActiveFault::Frozen(Frozen::new(pid, self.stage.mark()).0),
             5 if self.place == Kind::Cabled => {
                 self.stage.place.cable(who).cut();
-                Plight::CutOff
+                ActiveFault::CutOff
             }
             _ => {
                 self.stage.contenders[who].signal(Signal::STOP);
-                Plight::Stopped
+                ActiveFault::Stopped
             }
         };
-        let most = if matches!(plight, Plight::Ended) { 300 } else { 2_500 };
-        self.plights[who] = Some((now() + self.dice.millis(20, most), plight));
+        let most = if matches!(fault, ActiveFault::Ended) { 300 } else { 2_500 };
+        self.active_faults[who] = Some((now() + self.dice.millis(20, most), fault));
         true
     }
 
-    /// Whether it has not opened its directory yet. Whoever does that where there is none makes one, and leads in it beside
-    /// those who use the old one.
+    /// Whether a candidate has not opened its directory yet. A candidate that opens it while it is moved away makes another
+    /// one, and leads in it beside those that use the first.
     fn is_young(&self, who: usize) -> bool {
         let pid = self.stage.contenders[who].pid();
         self.stage.place.paths().is_some_and(|paths| !paths.iter().any(|path| has_open(pid, path)))
@@ -151,12 +153,12 @@ impl Storm {
             return false;
         }
         let outage = match (self.place.is_server(), self.dice.roll(2)) {
-            (false, _) => Outage::Carried,
+            (false, _) => Outage::MovedAway,
             (true, 0) => Outage::Paused,
             (true, _) => Outage::Killed,
         };
         match outage {
-            Outage::Carried => self.stage.place.carry(true),
+            Outage::MovedAway => self.stage.place.move_directory(true),
             Outage::Paused => self.stage.place.signal_server(Signal::STOP),
             Outage::Killed => self.stage.place.kill_server(),
         }
@@ -165,31 +167,31 @@ impl Storm {
         true
     }
 
-    /// Makes well what has suffered long enough, or everything.
-    fn mend(&mut self, everything: bool) {
+    /// Ends the faults that have lasted long enough, or all of them.
+    fn end_faults(&mut self, everything: bool) {
         if let Some((_, outage)) = self.outage.take_if(|(at, _)| everything || now() >= *at) {
             match outage {
-                Outage::Carried => self.stage.place.carry(false),
+                Outage::MovedAway => self.stage.place.move_directory(false),
                 Outage::Paused => self.stage.place.signal_server(Signal::CONT),
                 Outage::Killed => self.stage.place.start_server_again(),
             }
             self.note("the store is back");
         }
-        // Whoever starts where there is no directory makes one.
-        let carried = matches!(self.outage, Some((_, Outage::Carried)));
+        // A candidate that starts while there is no directory makes one.
+        let moved_away = matches!(self.outage, Some((_, Outage::MovedAway)));
         for who in 0..3 {
-            let due = self.plights[who].take_if(|(at, plight)| {
-                everything || now() >= *at && !(carried && matches!(plight, Plight::Ended))
+            let due = self.active_faults[who].take_if(|(at, fault)| {
+                everything || now() >= *at && !(moved_away && matches!(fault, ActiveFault::Ended))
             });
-            let Some((_, plight)) = due else { continue };
-            match plight {
-                Plight::Ended => {
+            let Some((_, fault)) = due else { continue };
+            match fault {
+                ActiveFault::Ended => {
                     self.stage.ended(who);
                     self.stage.restart(who);
                 }
-                Plight::Stopped => self.stage.contenders[who].signal(Signal::CONT),
-                Plight::CutOff => self.stage.place.cable(who).mend(),
-                Plight::Frozen(frozen) => {
+                ActiveFault::Stopped => self.stage.contenders[who].signal(Signal::CONT),
+                ActiveFault::CutOff => self.stage.place.cable(who).mend(),
+                ActiveFault::Frozen(frozen) => {
                     let token = self.stage.term_of(who);
                     let from = frozen.thaw();
                     let thaw = token.map(|token| Thaw { token, from, within: AFTER_THAW });
@@ -201,7 +203,7 @@ impl Storm {
     }
 }
 
-/// Good enough to be surprised by.
+/// A small pseudo-random generator.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

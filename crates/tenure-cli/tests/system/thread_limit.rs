@@ -1,5 +1,5 @@
-//! B10: the kernel refuses new threads (the pids limit of a container). A process that runs goes on; one that starts says why
-//! it cannot.
+//! B10: the kernel refuses new threads (the pids limit of a container). A running process keeps running; a starting one reports
+//! why it cannot start.
 //!
 //! The limit needs the control group `pids` of version 1, and root.
 
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::rig::place::{Kind, Place};
-use crate::rig::room::Room;
-use crate::rig::stage::PATIENCE;
-use crate::rig::time::{look, pause};
-use crate::rig::trial_process::TrialProcess;
+use tenure_rig::system::election_trial::TIMEOUT;
+use tenure_rig::system::time::{pause, poll_until};
+use tenure_rig::system::trial_directory::TrialDirectory;
+use tenure_rig::system::trial_process::TrialProcess;
+use tenure_rig::system::trial_store::{Kind, TrialStore};
 
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
-/// Idle threads of tokio end after 10 s, so the one that opened the directory is gone at the first renewal, after 15 s.
+/// Idle threads of tokio end after 10 s, so the thread that opened the directory is gone at the first renewal, after 15 s.
 const TTL: &str = "45s";
 const IDLE: Duration = Duration::from_secs(13);
-/// The first renewal is within this.
+/// The first renewal comes within this time.
 const LIMITED: Duration = Duration::from_secs(5);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -54,7 +54,7 @@ impl Limit {
         group.join("pids.max").exists().then_some(Limit(group))
     }
 
-    fn new(room: &Room) -> Limit {
+    fn new(room: &TrialDirectory) -> Limit {
         Limit::make(Path::new(room.path().file_name().unwrap())).expect("it was probed")
     }
 
@@ -70,7 +70,7 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         let empty = || std::fs::remove_dir(&self.0).ok();
-        let _ = look(PATIENCE, || {
+        let _ = poll_until(TIMEOUT, || {
             let members = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
             for pid in members.lines() {
                 let _ = std::fs::write(Path::new(CONTROL_GROUPS).join("cgroup.procs"), pid);
@@ -80,17 +80,17 @@ impl Drop for Limit {
     }
 }
 
-/// A leader in a control group of its own, without a limit yet, whose command runs.
-fn leader<'a>(room: &'a Room, place: &Place, limit: &Limit) -> TrialProcess<'a> {
+/// A leader in its own control group, without a limit yet, whose command runs.
+fn leader<'a>(room: &'a TrialDirectory, place: &TrialStore, limit: &Limit) -> TrialProcess<'a> {
     let leader = TrialProcess::start_candidate(room, &place.url(), &["--lease-duration", TTL]);
     limit.write("cgroup.procs", &leader.pid().to_string());
-    leader.wait_until_leading(PATIENCE);
+    leader.wait_until_leading(TIMEOUT);
     leader
 }
 
 fn running_on_a_directory() {
-    let room = Room::new();
-    let (place, limit) = (Place::open(Kind::File, room.path(), 1), Limit::new(&room));
+    let room = TrialDirectory::new();
+    let (place, limit) = (TrialStore::open(Kind::File, room.path(), 1), Limit::new(&room));
     let leader = leader(&room, &place, &limit);
     pause(IDLE);
     limit.write("pids.max", &limit.current());
@@ -99,10 +99,10 @@ fn running_on_a_directory() {
     leader.assert_led_throughout();
 }
 
-/// Every connection breaks while no thread can be made, so the files of the connection are read again.
+/// Every connection breaks while no thread can be created, so the files of the connection are read again.
 fn running_on_redis() {
-    let room = Room::new();
-    let (place, limit) = (Place::open(Kind::Redis, room.path(), 1), Limit::new(&room));
+    let room = TrialDirectory::new();
+    let (place, limit) = (TrialStore::open(Kind::Redis, room.path(), 1), Limit::new(&room));
     let leader = leader(&room, &place, &limit);
     pause(IDLE);
     limit.write("pids.max", &limit.current());
@@ -114,9 +114,9 @@ fn running_on_redis() {
 }
 
 fn at_start(kind: Kind) {
-    let room = Room::new();
-    let (place, limit) = (Place::open(kind, room.path(), 1), Limit::new(&room));
-    // The shell joins the group and becomes the command, which may not start one thread.
+    let room = TrialDirectory::new();
+    let (place, limit) = (TrialStore::open(kind, room.path(), 1), Limit::new(&room));
+    // The shell joins the group and becomes the command, which may not start a single thread.
     limit.write("pids.max", "1");
     let tenure = room.command();
     let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", limit.0.display());
@@ -130,8 +130,8 @@ fn at_start(kind: Kind) {
     }
     command.args(["--store", &place.url(), "run", "job", "--once", "--wait", "3s", "--", "true"]);
     let mut started = TrialProcess::start(&room, command);
-    let (exit, said) = (started.exit(), started.log());
-    assert!(!said.contains("panicked"), "{said}");
-    assert_eq!(exit.code(), Some(122), "{said}");
-    assert!(said.contains("thread"), "it says why: {said}");
+    let (exit, printed) = (started.exit(), started.log());
+    assert!(!printed.contains("panicked"), "{printed}");
+    assert_eq!(exit.code(), Some(122), "{printed}");
+    assert!(printed.contains("thread"), "it says why: {printed}");
 }

@@ -1,6 +1,6 @@
-//! Settings files that another user exchanges while `tenure` starts: the other user's settings are never used.
+//! Settings files that another user replaces while `tenure` starts: the other user's settings are never used.
 //!
-//! Two users: this process is root, and a thread of it with the rights of user 65534 attacks.
+//! There are two users: this process is root, and a thread of it with the rights of user 65534 attacks.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -15,11 +15,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::rig::servers::Scratch;
+use tenure_rig::servers::Scratch;
 
 const STRANGER: u32 = 65534;
 const TRIES: usize = 300;
-/// After so many tries without every expected outcome the attack does not work.
+/// After this many tries without every expected outcome the attack does not work.
 const MAX_TRIES: usize = 10 * TRIES;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -39,12 +39,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     all.map(trial).collect()
 }
 
-/// A settings file, and a command that shows which one it has used.
+/// A settings file, and a command that shows which file it has used.
 #[derive(Clone, Copy)]
 struct Target {
     name: &'static str,
     args: &'static [&'static str],
-    /// The content, where `WHO` is whose settings these are.
+    /// The content, in which `WHO` names the owner of these settings.
     text: &'static str,
 }
 
@@ -53,10 +53,10 @@ const TENURE_TOML: Target =
 /// Both contents are wrong, so that nothing is started, and each is quoted in the error.
 const DOT_ENV: Target = Target { name: ".env", args: &["run"], text: "REDIS_LOCK_TTL=WHO\n" };
 
-/// What user 65534 exchanges.
+/// What user 65534 replaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attack {
-    /// Its own symbolic link in a directory where everybody can write, to a file of root or to one of its own.
+    /// Its own symbolic link in a world-writable directory, to a file of root or to a file of its own.
     Link,
     /// A file of root and one of its own, in its own directory.
     Rename,
@@ -94,7 +94,7 @@ fn strangers_settings_are_never_used(target: Target, attack: Attack) {
     put(strangers, "from-the-stranger", STRANGER);
     let exchange = Exchange::start(directory, target.name, attack);
     let complete = |outcomes: &Outcomes| match attack {
-        // Every one of the stranger's links is refused, also one to our file.
+        // Every link of the other user is refused, also a link to root's file.
         Attack::Link => outcomes.refused > 0,
         Attack::Rename => outcomes.refused > 0 && outcomes.ours > 0,
     };
@@ -102,25 +102,25 @@ fn strangers_settings_are_never_used(target: Target, attack: Attack) {
         if tries >= TRIES && (complete(&outcomes) || tries >= MAX_TRIES) {
             break;
         }
-        let said = run(directory, target.args);
-        if said.contains("from-the-stranger") {
+        let printed = run(directory, target.args);
+        if printed.contains("from-the-stranger") {
             outcomes.strangers += 1;
-        } else if said.contains("from-root") {
+        } else if printed.contains("from-root") {
             outcomes.ours += 1;
         } else {
             outcomes.refused += 1;
-            refusal = said;
+            refusal = printed;
         }
     }
     exchange.stop();
     println!("{} {outcomes:?}", target.name);
     assert_eq!(outcomes.strangers, 0, "{outcomes:?}");
     assert!(complete(&outcomes), "the attack had no effect: {outcomes:?}");
-    let says_whose = refusal.contains("of user 65534") || refusal.contains("to user 65534");
-    assert!(says_whose, "{refusal}");
+    let names_owner = refusal.contains("of user 65534") || refusal.contains("to user 65534");
+    assert!(names_owner, "{refusal}");
 }
 
-/// What `tenure ARGS` prints in that directory.
+/// The output of `tenure ARGS` in that directory.
 fn run(directory: &Path, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     command.env_clear().env("HOME", directory.join("home")).current_dir(directory).args(args);
@@ -158,7 +158,7 @@ impl Exchange {
         Exchange { stop, thread: Some(thread) }
     }
 
-    /// A panic of the attacker is one of the trial.
+    /// A panic of the attacker fails the trial.
     fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();

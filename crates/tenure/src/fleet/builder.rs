@@ -1,4 +1,4 @@
-//! [`Builder`]: what can be set, and the start of the member's two threads.
+//! The [`Builder`] of a member: its options, and the start of its two threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,28 +6,30 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::office::{self, Office};
-use super::seat::{MEMBERSHIP, Shared};
+use super::coordinator::{self, Coordinator};
+use super::member::{MEMBERSHIP, MemberContext};
 use super::shard::{fleet_name, node};
 use super::source::{self, Source};
-use super::{Event, Fleet};
+use super::{Fleet, FleetEvent};
 use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
-use crate::election::Machine;
-use crate::elector::{Checkup, Command, Context, Driver, Place, Seat, spawn};
+use crate::driver::{Context, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, spawn};
 use crate::entropy;
 use crate::error::{Error, Result};
-use crate::fork::Process;
+use crate::fork_check::ProcessId;
 use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Note};
+use crate::machine::{Machine, MachineConfig};
 use crate::store::Store;
 use crate::timing::{Options, Timing};
 
-/// A fleet's leases are long: a hundred thousand of them are renewed a hundred thousand times in a third of that.
-const TTL: Duration = Duration::from_secs(30);
-const REREAD: Duration = Duration::from_secs(10);
+/// The default TTL is long because a fleet has many leases: a member with a hundred thousand shards renews a hundred thousand
+/// leases in a third of the TTL.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// The default interval between reads of the source.
+const DEFAULT_REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Sets up a member of a [`Fleet`]. Name and shards have to be given.
+/// Configures a member of a [`Fleet`]. The name is required; without shards the source is an empty list.
 #[must_use = "nothing happens before join"]
 pub struct Builder {
     name: String,
@@ -37,7 +39,7 @@ pub struct Builder {
     options: Options,
     reread: Duration,
     ends_with_process: bool,
-    health: Option<Checkup>,
+    health: Option<HealthTask>,
     clock: Clock,
 }
 
@@ -49,7 +51,7 @@ impl Builder {
             note: String::new(),
             source: None,
             options: Options::default(),
-            reread: REREAD,
+            reread: DEFAULT_REREAD_INTERVAL,
             ends_with_process: false,
             health: None,
             clock: Clock::boot(),
@@ -62,73 +64,74 @@ impl Builder {
         self
     }
 
-    /// What the member says of itself, such as its URL: up to 512 bytes.
+    /// A note that other members and operators can read, such as the member's URL: up to 512 bytes.
     pub fn note(mut self, note: &str) -> Self {
         self.note = note.to_owned();
         self
     }
 
-    /// Where the shards come from: see [`source`].
+    /// The source of the shards: see [`source`].
     pub fn shards(mut self, source: Arc<dyn Source>) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// The length of a lease: the time until the shards of a machine that vanishes have other owners. Default 30 s.
+    /// The TTL of all leases: when the member's machine fails, its shards get other owners after this time. Default 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// All of the durations at once; the TTL is 30 s unless it is given.
+    /// Sets all durations at once. The TTL is 30 s if it is not set.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// How often the source is read. Default 10 s, and earlier where the source says so.
+    /// The interval between reads of the source. Default 10 s; a [hint](Source::hints) of the source causes an earlier read.
     pub fn reread(mut self, every: Duration) -> Self {
         self.reread = every;
         self
     }
 
-    /// The work ends with this process, so its death may free the leases at once where the store sees it. Not for work that
-    /// lives on elsewhere.
+    /// States that the work ends with this process, so that a store that detects the death of the process may free the leases
+    /// at once. Do not set it if the work runs elsewhere and may outlive this process.
     pub fn ends_with_process(mut self, ends: bool) -> Self {
         self.ends_with_process = ends;
         self
     }
 
-    /// Takes part only while `check` succeeds: it returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
+    /// Makes this process a member only while `check` succeeds. The check returns a `bool`, a `Result<(), String>` with the
+    /// reason, or a [`Health`].
     pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output: Into<Health>> + Send + 'static,
     {
-        self.health = Some(Checkup::new(gate, check));
+        self.health = Some(HealthTask::new(gate, check));
         self
     }
 
-    /// Another clock than the machine's: for tests.
+    /// Replaces the machine's clock, for tests.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Joins, and returns when the store has answered for the first time. Waits for a store that is down.
+    /// Joins the fleet, and returns when the store has answered for the first time. Waits for a store that is down.
     ///
     /// # Errors
-    /// Invalid: something set here cannot work. Denied, Corrupt: the store answered, and an operator must act.
+    /// Invalid: an option is not valid. Denied, Corrupt: the store has answered with an error that an operator must fix.
     pub async fn join(self, store: Arc<dyn Store>) -> Result<Fleet> {
         let fleet = self.launch(store)?;
         fleet.answered().await?;
         Ok(fleet)
     }
 
-    /// Joins, and returns at once. Must be called inside a tokio runtime if a [health check](Builder::health) is set.
+    /// Joins the fleet, and returns at once. Must be called inside a tokio runtime if a [health check](Builder::health) is set.
     ///
     /// # Errors
-    /// Invalid: something set here cannot work.
+    /// Invalid: an option is not valid.
     pub fn launch(mut self, store: Arc<dyn Store>) -> Result<Fleet> {
         let name = fleet_name(&self.name)?;
         let me = match &self.member {
@@ -143,59 +146,56 @@ impl Builder {
             return Err(Error::invalid("the period in which shards are read must not be zero"));
         }
         let limits = store.limits();
-        self.options.ttl.get_or_insert(TTL.clamp(limits.min_ttl, limits.max_ttl));
+        self.options.ttl.get_or_insert(DEFAULT_TTL.clamp(limits.min_ttl, limits.max_ttl));
         let timing = Arc::new(Timing::new(&self.options, &limits)?);
         if let Some(warning) = timing.warning() {
             tracing::warn!(%name, "{warning}");
         }
         let clock = self.clock.clone();
         let (commands, inbox) = mpsc::unbounded_channel();
-        let (notes_in, notes) = mpsc::unbounded_channel();
-        let (events_in, events) = mpsc::unbounded_channel::<Event>();
+        let (input_sender, inputs) = mpsc::unbounded_channel();
+        let (event_sender, events) = mpsc::unbounded_channel::<FleetEvent>();
         let context = Context {
             clock: clock.clone(),
             store: store.detached(),
             commands: commands.clone(),
-            process: Process::current(),
+            process: ProcessId::current(),
         };
-        let shared = Arc::new(Shared::new(name, me, context, notes_in, events_in));
-        let machine = Machine::new(
-            node(&shared.name, &shared.me),
-            shared.me.clone(),
-            timing.clone(),
-            0,
-            entropy::random_u128(),
-            clock.now(),
-        );
-        let mut membership = Place::new(machine);
-        // It gives no right to any shard, and whoever waits for it waits again for those.
-        membership.machine.begin_without_right();
-        // It joins when it has read its list: the others give a share to each member.
-        membership.machine.begin_unwanted();
+        let shared = Arc::new(MemberContext::new(name, me, context, input_sender, event_sender));
+        let (lease, me) = (node(&shared.name, &shared.me), shared.me.clone());
+        let machine = MachineConfig {
+            // Unhealthy until the first check.
+            healthy: self.health.is_none(),
+            // It joins after it has read its list, because every plan gives each member a share.
+            campaigns: false,
+            // The membership lease grants no right to any shard, so it needs no start-up wait: the shard leases have their own.
+            grants_no_right: true,
+            ..MachineConfig::new(lease, me, timing.clone(), entropy::random_u128())
+        };
+        let mut membership = MachineSlot::new(Machine::new(machine, clock.now()));
         membership.note = Note::new(&self.note)?;
-        // Its shards may be worked on elsewhere, but to be there it has to live.
+        // The work on its shards may run elsewhere, but the membership always ends with this process.
         membership.ends_with_process = true;
         if self.health.is_some() {
-            // Fit only when it has been asked.
-            membership.machine.begin_unfit();
-            shared.fit(MEMBERSHIP, false);
+            shared.health_changed(MEMBERSHIP, false);
         }
         shared.add(MEMBERSHIP, None);
-        let _ = commands.send(Command::Add(MEMBERSHIP, Box::new(membership)));
-        let office = Office {
+        let _ = commands.send(DriverCommand::Add(MEMBERSHIP, Box::new(membership)));
+        let coordinator = Coordinator {
             shared: shared.clone(),
             store: store.detached(),
             source,
             timing: timing.clone(),
             reread: self.reread,
             ends_with_process: self.ends_with_process,
-            notes,
+            inputs,
         };
-        let (renewing, time, seat) = (store.detached(), clock.clone(), shared.clone());
-        spawn(shared.clone() as Arc<dyn Seat>, office::scope(&shared), move || {
-            Driver::new(renewing, time, seat, &timing, inbox)
+        let (driver_store, driver_clock, driver_events) =
+            (store.detached(), clock.clone(), shared.clone());
+        spawn(shared.clone() as Arc<dyn DriverEvents>, coordinator::scope(&shared), move || {
+            Driver::new(driver_store, driver_clock, driver_events, &timing, inbox)
         })?;
-        open_office(office)?;
+        spawn_coordinator(coordinator)?;
         if let Some(health) = self.health {
             tokio::spawn(health.watch(MEMBERSHIP, clock, commands));
         }
@@ -203,11 +203,12 @@ impl Builder {
     }
 }
 
-fn open_office(office: Office) -> Result<()> {
+/// Starts the coordinator on its own thread.
+fn spawn_coordinator(coordinator: Coordinator) -> Result<()> {
     let spawned = spawn_runtime("tenure-fleet", move |runtime| {
-        // Should it panic, nothing would be decided any more: then the leases are left to their TTL.
-        let _abandon = Abandon(office.shared.clone());
-        runtime.block_on(office.run());
+        // If the coordinator panics, nothing plans any more: then the driver stops, and the leases are left to their TTL.
+        let _abandon = AbandonOnDrop(coordinator.shared.clone());
+        runtime.block_on(coordinator.run());
         runtime.shutdown_background();
     });
     spawned.map(drop).map_err(|error| {
@@ -215,11 +216,12 @@ fn open_office(office: Office) -> Result<()> {
     })
 }
 
-struct Abandon(Arc<Shared>);
+/// Stops the driver when the coordinator's thread ends.
+struct AbandonOnDrop(Arc<MemberContext>);
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
-        let _ = self.0.context.commands.send(Command::Abandon);
+        let _ = self.0.context.commands.send(DriverCommand::Abandon);
     }
 }
 

@@ -1,24 +1,25 @@
-//! PURE: what a member announces about its list of shards, so that the others know which shards it can own.
+//! PURE: the digest of a member's list of shards, from which the other members know which shards it can own.
 //!
-//! Shards fall into parts by their hash, and each part is summed up in 32 bits. Two members whose parts are equal list the same
-//! shards there; a part that is zero lists none. Parts that differ say only that some shards differ. A member keeps its digest
-//! in the checkpoint of its membership lease.
+//! A shard's hash selects one of the parts of the digest, and each part is the exclusive or of 32 bits per shard. Two members
+//! whose parts are equal list the same shards there; a part that is zero lists no shard. Parts that differ say only that some
+//! shards differ. A member announces its digest in the checkpoint of its membership lease.
 
 use super::Shard;
 use crate::error::Result;
 use crate::lease::Checkpoint;
 use crate::placement;
 
-/// Few enough for a small record, enough that in a small fleet hardly two shards fall into one part.
+/// Few enough for a small record, and enough that in a small fleet two shards rarely fall into the same part.
 const PARTS: usize = 128;
 const VERSION: u8 = 1;
-const HEADER: usize = 5;
+/// The version and the number of shards.
+const HEADER_BYTES: usize = 5;
 
-/// A summary of a list of shards. The default is that of a member that has announced nothing: it lists no shards.
+/// A digest of a list of shards. The default stands for a member that has announced nothing: it lists no shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListDigest {
     shards: u32,
-    /// Empty where nothing was announced.
+    /// Empty if nothing was announced.
     parts: Vec<u32>,
 }
 
@@ -43,17 +44,17 @@ impl ListDigest {
         self.shards as usize
     }
 
-    /// Whether anything was announced.
+    /// Whether the member has announced a list.
     pub fn is_announced(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// The summary of all listed shards that fall into the same part as a shard with this hash; zero if there are none.
+    /// The value of the part that a shard with this hash falls into; zero if the list has no shard in this part.
     pub fn part(&self, hash: u64) -> u32 {
         self.parts.get(part_of(hash)).copied().unwrap_or(0)
     }
 
-    /// What goes into the checkpoint of the membership lease.
+    /// Encodes the digest for the checkpoint of the membership lease.
     pub fn to_checkpoint(&self) -> Result<Checkpoint> {
         let mut bytes = vec![VERSION];
         bytes.extend(self.shards.to_be_bytes());
@@ -61,8 +62,8 @@ impl ListDigest {
         Checkpoint::new(bytes)
     }
 
-    /// The digest in the checkpoint of a membership lease. What cannot be read counts as not announced: the announcement gives
-    /// no right, and without it a member only owns fewer shards.
+    /// Decodes the checkpoint of a membership lease. A checkpoint that cannot be read counts as not announced: the announcement
+    /// grants no right, and without it a member only owns fewer shards.
     pub fn announced(checkpoint: Option<&Checkpoint>) -> Self {
         checkpoint
             .and_then(|checkpoint| Self::from_bytes(checkpoint.as_bytes()))
@@ -70,7 +71,7 @@ impl ListDigest {
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (header, parts) = bytes.split_at_checked(HEADER)?;
+        let (header, parts) = bytes.split_at_checked(HEADER_BYTES)?;
         let (version, shards) = header.split_first()?;
         if *version != VERSION || parts.len() != 4 * PARTS {
             return None;
@@ -81,12 +82,12 @@ impl ListDigest {
     }
 }
 
-/// The part into which a shard with this hash falls.
+/// The index of the part that a shard with this hash falls into.
 pub(super) fn part_of(hash: u64) -> usize {
     (hash >> 32) as usize % PARTS
 }
 
-/// What a shard with this hash adds to its part.
+/// The value that a shard with this hash adds to its part.
 pub(super) fn word_of(hash: u64) -> u32 {
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
 }
@@ -124,7 +125,7 @@ mod tests {
         let checkpoint = digest.to_checkpoint().unwrap();
         assert_eq!(ListDigest::announced(Some(&checkpoint)), digest);
         assert!(checkpoint.as_bytes().len() < 600);
-        for garbage in [&b""[..], b"{}", &[VERSION; 300], &[2; HEADER + 4 * PARTS]] {
+        for garbage in [&b""[..], b"{}", &[VERSION; 300], &[2; HEADER_BYTES + 4 * PARTS]] {
             let checkpoint = Checkpoint::new(garbage).unwrap();
             assert_eq!(ListDigest::announced(Some(&checkpoint)), ListDigest::default());
         }

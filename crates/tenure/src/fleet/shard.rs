@@ -1,9 +1,9 @@
-//! The name of a shard, and of the lease that belongs to it.
+//! The name of a shard, and the name of its lease.
 //!
-//! Shards are called whatever their owners call them; leases are not. So the shard `a b` of the fleet `poll` is the lease
-//! `poll:lease:a%20b`: what may stand in a lease's name stays, every other byte is `%XX`. A shard that would make the name
-//! longer than a lease's may be is cut and has `%H` and 32 digits of its SHA-256 behind it. `H` is no hexadecimal digit, so
-//! no short shard is ever written like a long one; the whole name of a long one is in the note of its lease.
+//! A shard name is almost any text, but a lease name is not. So the shard `a b` of the fleet `poll` has the lease
+//! `poll:lease:a%20b`: bytes that are allowed in a lease name stay, every other byte becomes `%XX`. If the encoded name is too
+//! long for a lease, it is cut, and `%H` and 32 digits of its SHA-256 are appended. `H` is not a hexadecimal digit, so the
+//! encoding of a short name never equals that of a long name. The note of the lease holds the whole name of a long shard.
 
 use std::borrow::Borrow;
 use std::fmt::{self, Write as _};
@@ -14,16 +14,16 @@ use crate::lease::{CandidateId, Lease, Name, Note};
 
 mod digest;
 
-const SHARD_MAX: usize = 512;
-/// Leaves room for `:node:` and the longest member, and for a shard that can still be read.
-const FLEET_MAX: usize = 90;
-const LEASE_MAX: usize = 200;
-const NOTE_MAX: usize = 512;
-/// What stands between the beginning of a long shard and its hash.
-const HASHED: &str = "%H";
+const MAX_SHARD_BYTES: usize = 512;
+/// Leaves room in a lease name for `:node:` and the longest member id, and for a shard name that is still readable.
+const MAX_FLEET_BYTES: usize = 90;
+const MAX_LEASE_BYTES: usize = 200;
+const MAX_NOTE_BYTES: usize = 512;
+/// Separates the beginning of a long shard name from its hash.
+const HASH_MARK: &str = "%H";
 const HASH_DIGITS: usize = 32;
 
-/// One piece of work: any UTF-8 of 1 to 512 bytes.
+/// The name of one piece of work: any UTF-8 of 1 to 512 bytes.
 ///
 /// ```
 /// use tenure::fleet::{Shard, fleet_name};
@@ -37,14 +37,14 @@ const HASH_DIGITS: usize = 32;
 pub struct Shard(Arc<str>);
 
 impl Shard {
-    /// The shard of this name.
+    /// The shard with this name.
     pub fn new(name: &str) -> Result<Self> {
         if name.is_empty() {
             return Err(Error::invalid("the name of a shard must not be empty"));
         }
-        if name.len() > SHARD_MAX {
+        if name.len() > MAX_SHARD_BYTES {
             return Err(Error::invalid(format!(
-                "the name of a shard may have at most {SHARD_MAX} bytes, this one has {}: '{}…'",
+                "the name of a shard may have at most {MAX_SHARD_BYTES} bytes, this one has {}: '{}…'",
                 name.len(),
                 Escaped(&name.chars().take(40).collect::<String>())
             )));
@@ -52,53 +52,53 @@ impl Shard {
         Ok(Shard(name.into()))
     }
 
-    /// The text, as it was given: it may hold control characters. [`Display`](fmt::Display) shows it without.
+    /// The name as given. It may contain control characters; [`Display`](fmt::Display) escapes them.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The lease that belongs to it.
+    /// The name of its lease.
     #[must_use]
     pub fn lease(&self, fleet: &Name) -> Name {
         let mut name = leases_prefix(fleet);
         let begin = name.len();
-        if !encode(&self.0, LEASE_MAX, &mut name) {
+        if !encode(&self.0, MAX_LEASE_BYTES, &mut name) {
             name.truncate(begin);
-            encode(&self.0, LEASE_MAX - HASHED.len() - HASH_DIGITS, &mut name);
+            encode(&self.0, MAX_LEASE_BYTES - HASH_MARK.len() - HASH_DIGITS, &mut name);
             let hash = digest::digest(self.0.as_bytes());
-            let _ = write!(name, "{HASHED}{hash:0HASH_DIGITS$x}");
+            let _ = write!(name, "{HASH_MARK}{hash:0HASH_DIGITS$x}");
         }
         Name::own(name)
     }
 
-    /// What goes into the note of that lease: nothing, unless the name of the lease does not say the whole shard.
+    /// The note of its lease: the whole shard name if the lease name holds only a part of it, otherwise empty.
     #[must_use]
     pub fn note(&self, fleet: &Name) -> Note {
         let prefix = leases_prefix(fleet).len();
-        let fits = prefix + 3 * self.0.len() <= LEASE_MAX;
+        let fits = prefix + 3 * self.0.len() <= MAX_LEASE_BYTES;
         if fits || !is_hashed(&self.lease(fleet).as_str()[prefix..]) {
             return Note::default();
         }
         Note::new(&self.0).unwrap_or_else(|_| {
-            // For people; there is no way back from it, as the name it is compared with says.
+            // Only for display. It cannot be decoded: its hash does not match the lease name.
             let mut text = String::new();
-            if !encode(&self.0, NOTE_MAX, &mut text) {
-                text.truncate(NOTE_MAX - '…'.len_utf8());
+            if !encode(&self.0, MAX_NOTE_BYTES, &mut text) {
+                text.truncate(MAX_NOTE_BYTES - '…'.len_utf8());
                 text.push('…');
             }
             Note::new(&text).unwrap_or_default()
         })
     }
 
-    /// Whether the name of this lease does not say the whole shard.
+    /// Whether the name of this lease holds only a part of the shard name.
     pub(super) fn is_cut(fleet: &Name, lease: &Name) -> bool {
         lease.as_str().strip_prefix(&leases_prefix(fleet)).is_some_and(is_hashed)
     }
 
     /// The shard of `fleet` that `lease` belongs to.
     ///
-    /// Of a shard that was hashed this is known only while the lease is held, by its note, and only if the note hashes to the
-    /// lease's name: nobody can pass one shard off as another. Whoever has the list of shards needs no note.
+    /// If the name is hashed, the shard is known only from the note, while the lease is held. The note counts only if it hashes
+    /// to the lease name, so one shard cannot pose as another. A caller that has the list of shards does not need the note.
     pub fn of(fleet: &Name, lease: &Lease) -> Option<Shard> {
         let encoded = lease.name.as_str().strip_prefix(&leases_prefix(fleet))?;
         let shard = if is_hashed(encoded) {
@@ -106,7 +106,7 @@ impl Shard {
         } else {
             Shard::new(&decode(encoded)?).ok()?
         };
-        // There is one way to write it.
+        // Each shard has exactly one encoding.
         (shard.lease(fleet) == lease.name).then_some(shard)
     }
 }
@@ -117,7 +117,7 @@ impl Borrow<str> for Shard {
     }
 }
 
-/// For people: what would move a cursor or turn the reading direction is escaped.
+/// For display: escapes control characters and characters that change the reading direction.
 impl fmt::Display for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&Escaped(&self.0), f)
@@ -130,7 +130,7 @@ impl fmt::Debug for Shard {
     }
 }
 
-/// Text of somebody else's, as it may be shown.
+/// Untrusted text, escaped for display.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -147,17 +147,18 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The name of a fleet: that of a lease with at most 90 bytes, and without what tells a fleet's leases from its members.
+/// Checks the name of a fleet: a lease name of at most 90 bytes without `:lease` and `:node`, which separate it from the rest
+/// of a lease name.
 pub fn fleet_name(name: &str) -> Result<Name> {
-    if name.len() > FLEET_MAX {
+    if name.len() > MAX_FLEET_BYTES {
         return Err(Error::invalid(format!(
-            "the name of a fleet may have at most {FLEET_MAX} bytes, so that its leases have room \
+            "the name of a fleet may have at most {MAX_FLEET_BYTES} bytes, so that its leases have room \
              for theirs; this one has {}",
             name.len()
         )));
     }
     let name = Name::new(name)?;
-    // Else a shard of one fleet could be a lease of another.
+    // Otherwise two fleets could share a lease.
     if [":lease:", ":node:"].iter().any(|word| format!("{name}:").contains(word)) {
         return Err(Error::invalid(format!(
             "the name of a fleet must not hold ':lease' or ':node', which its own leases have \
@@ -167,32 +168,33 @@ pub fn fleet_name(name: &str) -> Result<Name> {
     Ok(name)
 }
 
-/// How the leases of all shards of `fleet` begin.
+/// The prefix of the leases of all shards of `fleet`.
 pub fn leases_prefix(fleet: &Name) -> String {
     format!("{fleet}:lease:")
 }
 
-/// How the leases of all members of `fleet` begin.
+/// The prefix of the membership leases of `fleet`.
 pub fn nodes_prefix(fleet: &Name) -> String {
     format!("{fleet}:node:")
 }
 
-/// The lease which `member` of `fleet` holds on itself.
+/// The name of the membership lease of `member`.
 #[must_use]
 pub fn node(fleet: &Name, member: &CandidateId) -> Name {
     Name::own(format!("{}{member}", nodes_prefix(fleet)))
 }
 
-/// The member of `fleet` whose lease that is.
+/// The member of `fleet` that `lease` is the membership lease of.
 pub fn member_of(fleet: &Name, lease: &Name) -> Option<CandidateId> {
     CandidateId::new(lease.as_str().strip_prefix(&nodes_prefix(fleet))?).ok()
 }
 
 fn is_hashed(encoded: &str) -> bool {
-    encoded.contains(HASHED)
+    encoded.contains(HASH_MARK)
 }
 
-/// Appends `text` as it stands in a lease's name, whole characters up to `max` bytes altogether; whether all of it fitted.
+/// Appends the encoding of `text` for a lease name: whole characters, up to `max` bytes in total. Returns whether all of it
+/// fits.
 fn encode(text: &str, max: usize, to: &mut String) -> bool {
     for c in text.chars() {
         let stays = c.is_ascii_alphanumeric() || "._:/-".contains(c);
@@ -211,7 +213,7 @@ fn encode(text: &str, max: usize, to: &mut String) -> bool {
     true
 }
 
-/// What [`encode`] wrote; `None` if it is nothing like it.
+/// Decodes the output of [`encode`]; `None` if it is not such an output.
 fn decode(encoded: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.bytes();
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_anything_but_nothing_and_too_much() {
+    fn a_shard_name_is_any_text_of_1_to_512_bytes() {
         for (name, says) in
             [(String::new(), "must not be empty"), ("ä".repeat(257), "at most 512 bytes")]
         {
@@ -276,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_moves_no_cursor() {
+    fn the_display_form_escapes_control_characters() {
         let shown = shard("a\x1b[2J\nb\u{202e}c\u{9b}ä'\"").to_string();
         assert_eq!(shown, "a\\u{1b}[2J\\nb\\u{202e}c\\u{9b}ä'\"");
     }
 
-    /// Names are stored: what is written here must be written for ever.
+    /// Lease names are stored, so this encoding must never change.
     #[test]
-    fn a_lease_is_called_like_this_for_ever() {
+    fn the_encoding_of_lease_names_never_changes() {
         for (name, encoded) in [
             ("session-abc", "session-abc".to_owned()),
             ("AZaz09._:/-", "AZaz09._:/-".to_owned()),
@@ -311,7 +313,7 @@ mod tests {
         assert_eq!(read(long.note(&fleet())), Some(long.clone()));
         assert_eq!(read(other.note(&fleet())), None);
         assert_eq!(read(Note::default()), None);
-        // With control characters there is no note to read back, and one for people.
+        // A name with control characters gets a note for display only, which cannot be read back.
         let wild = shard(&"\n".repeat(300));
         let note = wild.note(&fleet());
         assert!(note.as_str().starts_with("%0A%0A") && note.as_str().ends_with('…'));
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_shard_is_written_like_is_none() {
+    fn a_name_that_no_shard_encodes_to_is_no_shard() {
         let hashed = format!("a%H{}", "0".repeat(32));
         for encoded in ["", "%", "%4", "%zz", "%41", "%c3%a4", "%FF", "%C3", "%+1", "%H", &hashed] {
             let text = format!("poll:lease:{encoded}");
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_has_a_name_that_leaves_room_and_meets_no_other() {
+    fn a_fleet_name_leaves_room_and_collides_with_no_other() {
         for (name, says) in [
             ("", "must not be empty"),
             (&"x".repeat(91), "at most 90 bytes"),
@@ -355,7 +357,7 @@ mod tests {
         let fleet = fleet_name(&"f".repeat(90)).unwrap();
         let member = CandidateId::new(&"m".repeat(100)).unwrap();
         let name = node(&fleet, &member);
-        assert!(name.as_str().len() <= LEASE_MAX);
+        assert!(name.as_str().len() <= MAX_LEASE_BYTES);
         assert_eq!(member_of(&fleet, &name), Some(member));
         assert_eq!(member_of(&fleet, &shard("m").lease(&fleet)), None);
         assert_eq!(member_of(&fleet, &Name::stored("g:node:m").unwrap()), None);
@@ -367,10 +369,10 @@ mod tests {
             "[a-c%/: H0-9]{1,8}",
             "[a-z%]{80,130}",
             "[a-z\u{0}-\u{1f}ä%H]{60,256}",
-            // Long ones that differ late.
+            // Long names that differ only at the end.
             ("x{500,511}", "[a-c]").prop_map(|(begin, end)| begin + &end),
         ]
-        .prop_filter("it fits", |text| text.len() <= SHARD_MAX)
+        .prop_filter("it fits", |text| text.len() <= MAX_SHARD_BYTES)
     }
 
     proptest! {
@@ -386,7 +388,7 @@ mod tests {
             let Ok(fleet) = fleet_name(&f) else { return Ok(()) };
             let it = shard(&text);
             let name = it.lease(&fleet);
-            prop_assert!(name.as_str().len() <= LEASE_MAX);
+            prop_assert!(name.as_str().len() <= MAX_LEASE_BYTES);
             prop_assert_eq!(Name::stored(name.as_str()).unwrap(), name.clone());
             let (hashed, note) = (is_hashed(name.as_str()), it.note(&fleet));
             prop_assert_eq!(hashed, !note.as_str().is_empty());
@@ -399,7 +401,7 @@ mod tests {
         }
 
         #[test]
-        fn a_short_shard_is_never_written_like_a_long_one(text in "[a-f%H0-9]{1,60}") {
+        fn a_short_name_is_never_encoded_like_a_long_one(text in "[a-f%H0-9]{1,60}") {
             let name = shard(&text).lease(&fleet());
             prop_assert!(!is_hashed(name.as_str()));
         }

@@ -1,4 +1,4 @@
-//! Small fleets one can check by hand, and what must never change.
+//! Placement examples that can be checked by hand, and plans that must never change.
 
 use super::*;
 
@@ -7,27 +7,27 @@ fn names(shards: usize) -> Vec<String> {
 }
 
 fn planned(
-    members: &[Member<'_>],
+    members: &[PlacementMember<'_>],
     names: &[String],
     owners: &[Option<usize>],
 ) -> Vec<Option<usize>> {
     let held: Vec<_> =
-        names.iter().zip(owners).map(|(name, owner)| Held::new(name, *owner)).collect();
+        names.iter().zip(owners).map(|(name, owner)| HeldShard::new(name, *owner)).collect();
     plan(members, &held)
 }
 
-fn from_nothing(members: &[Member<'_>], shards: usize) -> Vec<Option<usize>> {
+fn from_nothing(members: &[PlacementMember<'_>], shards: usize) -> Vec<Option<usize>> {
     planned(members, &names(shards), &vec![None; shards])
 }
 
-/// How many each member has.
-fn counts(members: &[Member<'_>], owners: &[Option<usize>]) -> Vec<usize> {
+/// The number of shards of each member.
+fn counts(members: &[PlacementMember<'_>], owners: &[Option<usize>]) -> Vec<usize> {
     let owned = |member| owners.iter().filter(|owner| **owner == Some(member)).count();
     (0..members.len()).map(owned).collect()
 }
 
-fn members<const N: usize>(ids: [&str; N]) -> [Member<'_>; N] {
-    ids.map(Member::new)
+fn members<const N: usize>(ids: [&str; N]) -> [PlacementMember<'_>; N] {
+    ids.map(PlacementMember::new)
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn ten_shards_are_two_for_each_of_five() {
 }
 
 #[test]
-fn a_third_that_joins_two_with_ten_takes_three_and_nothing_else_moves() {
+fn a_third_member_takes_three_of_ten_shards_and_nothing_else_moves() {
     let three = members(["a", "b", "c"]);
     let before = from_nothing(&three[..2], 10);
     assert_eq!(counts(&three, &before), [5, 5, 0]);
@@ -53,7 +53,7 @@ fn a_third_that_joins_two_with_ten_takes_three_and_nothing_else_moves() {
 }
 
 #[test]
-fn when_one_leaves_only_what_it_had_moves() {
+fn when_a_member_leaves_only_its_shards_move() {
     let three = members(["a", "b", "c"]);
     let before = from_nothing(&three, 10);
     let after = planned(&three[..2], &names(10), &before);
@@ -62,10 +62,10 @@ fn when_one_leaves_only_what_it_had_moves() {
 }
 
 #[test]
-fn a_drained_member_gives_up_everything_and_takes_its_share_again_afterwards() {
+fn a_drained_member_releases_all_shards_and_takes_its_share_after_undrain() {
     let mut three = members(["a", "b", "c"]);
     let before = from_nothing(&three, 9);
-    three[1] = Member::drained("b");
+    three[1] = PlacementMember::drained("b");
     let drained = planned(&three, &names(9), &before);
     let mut shares = counts(&three, &drained);
     assert_eq!(shares.remove(1), 0);
@@ -73,24 +73,24 @@ fn a_drained_member_gives_up_everything_and_takes_its_share_again_afterwards() {
     assert_eq!(shares, [4, 5]);
     assert!(before.iter().zip(&drained).all(|(from, to)| from == to || *from == Some(1)));
 
-    three[1] = Member::new("b");
+    three[1] = PlacementMember::new("b");
     assert_eq!(counts(&three, &planned(&three, &names(9), &drained)), [3, 3, 3]);
 }
 
 #[test]
-fn nobody_gets_anything_if_nobody_takes_anything() {
+fn no_shard_is_planned_without_an_undrained_member() {
     assert_eq!(from_nothing(&[], 3), [None; 3]);
-    let all = [Member::drained("a"), Member::drained("b")];
+    let all = [PlacementMember::drained("a"), PlacementMember::drained("b")];
     assert_eq!(planned(&all, &names(3), &[Some(0), Some(1), None]), [None; 3]);
     assert_eq!(preferred(&all, "shard-1"), None);
     assert!(from_nothing(&members(["a"]), 0).is_empty());
 }
 
 #[test]
-fn an_owner_that_is_no_member_is_nobody() {
+fn an_owner_that_is_not_a_member_counts_as_no_owner() {
     let two = members(["a", "b"]);
-    let strangers = [Some(2), Some(usize::MAX), Some(u32::MAX as usize + 1), None, None, None];
-    assert_eq!(planned(&two, &names(6), &strangers), from_nothing(&two, 6));
+    let unknown_owners = [Some(2), Some(usize::MAX), Some(u32::MAX as usize + 1), None, None, None];
+    assert_eq!(planned(&two, &names(6), &unknown_owners), from_nothing(&two, 6));
 }
 
 #[test]
@@ -102,40 +102,40 @@ fn fewer_shards_than_members_stay_where_they_are() {
 }
 
 #[test]
-fn what_is_adopted_is_given_up_last() {
+fn adopted_shards_are_released_last() {
     let two = members(["a", "b"]);
     let names = names(10);
-    let given_up = |adopted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+    let released = |adopted: &dyn Fn(usize) -> bool| -> Vec<usize> {
         let held: Vec<_> = names
             .iter()
             .enumerate()
-            .map(|(shard, name)| Held { shard: name, owner: Some(0), adopted: adopted(shard) })
+            .map(|(shard, name)| HeldShard { shard: name, owner: Some(0), adopted: adopted(shard) })
             .collect();
         let after = plan(&two, &held);
         (0..10).filter(|shard| after[*shard] == Some(1)).collect()
     };
-    let by_preference = given_up(&|_| false);
+    let by_preference = released(&|_| false);
     assert_eq!(by_preference.len(), 5);
     let others: Vec<usize> = (0..10).filter(|shard| !by_preference.contains(shard)).collect();
-    assert_eq!(given_up(&|shard| by_preference.contains(&shard)), others);
-    assert_eq!(given_up(&|_| true), by_preference, "all adopted is none adopted");
+    assert_eq!(released(&|shard| by_preference.contains(&shard)), others);
+    assert_eq!(released(&|_| true), by_preference, "all adopted is none adopted");
 }
 
 #[test]
-fn two_shards_with_the_same_hash_are_told_apart_by_name() {
-    let twins = ["tw000476L@?{9@@#", "twin-one-shards!"];
-    assert_eq!(hash(twins[0]), hash(twins[1]));
+fn shards_with_the_same_hash_are_ordered_by_name() {
+    let same_hash = ["tw000476L@?{9@@#", "twin-one-shards!"];
+    assert_eq!(hash(same_hash[0]), hash(same_hash[1]));
     let two = members(["a", "b"]);
-    let forth: Vec<_> = twins.iter().map(|name| Held::new(name, None)).collect();
-    let back: Vec<_> = forth.iter().rev().copied().collect();
-    let mut planned_back = plan(&two, &back);
-    planned_back.reverse();
-    assert_eq!(plan(&two, &forth), planned_back);
-    assert_eq!(counts(&two, &planned_back), [1, 1]);
+    let forward: Vec<_> = same_hash.iter().map(|name| HeldShard::new(name, None)).collect();
+    let backward: Vec<_> = forward.iter().rev().copied().collect();
+    let mut planned_backward = plan(&two, &backward);
+    planned_backward.reverse();
+    assert_eq!(plan(&two, &forward), planned_backward);
+    assert_eq!(counts(&two, &planned_backward), [1, 1]);
 }
 
 #[test]
-fn what_should_not_be_listed_twice_does_no_harm_if_it_is() {
+fn duplicate_members_and_shards_are_harmless() {
     let same = members(["a", "a", "b"]);
     let names = vec!["shard".to_owned(); 9];
     let after = planned(&same, &names, &[None; 9]);
@@ -143,7 +143,7 @@ fn what_should_not_be_listed_twice_does_no_harm_if_it_is() {
     assert_eq!(planned(&same, &names, &after), after);
 }
 
-// From a second implementation in another language: what one version plans, every later one must.
+// From a second implementation in another language: every later version must compute the same plan.
 #[test]
 fn a_plan_is_the_same_in_every_version() {
     let all = members(["web-1", "web-2", "web-3"]);
@@ -160,10 +160,10 @@ fn a_plan_is_the_same_in_every_version() {
 }
 
 #[test]
-fn every_member_is_preferred_about_as_often_as_every_other() {
+fn all_members_are_preferred_about_equally_often() {
     for many in [2, 3, 7, 100] {
         let ids: Vec<String> = (1..=many).map(|number| format!("web-{number}")).collect();
-        let all: Vec<_> = ids.iter().map(|id| Member::new(id)).collect();
+        let all: Vec<_> = ids.iter().map(|id| PlacementMember::new(id)).collect();
         let first: Vec<_> = names(1_000 * many).iter().map(|name| preferred(&all, name)).collect();
         // 1000 each, five standard deviations to either side.
         for (id, times) in ids.iter().zip(counts(&all, &first)) {
@@ -173,7 +173,7 @@ fn every_member_is_preferred_about_as_often_as_every_other() {
 }
 
 #[test]
-fn who_is_preferred_changes_only_for_the_shards_of_whoever_left() {
+fn the_preferred_member_changes_only_for_the_shards_of_the_member_that_left() {
     let four = members(["a", "b", "c", "d"]);
     let mut without = four;
     without[2].drained = true;

@@ -1,19 +1,19 @@
-//! The hash of a name, and how much a member wants a shard.
+//! PURE: the hash of a name, and the rendezvous score of a member for a shard.
 //!
-//! Members of different versions plan side by side and must come to the same answer, so not one bit of this may ever change:
-//! the vectors in the tests hold it in place.
+//! Members of different versions plan side by side and must compute the same plan, so no bit of this may ever change. The test
+//! vectors enforce it.
 
-/// What every word is moved by before it is mixed, so that zeros do not stay zeros (2^64 over the golden ratio).
-const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Added to every word before it is mixed, so that zero does not stay zero (2^64 over the golden ratio).
+const SPLITMIX_INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A hash of a name: the same on every machine, in every version, for ever.
+/// A hash of a name: the same on every machine, in every version, forever.
 ///
-/// Good for dealing out shards and for spreading work over a period. It is no secret and no proof: whoever wants two names
-/// with the same hash can find them. All they gain is that both shards prefer the same member.
+/// Use it to assign shards and to spread work over a period. It is not cryptographic: an attacker can find two names with the
+/// same hash. The only effect is that both shards prefer the same member.
 #[must_use]
 pub fn hash(name: &str) -> u64 {
     let bytes = name.as_bytes();
-    // The length first, so that a name and the same name with zeros behind it differ.
+    // The length first, so that a name and the same name followed by zeros differ.
     bytes.chunks(8).fold(mix(bytes.len() as u64), |state, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -21,22 +21,22 @@ pub fn hash(name: &str) -> u64 {
     })
 }
 
-/// One step of SplitMix64: every bit of the input sways every bit of the output, and no two inputs give the same.
+/// One step of SplitMix64: every input bit affects every output bit, and no two inputs have the same output.
 fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(STEP);
+    let word = word.wrapping_add(SPLITMIX_INCREMENT);
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)
 }
 
-/// The rendezvous score: how much a member wants a shard, as a number that looks thrown by dice but is the same everywhere.
+/// The rendezvous score of a member for a shard: a pseudorandom number that is the same everywhere.
 ///
-/// One multiplication, because a million shards times a hundred members have to be asked.
+/// A single multiplication, because a plan computes it for a million shards times a hundred members.
 #[inline]
 pub(super) fn score(shard: u64, member: u64) -> u64 {
-    // Odd, so that nothing of the shard's hash is multiplied away.
+    // Odd, so that the multiplication loses no bit of the shard's hash.
     let product = u128::from(shard) * u128::from(member | 1);
-    // The upper half folded into the lower: the cast cuts on purpose.
+    // The upper half folded into the lower: the cast truncates on purpose.
     #[allow(clippy::cast_possible_truncation)]
     let folded = ((product >> 64) ^ product) as u64;
     folded
@@ -46,7 +46,7 @@ pub(super) fn score(shard: u64, member: u64) -> u64 {
 mod tests {
     use super::*;
 
-    // Computed by a second implementation in another language, from the words above the functions.
+    // Computed by a second implementation in another language, from the comments above the functions.
     #[test]
     fn the_hash_never_changes() {
         for (name, expected) in [
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_look_alike_have_hashes_that_do_not() {
+    fn similar_names_have_different_hashes() {
         let mut hashes: Vec<u64> = (0..200_000)
             .map(|number| hash(&format!("tenant-{:06}-shard-{:04}", number / 50, number % 50)))
             .collect();

@@ -1,12 +1,14 @@
-//! How many shards each member should have.
+//! PURE: the share of each member: how many shards it should own.
 
-/// The share of each member, given how many shards it owns now: all within one of each other, and together all shards.
+/// The share of each member, given how many shards it owns now. The shares differ by at most one, and their sum is the number
+/// of shards.
 ///
-/// The members come in an order that everybody agrees on. Where shards are left over after an even division, those get one
-/// more who own more than an even part already, because it saves a move; then the first in order.
+/// All callers pass the members in the same order. If shards are left over after an even division, they go first to members
+/// that own more than an even part already, because this saves a move; then to the first in order.
 ///
-/// Not simply those who own *most*: that would change while shards are on their way, and with it the plan. Whoever owns more
-/// than an even part and may keep one more, still owns more than an even part when it has given up the rest.
+/// They do not simply go to the members that own the *most*: that would change while shards are moving, and the plan would
+/// change with it. A member that owns more than an even part and may keep one more still owns more than an even part after it
+/// has released the rest.
 pub(super) fn shares(owned: &[usize], shards: usize) -> Vec<usize> {
     if owned.is_empty() {
         return Vec::new();
@@ -33,14 +35,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_stays_with_those_who_have_it() {
+    fn left_over_shards_stay_with_their_owners() {
         assert_eq!(shares(&[3, 4, 3], 10), [3, 4, 3]);
         assert_eq!(shares(&[0, 5, 5], 10), [3, 4, 3]);
         assert_eq!(shares(&[3, 3, 5], 11), [4, 3, 4]);
     }
 
     #[test]
-    fn who_may_have_one_more_is_the_same_before_during_and_after_the_moves() {
+    fn the_members_with_one_more_are_the_same_before_during_and_after_the_moves() {
         for owned in [[5, 5, 0], [4, 5, 0], [4, 4, 0], [5, 3, 1], [4, 3, 2], [4, 3, 3]] {
             assert_eq!(shares(&owned, 10), [4, 3, 3], "while they own {owned:?}");
         }

@@ -1,27 +1,27 @@
-//! PURE: what a candidate announces in the note of its presence lease, as versioned JSON of at most 512 bytes.
+//! PURE: the content of a presence lease's note, as versioned JSON of at most 512 bytes.
 
 use serde::{Deserialize, Serialize};
 
-use crate::elector::CandidateState;
+use crate::election::CandidateState;
 use crate::lease::Note;
 
 const VERSION: u64 = 1;
-/// With everything else at its longest, the record still fits into a note.
-const URL_MAX: usize = 250;
-const REASON_MAX: usize = 120;
+/// With all other fields at their longest, the record still fits into a note.
+const MAX_URL_BYTES: usize = 250;
+const MAX_REASON_BYTES: usize = 120;
 
-/// What a candidate says of itself.
+/// What a candidate announces about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) url: Option<String>,
     pub(super) priority: i32,
-    /// `None`: not known.
+    /// `None`: unknown.
     pub(super) state: Option<CandidateState>,
 }
 
-/// As it is stored. Readers ignore fields that they do not know.
+/// The stored format. Readers ignore fields that they do not know.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct AnnouncementRecord {
     v: u64,
     state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,26 +35,26 @@ struct Record {
 impl Announcement {
     pub(super) fn note(&self) -> Note {
         let state = self.state.clone().unwrap_or_default();
-        let mut record = Record {
+        let mut record = AnnouncementRecord {
             v: VERSION,
             state: state.as_str().to_owned(),
-            reason: state.reason().map(shortened),
+            reason: state.reason().map(truncated),
             priority: self.priority,
-            url: self.url.clone().filter(|url| url.len() <= URL_MAX),
+            url: self.url.clone().filter(|url| url.len() <= MAX_URL_BYTES),
         };
         record
-            .written()
+            .to_note()
             .or_else(|| {
-                // Characters that JSON escapes take more room.
+                // Characters that JSON escapes need more bytes.
                 record.reason = None;
-                record.written()
+                record.to_note()
             })
             .unwrap_or_default()
     }
 
-    /// Reads a note. An earlier version wrote the URL alone; the state of that and of a later version is not known.
+    /// Reads a note. An earlier version wrote the URL alone; the state is unknown for that version and for later ones.
     pub(super) fn read(note: &str) -> Announcement {
-        match serde_json::from_str::<Record>(note) {
+        match serde_json::from_str::<AnnouncementRecord>(note) {
             Ok(record) if record.v == VERSION => Announcement {
                 state: CandidateState::parse(&record.state, record.reason.as_deref()),
                 url: record.url,
@@ -68,15 +68,15 @@ impl Announcement {
     }
 }
 
-impl Record {
-    fn written(&self) -> Option<Note> {
+impl AnnouncementRecord {
+    fn to_note(&self) -> Option<Note> {
         Note::new(&serde_json::to_string(self).ok()?).ok()
     }
 }
 
-/// The beginning of a reason that is too long.
-fn shortened(reason: &str) -> String {
-    let fits = reason.char_indices().take_while(|(at, c)| at + c.len_utf8() <= REASON_MAX);
+/// The beginning of a reason, at most [`MAX_REASON_BYTES`] long.
+fn truncated(reason: &str) -> String {
+    let fits = reason.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MAX_REASON_BYTES);
     fits.map(|(_, c)| c).collect()
 }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_read_back() {
+    fn an_announcement_is_read_back() {
         let states = [
             CandidateState::Waiting,
             CandidateState::Starting,
@@ -99,20 +99,20 @@ mod tests {
             CandidateState::Unhealthy("exit 127: sh: 1: chekc: not found".to_owned()),
         ];
         for state in states {
-            let said = announcement("http://10.0.0.1:3000", state);
-            assert_eq!(Announcement::read(said.note().as_str()), said);
+            let announced = announcement("http://10.0.0.1:3000", state);
+            assert_eq!(Announcement::read(announced.note().as_str()), announced);
         }
     }
 
     #[test]
     fn a_note_always_fits_and_always_has_the_state() {
         for reason in ["\u{1}".repeat(5_000), "é".repeat(5_000), "\"".repeat(5_000)] {
-            let said = announcement(
+            let announced = announcement(
                 &format!("http://{}", "h".repeat(240)),
                 CandidateState::Unhealthy(reason),
             );
-            let read = Announcement::read(said.note().as_str());
-            assert_eq!((read.priority, &read.url), (-7, &said.url));
+            let read = Announcement::read(announced.note().as_str());
+            assert_eq!((read.priority, &read.url), (-7, &announced.url));
             assert_eq!(read.state.unwrap().as_str(), "unhealthy");
         }
         let long = announcement(&"u".repeat(600), CandidateState::Drained);

@@ -1,7 +1,6 @@
-//! One table of properties, run against every store; public so that your own can be held to it too.
+//! One table of properties that every store must satisfy; public so that you can test your own store with it.
 //!
-//! Write a [`Fixture`] for your store, then run every row of [`PROPERTIES`] on it, each as a test
-//! with the row's name:
+//! Write a [`Fixture`] for your store, then run every row of [`PROPERTIES`] on it, each as a test with the row's name:
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -24,13 +23,12 @@
 //! let clock = Clock::manual();
 //! let mine = Mine(clock.clone(), MemoryStore::new(clock));
 //! let property = conformance::find("second_claim_is_refused").expect("it is in the table");
-//! assert_eq!(conformance::run(property, &mine).await, conformance::Outcome::Passed);
+//! assert_eq!(conformance::run(property, &mine).await, conformance::PropertyOutcome::Passed);
 //! # }
 //! ```
 //!
-//! Names are made anew for every run, so several properties can run on one store at once; but not
-//! on a clock that is moved by hand (one would take the time of all), nor those that must be
-//! [alone](Property::alone).
+//! Every run uses new names, so several properties can run on one store concurrently. The exceptions are a manual clock (one
+//! property would advance the time of all) and properties that must run [alone](Property::alone).
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,31 +38,29 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use super::Store;
-use super::memory::Spoil;
+use super::memory::Corruption;
 use crate::lease::{Name, Token};
 
 mod batches;
 mod checkpoints;
 mod claims;
 mod expiry;
-mod foreign;
+mod foreign_data;
+mod harness;
 mod limits;
 mod lineage;
-mod looking;
+mod observe;
 mod races;
 mod restart;
 mod revocation;
-mod scene;
 mod startup_wait;
-mod watching;
+mod watch;
 
-use scene::Scene;
+use harness::Harness;
 
-/// What the trials do to a store from outside. One fixture is one private store: its own directory,
-/// its own server.
+/// What the properties do to a store from outside. One fixture is one private store: its own directory, its own server.
 ///
-/// Where something cannot be done to a store, its method says `false`, and the trials that need it
-/// are left out.
+/// If something cannot be done to a store, the method returns `false`, and the properties that need it are skipped.
 #[async_trait]
 pub trait Fixture: Send + Sync {
     /// A new handle on the same leases, as another process would open it.
@@ -73,26 +69,25 @@ pub trait Fixture: Send + Sync {
     /// Lets this much time pass on the store's clock.
     async fn pass(&self, time: Duration);
 
-    /// The TTL of a lease whose end is waited for: short, but longer than a busy machine takes for
-    /// two calls.
+    /// The TTL of a lease whose expiry a property waits for: short, but longer than a busy machine takes for two calls.
     fn short_ttl(&self) -> Duration {
         Duration::from_millis(1000)
     }
 
-    /// How long after it was granted or renewed a lease that nobody renews is free at the latest.
+    /// The maximum time from the grant or the last renewal until an unrenewed lease is free.
     fn frees_within(&self, ttl: Duration) -> Duration {
-        // A few milliseconds, for a store that rounds.
+        // A few milliseconds more, for a store that rounds.
         ttl + Duration::from_millis(20)
     }
 
-    /// Puts something else where the record of `name` is or would be.
+    /// Puts corrupt data where the record of `name` is or would be.
     ///
-    /// Asked for garbage several times, it may put another kind of garbage each time.
-    async fn spoil(&self, _name: &Name, _spoil: Spoil) -> bool {
+    /// If it is called for garbage several times, it may put another kind of garbage each time.
+    async fn corrupt(&self, _name: &Name, _corruption: Corruption) -> bool {
         false
     }
 
-    /// Whether what [`Fixture::spoil`] put there is still as it was put.
+    /// Whether what [`Fixture::corrupt`] put there is unchanged.
     async fn is_untouched(&self, _name: &Name) -> bool {
         true
     }
@@ -102,68 +97,68 @@ pub trait Fixture: Send + Sync {
         false
     }
 
-    /// Stops the store and starts it again with what it had kept.
+    /// Stops the store and starts it again with the data it kept.
     async fn restart(&self) -> bool {
         false
     }
 
-    /// Lets a stranger take the name the way strangers do (Redis: a plain `SET NX PX`).
-    async fn take_as_stranger(&self, _name: &Name, _id: &str, _ttl: Duration) -> bool {
+    /// Takes the name as another program would (Redis: a plain `SET NX PX`).
+    async fn take_as_foreign_holder(&self, _name: &Name, _id: &str, _ttl: Duration) -> bool {
         false
     }
 }
 
-/// What a property must be able to do to a store from outside.
+/// Something that a property must be able to do to a store from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ability {
-    /// [`Fixture::spoil`] with [`Spoil::Garbage`].
+pub enum Capability {
+    /// The fixture can write garbage in place of a record: [`Fixture::corrupt`] with [`Corruption::Garbage`].
     Garbage,
-    /// [`Fixture::spoil`] with [`Spoil::Locked`].
+    /// The fixture can lock a name: [`Fixture::corrupt`] with [`Corruption::Locked`].
     Lock,
-    /// [`Fixture::set_token`].
+    /// The fixture can set the last token of a name: [`Fixture::set_token`].
     Tokens,
-    /// [`Fixture::restart`].
+    /// The fixture can restart the store: [`Fixture::restart`].
     Restart,
-    /// [`Fixture::take_as_stranger`].
-    Stranger,
+    /// The fixture can take a name without this library: [`Fixture::take_as_foreign_holder`].
+    ForeignHolder,
 }
 
-impl fmt::Display for Ability {
+impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Ability::Garbage => "put garbage under a name",
-            Ability::Lock => "lock a name",
-            Ability::Tokens => "set the last token",
-            Ability::Restart => "restart the store",
-            Ability::Stranger => "take a name as a stranger",
+            Capability::Garbage => "put garbage under a name",
+            Capability::Lock => "lock a name",
+            Capability::Tokens => "set the last token",
+            Capability::Restart => "restart the store",
+            Capability::ForeignHolder => "take a name as a stranger",
         })
     }
 }
 
-/// How a property came out. One that does not hold panics, and says what was expected.
+/// The result of a property. A property that does not hold panics and says what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Outcome {
-    /// It holds.
+pub enum PropertyOutcome {
+    /// The property holds.
     Passed,
-    /// The fixture cannot do what it needs: nothing is known.
-    NotApplicable(Ability),
+    /// The fixture lacks this capability: nothing is known.
+    NotApplicable(Capability),
 }
 
-/// Something that is true of every store.
+/// A property that every store must have.
 pub struct Property {
-    /// A sentence, such as `second_claim_is_refused`.
+    /// A statement, such as `second_claim_is_refused`.
     pub name: &'static str,
-    /// What it does to the store from outside.
-    pub needs: &'static [Ability],
-    check: for<'a> fn(Scene<'a>) -> BoxFuture<'a, Result<(), Ability>>,
+    /// What it needs to do to the store from outside.
+    pub needs: &'static [Capability],
+    check: for<'a> fn(Harness<'a>) -> BoxFuture<'a, Result<(), Capability>>,
 }
 
 impl Property {
-    /// Whether it needs a store nobody else uses at the same time.
+    /// Whether it needs a store that no other property uses at the same time.
     pub fn alone(&self) -> bool {
-        self.needs.contains(&Ability::Restart)
+        self.needs.contains(&Capability::Restart)
     }
 }
 
@@ -183,36 +178,36 @@ pub fn find(name: &str) -> Option<&'static Property> {
     PROPERTIES.iter().find(|property| property.name == name)
 }
 
-/// Holds the store of `fixture` to one property. Must be called inside a tokio runtime with I/O and
-/// time; of several threads, if races are to be races.
+/// Checks one property of the store of `fixture`. Must be called inside a tokio runtime with I/O and time enabled; the
+/// properties about races need a runtime with several threads.
 ///
 /// # Panics
 /// When the property does not hold, or the store fails.
-pub async fn run(property: &Property, fixture: &dyn Fixture) -> Outcome {
-    match (property.check)(Scene::new(property.name, fixture)).await {
-        Ok(()) => Outcome::Passed,
-        Err(ability) => Outcome::NotApplicable(ability),
+pub async fn run(property: &Property, fixture: &dyn Fixture) -> PropertyOutcome {
+    match (property.check)(Harness::new(property.name, fixture)).await {
+        Ok(()) => PropertyOutcome::Passed,
+        Err(capability) => PropertyOutcome::NotApplicable(capability),
     }
 }
 
-/// A row: the name is the function's, so that the two cannot differ.
+/// One row of the table. The name is the function's name, so that the two cannot differ.
 macro_rules! property {
-    ($group:ident :: $name:ident $(, $ability:ident)*) => {
+    ($group:ident :: $name:ident $(, $capability:ident)*) => {
         Property {
             name: stringify!($name),
-            needs: &[$(Ability::$ability),*],
-            check: |scene| Box::pin($group::$name(scene)),
+            needs: &[$(Capability::$capability),*],
+            check: |harness| Box::pin($group::$name(harness)),
         }
     };
 }
 
-/// Every property, once.
+/// All properties.
 pub static PROPERTIES: &[Property] = &[
     property!(claims::second_claim_is_refused),
     property!(claims::repeat_of_an_unanswered_claim_keeps_its_token),
     property!(claims::cancelled_claim_can_be_repeated),
     property!(claims::new_campaign_never_gets_an_old_token),
-    property!(claims::delayed_release_frees_nothing_of_the_next_term),
+    property!(claims::delayed_release_does_not_free_the_next_term),
     property!(claims::token_grows_over_release),
     property!(claims::renew_keeps_the_token),
     property!(claims::renew_refused_with_an_old_token),
@@ -233,37 +228,37 @@ pub static PROPERTIES: &[Property] = &[
     property!(lineage::first_term_follows_nothing),
     property!(lineage::origin_stays_over_renewal_release_and_expiry),
     property!(lineage::before_says_how_the_last_term_ended),
-    property!(lineage::next_is_shown_until_somebody_comes),
-    property!(lineage::term_keeps_its_beginning_over_renewals),
+    property!(lineage::preferred_successor_is_shown_until_the_next_grant),
+    property!(lineage::term_keeps_its_start_time_over_renewals),
     property!(lineage::store_time_does_not_go_back),
     property!(startup_wait::wait_of_a_holder_is_recorded_by_its_repeated_claim),
     property!(startup_wait::wait_survives_release_and_expiry),
     property!(startup_wait::wait_never_becomes_shorter_by_a_claim),
     property!(startup_wait::wait_ends_with_a_revocation_now_and_for_a_lease_without_right),
-    property!(looking::observe_by_names_leaves_out_the_unused),
-    property!(looking::observe_by_prefix_shows_that_and_no_more),
-    property!(looking::prefix_is_text_and_not_a_pattern),
-    property!(looking::empty_prefix_is_everything),
-    property!(looking::prefix_shows_what_the_name_shows),
-    property!(looking::names_are_case_sensitive),
-    property!(looking::left_is_at_most_the_ttl_and_falls),
-    property!(looking::observing_changes_nothing),
-    property!(looking::limits_promise_no_more_than_is_found),
-    property!(watching::watch_begins_without_a_change),
-    property!(watching::release_wakes_a_waiter),
-    property!(watching::watch_tells_of_a_grant),
-    property!(watching::watch_tells_of_a_revocation),
-    property!(watching::watch_ends_on_the_latest),
-    property!(watching::slow_watcher_ends_on_the_latest),
-    property!(watching::every_watcher_is_told),
-    property!(watching::watch_outlives_a_restart, Restart),
+    property!(observe::observe_by_names_omits_unused_names),
+    property!(observe::observe_by_prefix_returns_only_matching_names),
+    property!(observe::prefix_is_text_and_not_a_pattern),
+    property!(observe::empty_prefix_observes_all_names),
+    property!(observe::prefix_shows_what_the_name_shows),
+    property!(observe::names_are_case_sensitive),
+    property!(observe::remaining_time_is_at_most_the_ttl_and_decreases),
+    property!(observe::observing_changes_nothing),
+    property!(observe::limits_never_promise_more_than_examine_finds),
+    property!(watch::watch_begins_without_a_change),
+    property!(watch::release_wakes_a_waiter),
+    property!(watch::watch_reports_a_grant),
+    property!(watch::watch_reports_a_revocation),
+    property!(watch::watch_reports_the_last_change),
+    property!(watch::slow_watcher_receives_the_last_change),
+    property!(watch::every_watcher_is_notified),
+    property!(watch::watch_outlives_a_restart, Restart),
     property!(batches::batch_of_1_keeps_order),
     property!(batches::batch_of_1_000_keeps_order),
     property!(batches::batch_of_10_000_keeps_order),
     property!(batches::empty_batches_get_empty_answers),
     property!(batches::same_name_twice_in_a_batch_is_held_once),
     property!(batches::renew_of_many_loses_only_what_was_lost),
-    property!(batches::one_corrupt_name_among_1_000_spoils_no_other, Garbage),
+    property!(batches::one_corrupt_name_among_1_000_affects_no_other, Garbage),
     property!(batches::one_corrupt_and_one_locked_name_leave_998_held_in_time, Garbage, Lock),
     property!(batches::overlapping_batches_do_not_block_each_other),
     property!(checkpoints::checkpoint_comes_with_the_grant),
@@ -271,25 +266,25 @@ pub static PROPERTIES: &[Property] = &[
     property!(checkpoints::save_refused_under_an_old_token),
     property!(checkpoints::save_refused_under_an_older_number),
     property!(checkpoints::same_number_again_is_held_and_changes_nothing),
-    property!(checkpoints::save_numbers_begin_anew_in_a_new_term),
-    property!(checkpoints::checkpoints_at_the_limits_come_back),
+    property!(checkpoints::save_numbers_restart_in_a_new_term),
+    property!(checkpoints::checkpoints_at_the_limits_round_trip),
     property!(checkpoints::save_does_not_extend),
     property!(limits::names_at_the_limits_are_different_leases),
     property!(limits::odd_names_are_found_by_prefix),
-    property!(limits::ids_at_the_limits_come_back),
-    property!(limits::notes_at_the_limits_come_back),
+    property!(limits::ids_at_the_limits_round_trip),
+    property!(limits::notes_at_the_limits_round_trip),
     property!(limits::a_repeated_claim_replaces_the_note),
-    property!(limits::longest_ttl_is_taken),
-    property!(limits::shortest_ttl_is_taken),
+    property!(limits::longest_ttl_is_accepted),
+    property!(limits::shortest_ttl_is_accepted),
     property!(limits::token_is_refused_at_two_to_the_53, Tokens),
     property!(limits::last_tokens_are_exact, Tokens),
-    property!(foreign::garbage_is_corrupt_and_untouched, Garbage),
-    property!(foreign::garbage_in_place_of_a_record_is_corrupt, Garbage),
-    property!(foreign::prefix_with_garbage_still_shows_the_others, Garbage),
-    property!(foreign::stranger_is_taken, Stranger),
-    property!(foreign::stranger_with_our_own_id_is_not_us, Stranger),
-    property!(foreign::stranger_after_our_expiry_is_not_us, Stranger),
-    property!(foreign::stranger_frees_when_its_time_ran_out, Stranger),
+    property!(foreign_data::garbage_is_corrupt_and_untouched, Garbage),
+    property!(foreign_data::garbage_in_place_of_a_record_is_corrupt, Garbage),
+    property!(foreign_data::prefix_with_garbage_still_shows_the_others, Garbage),
+    property!(foreign_data::foreign_holder_is_taken, ForeignHolder),
+    property!(foreign_data::foreign_holder_with_the_same_id_is_another_holder, ForeignHolder),
+    property!(foreign_data::foreign_holder_after_expiry_is_another_holder, ForeignHolder),
+    property!(foreign_data::foreign_holder_frees_when_its_time_has_passed, ForeignHolder),
     property!(revocation::revoke_refuses_the_holder_at_once),
     property!(revocation::revoke_waits_out_the_holders_time),
     property!(revocation::revoke_now_frees_at_once),

@@ -7,16 +7,18 @@
 //! | a name | `leases/NAME.lease`, one JSON line with a checksum and a tail with the holder's time |
 //! | atomic | `flock` on `locks/NAME.lock`; the file is never removed, and its inode is checked after the write too. Participants (presence, membership, requests) share one: `tenure:node:.lock`, `tenure:ask:.lock`, `FLEET:node:.lock` |
 //! | acquire, release, save, revoke | a new record is written in `tmp/` and fsynced; under the lock it is renamed over the old one, then the directory is fsynced |
-//! | ephemeral leases | the record of a participant is removed when it is released, or at the next opening after its end |
+//! | ephemeral leases | the record of a participant is removed when it is released, or the next time the directory is opened after its end |
 //! | renew | under the lock, the tail is rewritten in place; no fsync |
 //! | expiry | the boot clock, if the record is of this boot and time namespace; else the record must stay unchanged for its TTL |
-//! | death | a term that ends with its process names `live/ID`, whose lock that process holds; if exactly that file is unlocked, the process is gone |
+//! | process death | a term that ends with its process names `live/ID`, whose lock that process holds; if exactly that file is unlocked, the process is gone |
 //! | watch | inotify on `leases/` and `live/` |
 //!
-//! A full, failing or read-only disk is Unavailable: it neither grants nor frees. Whatever is not a record of ours is
-//! Corrupt and left alone. Directories and files that others own, can write, or have linked elsewhere are refused.
+//! A full, failing or read-only disk is Unavailable: the store neither grants nor frees a lease. A file that is not a valid
+//! record is Corrupt and stays unchanged. The store refuses directories and files that another user owns, that others can
+//! write, or that are links to another place.
 //!
-//! Other machines do not see it. On a network file system two could lead; such are refused unless `force=1` is given.
+//! Other machines cannot use this store. On a network file system two candidates could lead; such file systems are refused
+//! unless `force=1` is given.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,60 +29,60 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use super::url::StoreUrl;
+use super::open::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
 
+mod batch;
+mod cleanup;
 mod directory;
-mod draft;
-mod failure;
+mod error;
 mod filesystem;
-mod live;
+mod liveness;
 mod lock;
-mod names;
-mod pass;
-#[cfg(any(test, feature = "conformance"))]
-#[doc(hidden)]
-pub mod planted;
+mod missing_directory;
+mod observe;
+mod paths;
+mod read;
 mod record;
 mod rules;
-mod sight;
-mod survey;
-mod sweep;
-mod unmade;
+mod temp_record;
+#[cfg(any(test, feature = "conformance"))]
+#[doc(hidden)]
+pub mod test_records;
 mod watch;
 
+use batch::{BatchRun, GreatestTokens};
 use directory::Directory;
 pub use filesystem::default_directory;
-use live::Live;
-pub use lock::Locked;
-use pass::{Memory, Pass};
-use rules::{Renewal, Revocation, Save, Verb};
-use sight::Judge;
-use unmade::Unmade;
+use liveness::LivenessLock;
+pub use lock::LockHolder;
+use missing_directory::MissingDirectory;
+use read::ExpiryJudge;
+use rules::{Operation, Renewal, Revocation, Save};
 
-/// How a directory is opened.
+/// Options for opening a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
-    /// Also on a file system whose locks are not known to exclude. The store is then of grade C.
+pub struct FileOptions {
+    /// Also accept a file system whose locks are not known to be exclusive. The store then has grade C.
     pub force: bool,
-    /// Only a directory that is there. One that was moved away is not made anew by somebody who comes later.
+    /// Open only a directory that exists. A directory that was moved away is not created again by a process that comes later.
     pub existing: bool,
 }
 
-impl Options {
-    /// The same, by force.
+impl FileOptions {
+    /// The same options with `force` set.
     #[must_use]
     pub fn force(mut self) -> Self {
         self.force = true;
         self
     }
 
-    /// The same, making nothing.
+    /// The same options with `existing` set: nothing is created.
     #[must_use]
     pub fn existing(mut self) -> Self {
         self.existing = true;
@@ -92,23 +94,23 @@ impl Options {
 ///
 /// ```no_run
 /// # async fn example() -> tenure::Result<()> {
-/// use tenure::store::file::{FileStore, Options};
+/// use tenure::store::file::{FileOptions, FileStore};
 ///
-/// let store = FileStore::open("/var/lib/myapp/leases", Options::default()).await?;
+/// let store = FileStore::open("/var/lib/myapp/leases", FileOptions::default()).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct FileStore(Arc<Shared>);
+pub struct FileStore(Arc<FileStoreInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct FileStoreInner {
     directory: Directory,
-    judge: Judge,
-    memory: Memory,
+    judge: ExpiryJudge,
+    tokens: GreatestTokens,
     clock: Clock,
-    /// Who opened it. A forked child has the handles, but not the right.
+    /// The process that opened the store. A forked child has the handles, but must not use them.
     pid: u32,
-    live: OnceLock<Arc<Live>>,
+    live: OnceLock<Arc<LivenessLock>>,
 }
 
 impl fmt::Debug for FileStore {
@@ -118,18 +120,18 @@ impl fmt::Debug for FileStore {
 }
 
 impl FileStore {
-    /// Opens the directory `path`, making it if only it is missing.
+    /// Opens the directory `path`. If only that directory itself is missing, it is created.
     ///
     /// # Errors
-    /// Denied for a directory that is not ours alone or lies on a file system that cannot be trusted.
-    pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+    /// Denied for a directory that other users own or can write, or that is on a file system whose locks cannot be trusted.
+    pub async fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        in_background(move || Self::opened(&path, options)).await
+        in_background(move || Self::open_blocking(&path, options)).await
     }
 
     pub(super) async fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
-        let options = options_of(url)?;
-        match path_of(url.rest)? {
+        let options = parse_options(url)?;
+        match parse_path(url.rest)? {
             Some(path) => Self::open(path, options).await,
             None => {
                 let path = default_directory()?;
@@ -137,70 +139,74 @@ impl FileStore {
                     if !options.existing {
                         filesystem::make_default_parents(&path)?;
                     }
-                    Self::opened(&path, options)
+                    Self::open_blocking(&path, options)
                 })
                 .await
             }
         }
     }
 
-    /// The same for a command that must not make the directory.
-    pub(super) async fn existing_from_url(url: &StoreUrl<'_>) -> Result<Unmade> {
-        let path = path_of(url.rest)?.map_or_else(default_directory, Ok)?;
+    /// The same for a command that must not create the directory.
+    pub(super) async fn existing_from_url(url: &StoreUrl<'_>) -> Result<MissingDirectory> {
+        let path = parse_path(url.rest)?.map_or_else(default_directory, Ok)?;
         let absolute = std::path::absolute(&path).unwrap_or(path);
-        Unmade::open(absolute, options_of(url)?).await
+        MissingDirectory::open(absolute, parse_options(url)?).await
     }
 
-    fn opened(path: &Path, options: Options) -> Result<Self> {
+    fn open_blocking(path: &Path, options: FileOptions) -> Result<Self> {
         let clock = Clock::boot();
         let directory = Directory::open(path, options)?;
-        let shared = Shared {
+        let inner = FileStoreInner {
             directory,
-            judge: Judge::new(sight::our_era()?),
-            memory: Memory::default(),
+            judge: ExpiryJudge::new(read::current_boot_id()?),
+            tokens: GreatestTokens::default(),
             clock,
             pid: std::process::id(),
             live: OnceLock::new(),
         };
-        // A guard has no time for it, and a command that only reads changes nothing.
+        // A guard has no time for this, and a command that only reads changes nothing.
         if !options.existing {
-            sweep::sweep(&shared);
+            cleanup::sweep(&inner);
         }
-        Ok(FileStore(Arc::new(shared)))
+        Ok(FileStore(Arc::new(inner)))
     }
 
-    /// Where the leases are: absolute, and below the one that was given where everybody may write in that.
+    /// The absolute path of the leases. It is below the given directory if all users may write in that one.
     pub fn directory(&self) -> &Path {
         self.0.directory.path()
     }
 
-    /// Does `verbs` in one pass on a thread where waiting for a disk or a lock holds up nobody.
-    async fn pass<V>(&self, verbs: Vec<V>, lives: bool) -> Result<Vec<Result<V::Answer>>>
+    /// Runs `operations` as one batch, on a thread where waiting for a disk or a lock delays no other task.
+    async fn run_batch<V>(
+        &self,
+        operations: Vec<V>,
+        needs_liveness_lock: bool,
+    ) -> Result<Vec<Result<V::Answer>>>
     where
-        V: Verb + Send + 'static,
+        V: Operation + Send + 'static,
         V::Answer: Send,
     {
-        let shared = Arc::clone(&self.0);
+        let inner = Arc::clone(&self.0);
         in_background(move || {
-            shared.check_process()?;
-            let live = if lives { Some(&shared.live()?.mark) } else { None };
-            let Shared { directory, judge, memory, clock, .. } = &*shared;
-            Pass::new(directory, judge, memory, clock, live).run(&verbs)
+            inner.check_process()?;
+            let live = if needs_liveness_lock { Some(&inner.live()?.id) } else { None };
+            let FileStoreInner { directory, judge, tokens, clock, .. } = &*inner;
+            BatchRun::new(directory, judge, tokens, clock, live).run(&operations)
         })
         .await
     }
 
-    async fn pass_one<V>(&self, verb: V) -> Result<V::Answer>
+    async fn run_one<V>(&self, operation: V) -> Result<V::Answer>
     where
-        V: Verb + Send + 'static,
+        V: Operation + Send + 'static,
         V::Answer: Send,
     {
-        let answer = self.pass(vec![verb], false).await?.pop();
+        let answer = self.run_batch(vec![operation], false).await?.pop();
         answer.unwrap_or_else(|| Err(Error::unavailable("there was no answer")))
     }
 }
 
-impl Shared {
+impl FileStoreInner {
     fn check_process(&self) -> Result<()> {
         if std::process::id() == self.pid {
             return Ok(());
@@ -211,19 +217,19 @@ impl Shared {
         )))
     }
 
-    fn live(&self) -> Result<&Live> {
+    fn live(&self) -> Result<&LivenessLock> {
         if let Some(live) = self.live.get() {
             return Ok(live);
         }
-        let live = Live::of_this_process(&self.directory)?;
+        let live = LivenessLock::of_this_process(&self.directory)?;
         Ok(self.live.get_or_init(|| live))
     }
 }
 
-fn options_of(url: &StoreUrl<'_>) -> Result<Options> {
-    let mut options = Options::default();
+fn parse_options(url: &StoreUrl<'_>) -> Result<FileOptions> {
+    let mut options = FileOptions::default();
     for (key, value) in url.options(&["force", "create"])? {
-        let is = match value {
+        let enabled = match value {
             "1" => true,
             "0" => false,
             other => {
@@ -232,15 +238,15 @@ fn options_of(url: &StoreUrl<'_>) -> Result<Options> {
             }
         };
         match key {
-            "force" => options.force = is,
-            _ => options.existing = !is,
+            "force" => options.force = enabled,
+            _ => options.existing = !enabled,
         }
     }
     Ok(options)
 }
 
-/// `DIR` or `///DIR`; `None` for nothing, which is the default directory.
-fn path_of(rest: &str) -> Result<Option<PathBuf>> {
+/// Parses `DIR` or `///DIR`; `None` if it is empty, which means the default directory.
+fn parse_path(rest: &str) -> Result<Option<PathBuf>> {
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {
@@ -278,7 +284,7 @@ impl Store for FileStore {
     }
 
     fn detached(&self) -> Arc<dyn Store> {
-        // Nothing is waited for on anything two handles share.
+        // No call waits on anything that two handles share.
         Arc::new(self.clone())
     }
 
@@ -287,33 +293,33 @@ impl Store for FileStore {
     }
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
-        let lives = claims.iter().any(|claim| claim.ends_with_process);
-        self.pass(claims.to_vec(), lives).await
+        let needs_liveness_lock = claims.iter().any(|claim| claim.ends_with_process);
+        self.run_batch(claims.to_vec(), needs_liveness_lock).await
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
         let renewals = holds.iter().map(|hold| Renewal { hold: hold.clone(), ttl });
-        self.pass(renewals.collect(), false).await
+        self.run_batch(renewals.collect(), false).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        self.pass(releases.to_vec(), false).await
+        self.run_batch(releases.to_vec(), false).await
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
         let (hold, checkpoint) = (hold.clone(), checkpoint.clone());
-        self.pass_one(Save { hold, number, checkpoint }).await
+        self.run_one(Save { hold, number, checkpoint }).await
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
-        self.pass_one(Revocation { name: name.clone(), when }).await
+        self.run_one(Revocation { name: name.clone(), when }).await
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        let (shared, scope) = (Arc::clone(&self.0), scope.clone());
+        let (inner, scope) = (Arc::clone(&self.0), scope.clone());
         in_background(move || {
-            shared.check_process()?;
-            survey::observe(&shared, &scope)
+            inner.check_process()?;
+            observe::observe(&inner, &scope)
         })
         .await
     }
@@ -323,10 +329,10 @@ impl Store for FileStore {
     }
 
     async fn examine(&self) -> Result<Report> {
-        let shared = Arc::clone(&self.0);
+        let inner = Arc::clone(&self.0);
         in_background(move || {
-            shared.check_process()?;
-            survey::examine(&shared)
+            inner.check_process()?;
+            observe::examine(&inner)
         })
         .await
     }

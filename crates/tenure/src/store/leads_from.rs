@@ -1,41 +1,42 @@
-//! PURE: the end of a start-up wait, as a record keeps it.
+//! PURE: the end of a start-up wait, as stored in a record.
 //!
-//! The record carries it so that every reader sees that the holder does not lead yet. It survives release and re-grant: a
-//! holder that released while it was waiting never led, so the next holder waits for the rest.
+//! The record stores it so that every reader can tell that the holder does not lead yet. It survives release and re-grant: a
+//! holder that released during its wait never led, so the next holder waits for the remaining time.
 
 use std::time::Duration;
 
 use crate::lease::{ClaimedWait, StartupWait, WaitReason};
 
-/// From when the holder of a lease may lead, on the store's clock in microseconds.
+/// The time from which the holder of a lease may lead, on the store's clock in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeadsFrom {
     pub(crate) at_micros: u64,
-    /// How long the wait was when it was recorded: a store clock that was set cannot make it longer.
+    /// The length of the wait when it was recorded. It bounds the remaining time, so a store clock that was set back cannot
+    /// make the wait longer.
     pub(crate) length_micros: u64,
     pub(crate) reason: WaitReason,
 }
 
 impl LeadsFrom {
-    /// What the record keeps after a claim: the later of the end that it has and the end that the claimer asks for.
+    /// The value to record after a claim: the later of the recorded end and the end that the claimer requests.
     pub(crate) fn claimed(
         known: Option<LeadsFrom>,
         wait: ClaimedWait,
         now_micros: u64,
     ) -> Option<LeadsFrom> {
         let known = known.filter(|known| known.at_micros > now_micros);
-        let asked = match wait {
+        let requested = match wait {
             ClaimedWait::Never => return None,
             ClaimedWait::AsRequired => return known,
             ClaimedWait::AtLeast(wait) => LeadsFrom::after(wait, now_micros),
         };
         match known {
-            Some(known) if known.at_micros >= asked.at_micros => Some(known),
-            _ => Some(asked),
+            Some(known) if known.at_micros >= requested.at_micros => Some(known),
+            _ => Some(requested),
         }
     }
 
-    /// What is left of the wait; `None` when it is over.
+    /// The remaining wait; `None` when it is over.
     pub(crate) fn wait(known: Option<LeadsFrom>, now_micros: u64) -> Option<StartupWait> {
         let LeadsFrom { at_micros, length_micros, reason } = known?;
         let left = at_micros.checked_sub(now_micros).filter(|left| *left > 0)?;

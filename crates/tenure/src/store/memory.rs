@@ -1,7 +1,7 @@
-//! The reference store: leases in this process. Its meaning is the meaning.
+//! The reference store: leases in the memory of this process. Its behaviour defines the [`Store`] contract.
 //!
-//! [`Ledger`] is the whole of it, without a clock: time is an argument, so that the simulation runs the same code.
-//! [`MemoryStore`] puts a clock, a mutex and a watch around it.
+//! [`Leases`] holds all rules and has no clock: time is an argument, so that the simulation runs the same code. [`MemoryStore`]
+//! adds a clock, a mutex and a watch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
@@ -20,34 +20,34 @@ use crate::lease::{
     Nonce, Note, Release, StartupWait, StoreTime, Token,
 };
 
-/// How many changes a slow watcher may be behind before it is told to look for itself.
+/// How many changes a slow watcher may lag behind before it receives [`Change::Look`] instead.
 const WATCH_BUFFER: usize = 1024;
 
-/// Leases and the rules by which they change; `now` is the store's clock.
+/// The leases and the rules that change them; `now` is the store's clock.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(BTreeMap<Name, Slot>);
+pub struct Leases(BTreeMap<Name, MemorySlot>);
 
 #[derive(Clone, Debug)]
-enum Slot {
-    Record(Box<Record>),
-    Spoilt(Spoil),
+enum MemorySlot {
+    Record(Box<MemoryRecord>),
+    Corrupt(Corruption),
 }
 
-/// What may lie under a name instead of a record: for tests of what is above a store.
+/// What a test can put under a name instead of a record, to test the code above the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoil {
-    /// Something that is not a record of ours.
+pub enum Corruption {
+    /// Data that is not a valid record.
     Garbage,
-    /// A record nobody can get at now.
+    /// A record that no caller can access now.
     Locked,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct MemoryRecord {
     origin: Token,
     token: Token,
-    term: Option<Term>,
-    /// How the term before `term` ended, or the last one if there is none now.
+    term: Option<MemoryTerm>,
+    /// How the term before `term` ended; if there is no term now, how the last term ended.
     before: Ended,
     next: Option<CandidateId>,
     checkpoint: Option<Checkpoint>,
@@ -55,9 +55,9 @@ struct Record {
 }
 
 #[derive(Clone, Debug)]
-struct Term {
+struct MemoryTerm {
     candidate: CandidateId,
-    /// `None` once it was revoked: nobody can renew it, and it is in the way until its time has run out.
+    /// `None` after a revocation: no candidate can renew the term, and it blocks claims until its time has passed.
     nonce: Option<Nonce>,
     ttl: Duration,
     until: Moment,
@@ -67,8 +67,8 @@ struct Term {
     saved: Option<u64>,
 }
 
-impl Ledger {
-    /// See [`Store::acquire`]. `minting_micros` is the clock under the tokens.
+impl Leases {
+    /// See [`Store::acquire`]. `minting_micros` is the clock that tokens are minted from.
     pub fn acquire(
         &mut self,
         now: Moment,
@@ -77,15 +77,15 @@ impl Ledger {
     ) -> Result<Answer<Grant>> {
         let new = self.found_mut(&claim.name)?.is_none();
         if new {
-            let record = Record::new(Token::mint(None, minting_micros)?);
-            self.0.insert(claim.name.clone(), Slot::Record(Box::new(record)));
+            let record = MemoryRecord::new(Token::mint(None, minting_micros)?);
+            self.0.insert(claim.name.clone(), MemorySlot::Record(Box::new(record)));
         }
         let record = self.found_mut(&claim.name)?.expect("it was found or has just been made");
         if let Some(term) = record.term.as_mut().filter(|term| now < term.until) {
             if term.nonce != Some(claim.nonce) || term.candidate != claim.candidate {
                 return Ok(Answer::Taken(Box::new(record.lease(&claim.name, now))));
             }
-            // The reply to an earlier try was lost, or the holder changes its note: the same answer again, extended.
+            // The reply to an earlier attempt was lost, or the holder changes its note: return the same answer again, extended.
             term.note = claim.note.clone();
             term.ttl = claim.ttl;
             term.until = now + claim.ttl;
@@ -99,7 +99,7 @@ impl Ledger {
         }
         record.next = None;
         record.claim_wait(claim, now);
-        record.term = Some(Term {
+        record.term = Some(MemoryTerm {
             candidate: claim.candidate.clone(),
             nonce: Some(claim.nonce),
             ttl: claim.ttl,
@@ -120,7 +120,7 @@ impl Ledger {
         })
     }
 
-    /// See [`Store::release`]. Says whether anything changed.
+    /// See [`Store::release`]. Returns whether anything changed.
     pub fn release(&mut self, now: Moment, release: &Release) -> Result<bool> {
         let answer = self.under(now, &release.hold, |record| {
             record.term = None;
@@ -169,11 +169,11 @@ impl Ledger {
         };
         let token = Token::mint(Some(record.token), minting_micros)?;
         match record.term.as_mut() {
-            // It stays in the way until its time has run out, under a token nobody has.
+            // The term blocks claims until its time has passed, under a token that no candidate has.
             Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
             _ => {
                 record.end_expired();
-                // The operator vouches for it that no earlier holder is at work.
+                // The operator guarantees that no earlier holder is still working.
                 record.leads_from = record.leads_from.filter(|_| when == Revoke::InTime);
             }
         }
@@ -183,54 +183,54 @@ impl Ledger {
 
     /// See [`Store::observe`].
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
-        let show = |name: &Name, slot: &Slot| match slot {
-            Slot::Record(record) => Ok(record.lease(name, now)),
-            Slot::Spoilt(spoil) => Err(spoil.error(name)),
+        let lease_or_error = |name: &Name, slot: &MemorySlot| match slot {
+            MemorySlot::Record(record) => Ok(record.lease(name, now)),
+            MemorySlot::Corrupt(corruption) => Err(corruption.error(name)),
         };
         match scope {
             Scope::Names(names) => {
                 let found = names.iter().filter_map(|name| Some((name, self.0.get(name)?)));
-                found.map(|(name, slot)| show(name, slot)).collect()
+                found.map(|(name, slot)| lease_or_error(name, slot)).collect()
             }
             Scope::Prefix(_) => {
                 let found = self.0.iter().filter(|(name, _)| scope.contains(name));
-                found.map(|(name, slot)| show(name, slot)).collect()
+                found.map(|(name, slot)| lease_or_error(name, slot)).collect()
             }
         }
     }
 
-    /// Puts something else where the record of `name` should be.
-    pub fn spoil(&mut self, name: &Name, spoil: Spoil) {
-        self.0.insert(name.clone(), Slot::Spoilt(spoil));
+    /// Replaces the record of `name` with corrupt data.
+    pub fn corrupt(&mut self, name: &Name, corruption: Corruption) {
+        self.0.insert(name.clone(), MemorySlot::Corrupt(corruption));
     }
 
-    /// Forgets `name`, as a flushed server does.
+    /// Removes the record of `name`, as a flushed server does.
     pub fn forget(&mut self, name: &Name) {
         self.0.remove(name);
     }
 
-    /// Sets the last token of a free name, to see what happens when tokens run out.
+    /// Sets the last token of a free name, to test what happens when tokens run out.
     pub fn set_token(&mut self, name: &Name, token: Token) {
-        self.0.insert(name.clone(), Slot::Record(Box::new(Record::new(token))));
+        self.0.insert(name.clone(), MemorySlot::Record(Box::new(MemoryRecord::new(token))));
     }
 
-    fn found_mut(&mut self, name: &Name) -> Result<Option<&mut Record>> {
+    fn found_mut(&mut self, name: &Name) -> Result<Option<&mut MemoryRecord>> {
         match self.0.get_mut(name) {
             None => Ok(None),
-            Some(Slot::Record(record)) => Ok(Some(record)),
-            Some(Slot::Spoilt(spoil)) => Err(spoil.error(name)),
+            Some(MemorySlot::Record(record)) => Ok(Some(record)),
+            Some(MemorySlot::Corrupt(corruption)) => Err(corruption.error(name)),
         }
     }
 
-    /// Changes a record only while `hold` is the live term of it.
+    /// Applies `change` to a record only while `hold` is its live term.
     fn under(
         &mut self,
         now: Moment,
         hold: &Hold,
-        change: impl FnOnce(&mut Record),
+        change: impl FnOnce(&mut MemoryRecord),
     ) -> Result<Answer> {
         let Some(record) = self.found_mut(&hold.name)? else {
-            return Ok(Answer::Taken(Box::new(never_seen(&hold.name))));
+            return Ok(Answer::Taken(Box::new(unknown_lease(&hold.name))));
         };
         let live = record.term.as_ref().is_some_and(|term| {
             now < term.until
@@ -246,8 +246,8 @@ impl Ledger {
     }
 }
 
-/// What a store answers when the record of a hold is gone altogether.
-pub(crate) fn never_seen(name: &Name) -> Lease {
+/// The lease that a store reports when a name has no record.
+pub(crate) fn unknown_lease(name: &Name) -> Lease {
     Lease {
         name: name.clone(),
         holder: None,
@@ -264,25 +264,27 @@ pub(crate) fn never_seen(name: &Name) -> Lease {
     }
 }
 
-/// What a store answers to a save that a newer one has overtaken.
+/// The error for a save that a newer save has overtaken.
 pub(crate) fn older_save(name: &Name, number: u64, last: u64) -> Error {
     Error::invalid(format!(
         "save number {number} of '{name}' comes after {last} was saved: numbers must grow within a term"
     ))
 }
 
-impl Spoil {
+impl Corruption {
     fn error(self, name: &Name) -> Error {
         match self {
-            Spoil::Garbage => Error::corrupt(format!("what lies under '{name}' is not a lease")),
-            Spoil::Locked => Error::unavailable(format!("'{name}' is locked by somebody")),
+            Corruption::Garbage => {
+                Error::corrupt(format!("what lies under '{name}' is not a lease"))
+            }
+            Corruption::Locked => Error::unavailable(format!("'{name}' is locked by somebody")),
         }
     }
 }
 
-impl Record {
+impl MemoryRecord {
     fn new(token: Token) -> Self {
-        Record {
+        MemoryRecord {
             origin: token,
             token,
             term: None,
@@ -302,7 +304,7 @@ impl Record {
         LeadsFrom::wait(self.leads_from, store_time(now).0)
     }
 
-    /// A new term begins: the one that stands there, if any, has run out.
+    /// Ends the recorded term, if any: it has expired, and a new term may begin.
     fn end_expired(&mut self) {
         if self.term.take().is_some() {
             self.before = Ended::Expired(self.token);
@@ -311,7 +313,7 @@ impl Record {
 
     fn lineage(&self, now: Moment) -> Lineage {
         let before = match &self.term {
-            // Nobody has come yet since it ran out.
+            // It has expired, and no candidate has acquired the lease since.
             Some(term) if now >= term.until => Ended::Expired(self.token),
             _ => self.before,
         };
@@ -372,36 +374,36 @@ fn store_time(now: Moment) -> StoreTime {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryStore(Arc<MemoryStoreInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryStoreInner {
     clock: Clock,
-    ledger: Mutex<Ledger>,
+    leases: Mutex<Leases>,
     changes: broadcast::Sender<Change>,
 }
 
 impl MemoryStore {
-    /// A store of its own, on this clock.
+    /// A separate store on this clock.
     pub fn new(clock: Clock) -> Self {
         let (changes, _) = broadcast::channel(WATCH_BUFFER);
-        MemoryStore(Arc::new(Shared { clock, ledger: Mutex::default(), changes }))
+        MemoryStore(Arc::new(MemoryStoreInner { clock, leases: Mutex::default(), changes }))
     }
 
-    /// The one that `memory:` means: everybody in this process shares it.
+    /// The store that `memory:` names: all callers in this process share it.
     pub fn of_this_process() -> Self {
         static SHARED: LazyLock<MemoryStore> = LazyLock::new(|| MemoryStore::new(Clock::boot()));
         SHARED.clone()
     }
 
-    /// The leases themselves, to spoil or forget some in a test.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // A panic elsewhere cannot leave a ledger half changed: every verb checks first and writes last.
-        self.0.ledger.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The leases themselves, so that a test can corrupt or remove some.
+    pub fn leases(&self) -> MutexGuard<'_, Leases> {
+        // A panic in another thread cannot leave the leases half changed: every operation checks first and writes last.
+        self.0.leases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn tell(&self, change: Change) {
-        // Nobody listening is fine.
+    fn notify(&self, change: Change) {
+        // An error only means that there is no subscriber.
         let _ = self.0.changes.send(change);
     }
 }
@@ -424,13 +426,13 @@ impl Store for MemoryStore {
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
         let clock = &self.0.clock;
-        let mut ledger = self.ledger();
+        let mut leases = self.leases();
         let mut answers = Vec::with_capacity(claims.len());
         for claim in claims {
-            let answer = ledger.acquire(clock.now(), clock.minting_micros(), claim);
+            let answer = leases.acquire(clock.now(), clock.minting_micros(), claim);
             if let Ok(Answer::Held(grant)) = &answer {
                 let Hold { name, candidate, token, .. } = grant.hold.clone();
-                self.tell(Change::Granted { name, token, holder: Some(candidate) });
+                self.notify(Change::Granted { name, token, holder: Some(candidate) });
             }
             answers.push(answer);
         }
@@ -438,20 +440,20 @@ impl Store for MemoryStore {
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
-        // The clock is read under the lock, here and below: a time from before it could be one at
-        // which a term still lived that somebody has meanwhile seen expired.
-        let mut ledger = self.ledger();
+        // The clock is read under the lock, here and below. A time read before the lock could be one at which a term was still
+        // live, although another caller has observed meanwhile that it expired.
+        let mut leases = self.leases();
         let now = self.0.clock.now();
-        Ok(holds.iter().map(|hold| ledger.renew(now, hold, ttl)).collect())
+        Ok(holds.iter().map(|hold| leases.renew(now, hold, ttl)).collect())
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        let mut ledger = self.ledger();
+        let mut leases = self.leases();
         let now = self.0.clock.now();
         let release = |release: &Release| {
-            if ledger.release(now, release)? {
+            if leases.release(now, release)? {
                 let (name, next) = (release.hold.name.clone(), release.next.clone());
-                self.tell(Change::Freed { name, next });
+                self.notify(Change::Freed { name, next });
             }
             Ok(())
         };
@@ -459,21 +461,21 @@ impl Store for MemoryStore {
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
-        let mut ledger = self.ledger();
-        ledger.save(self.0.clock.now(), hold, number, checkpoint)
+        let mut leases = self.leases();
+        leases.save(self.0.clock.now(), hold, number, checkpoint)
     }
 
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {
         let clock = &self.0.clock;
-        let mut ledger = self.ledger();
-        let lease = ledger.revoke(clock.now(), clock.minting_micros(), name, when)?;
-        self.tell(Change::Look);
+        let mut leases = self.leases();
+        let lease = leases.revoke(clock.now(), clock.minting_micros(), name, when)?;
+        self.notify(Change::Look);
         Ok(lease)
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
-        let ledger = self.ledger();
-        Ok(ledger.observe(self.0.clock.now(), scope))
+        let leases = self.leases();
+        Ok(leases.observe(self.0.clock.now(), scope))
     }
 
     fn watch(&self, scope: &Scope) -> BoxStream<'static, Change> {

@@ -1,71 +1,65 @@
 //! `redis://` and `rediss://`: leases in one Redis or Valkey server (6.2 or later).
 //!
 //! # How the contract maps onto Redis
-//! - A lease is a key that everybody knows how to read, `NAME`: a string, the holder's id,
-//!   expiring with the lease. What it has no room for is in the hash `tenure:{NAME}`: token, nonce,
-//!   TTL, checkpoint, and `until`, the server's time at which we made `NAME` expire. `NAME` is ours
-//!   only if its value is the companion's candidate and it expires at `until`; any other `NAME` is
-//!   a stranger's lock (a plain `SET NAME id NX PX ttl`, even with our id) and is waited for.
-//! - Every verb is one script, so it is atomic, and one round trip for up to a thousand names.
-//!   The server's clock judges expiry and mints tokens.
-//! - `tenure:index` is a sorted set of all names: a prefix is looked up in it. It is for looking
-//!   only; acquire puts a name in it, renewals put those back that are missing (of a hundred or more
-//!   at once, one in 17 is looked for, and all are put back if one was missing), and observe removes
-//!   names whose lease is forgotten. So the first list of all names after many were forgotten reads each of
-//!   them once more.
-//! - Ephemeral leases (presence, membership, requests: `leads_from` is `never`) are in the sorted set
-//!   `tenure:presence` instead, by the time at which their terms end. A prefix reads only those that are
-//!   alive; acquire removes up to a hundred that have ended, release its own. Those that an earlier build left in
-//!   the index are not read, and a list that covers them removes thirty.
-//! - acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease runs out.
-//! - A companion is forgotten a day after the last term of its lease was to end, at the next full
-//!   hour, unless it holds a checkpoint; that of an ephemeral lease after an hour, with or without one.
-//!   So a renewal seldom has to move that.
-//! - A renewal and a release read of the companion what they compare, and the rest only to say why
-//!   not.
+//! - A lease is a key that any Redis client can read, `NAME`: a string with the holder's id, which expires with the lease. The
+//!   rest is in the hash `tenure:{NAME}`, its companion: token, nonce, TTL, checkpoint, and `until`, the server's time at which
+//!   the script made `NAME` expire. `NAME` is a lease of Tenure only if its value is the companion's candidate and it expires
+//!   at `until`. Any other `NAME` is another program's lock (a plain `SET NAME id NX PX ttl`, even with a candidate's id):
+//!   claims wait until it is free.
+//! - Every operation is one script, so it is atomic, and one round trip for up to a thousand names. The server's clock judges
+//!   expiry and mints tokens.
+//! - `tenure:index` is a sorted set of all names, through which a prefix is observed. It serves observation only. Acquire adds
+//!   a name to it; renewals add missing names again (of a hundred or more at once, one in 17 is checked, and all are added if
+//!   one was missing); and observe removes names whose record is gone. So the first list of all names after many records
+//!   expired reads each of those names once more.
+//! - Ephemeral leases (presence, membership, requests: `leads_from` is `never`) are in the sorted set `tenure:presence`
+//!   instead, ordered by the time at which their terms end. Observing a prefix reads only those that are live. Acquire removes
+//!   up to a hundred that have ended; release removes its own. Ephemeral leases that an earlier build left in the index are not
+//!   read; a list that covers them removes thirty.
+//! - Acquire and release publish on `tenure:wake:NAME`. Nothing is published when a lease expires.
+//! - A companion expires a day after the last term of its lease was to end, at the next full hour, unless it holds a
+//!   checkpoint. That of an ephemeral lease expires after an hour, with or without one. So a renewal seldom has to change this
+//!   expiry.
+//! - A renewal and a release read only the fields of the companion that they compare, and the rest only to explain a refusal.
 //!
 //! # What Redis can lose, and the start-up wait
-//! The companion says when its visible key was to expire. If the visible key is gone before, it was
-//! deleted or evicted: the lease is granted with a new origin, and its holder does not lead until the
-//! old time has passed.
+//! The companion states when its visible key was to expire. If the visible key is gone before that time, it was deleted or
+//! evicted: the lease is granted with a new origin, and its holder does not lead until the recorded time has passed.
 //!
-//! A server that restarted or was promoted may have lost a lease that is still in use. The script that
-//! grants asks the server about itself and decides how long the holder waits before it leads:
-//! - A *durable* server grants at once a name that has no record, or whose last term was released. It is
-//!   durable if it is a primary that was never promoted in this run, writes its append-only file with
-//!   `appendfsync always` and `no-appendfsync-on-rewrite no`, has not switched it on a moment ago, and
-//!   neither this run nor the one before was observed without that. If the last term was *not* released,
-//!   the holder waits until the server is as old as that term's TTL: its holder may have renewed while
-//!   durability was off.
-//! - On any other server the holder waits until the server is as old as the claimer's TTL, counted from
-//!   its start or, of a promoted replica, from the first grant after its promotion.
+//! A server that restarted or was promoted may have lost a lease that is still in use. The script that grants asks the server
+//! for its state and decides how long the holder waits before it leads:
+//! - A *durable* server grants at once a name that has no record, or whose last term was released. A server is durable if it is
+//!   a primary that was never promoted in this run, writes its append-only file with `appendfsync always` and
+//!   `no-appendfsync-on-rewrite no`, has not just switched it on, and if neither this run nor the one before was observed
+//!   without these settings. If the last term was *not* released, the holder waits until the server is as old as that term's
+//!   TTL: that term's holder may have renewed while durability was off.
+//! - On any other server the holder waits until the server is as old as the claimer's TTL, counted from its start or, for a
+//!   promoted replica, from the first grant after its promotion.
 //!
-//! The end of a wait is in the companion (`leads_from`) and survives release and re-grant.
-//! `tenure:server` keeps what was observed of the server: `run` (its run id), `replid` (its replication
-//! id: another one means a promotion), `since`, `durable` (in every observation of this run) and
-//! `follows_durable` (the run before was). `FLUSHALL` on a server that is up for longer is noticed by
-//! waiters and not by newcomers.
+//! The end of a wait is stored in the companion (`leads_from`) and survives release and re-grant. `tenure:server` stores what
+//! was observed of the server: `run` (its run id), `replid` (its replication id: a different one means a promotion), `since`,
+//! `durable` (in every observation of this run) and `follows_durable` (the run before was). `FLUSHALL` on a server that has
+//! been up for longer is noticed by waiters that observed a holder, but not by new candidates.
 //!
-//! A replica is refused at log-in, by every grant and by every renewal, also one that takes writes.
+//! A replica is refused at log-in, by every grant and by every renewal, even if it accepts writes.
 //!
 //! # URL
-//! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS,
-//! `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`. Options: `password_file=PATH`, `ca=FILE`,
-//! `cert=FILE` with `key=FILE` (all read anew for every connection), `socket=PATH`,
-//! `startup_wait=12s` (`0s`: none; `quarantine` is its earlier name). There is no option that weakens TLS, and no way from `rediss://`
+//! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS, `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`.
+//! Options: `password_file=PATH`, `ca=FILE`, `cert=FILE` with `key=FILE` (all read again for every connection), `socket=PATH`,
+//! `startup_wait=12s` (`0s`: none; `quarantine` is its earlier name). No option weakens TLS, and `rediss://` never falls back
 //! to plaintext.
 //!
 //! # Permissions
-//! For leases under `myapp:`, which the whole conformance suite runs with:
+//! For leases under `myapp:`; the whole conformance suite runs with these permissions:
 //! ```text
 //! ACL SETUSER tenure on >PASSWORD resetkeys ~myapp:* ~tenure:* resetchannels &tenure:wake:* -@all
 //!   +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists
 //!   +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset
 //!   +zadd +zrem +zrangebylex +zrangebyscore +publish +subscribe +psubscribe +unsubscribe +punsubscribe
 //! ```
-//! Without `+info` neither a restart nor a replica is noticed; without `+config|get` no server counts
-//! as durable. Before 7.0 leave out `+pexpiretime`, and write `+config` and `+object` for the
-//! two with a bar. For a database other than the first the channels are `&tenure:wake@N:*`.
+//! Without `+info` neither a restart nor a replica is detected; without `+config|get` no server counts as durable. Before 7.0
+//! omit `+pexpiretime`, and write `+config` and `+object` for the two with a bar. For a database other than 0 the channels are
+//! `&tenure:wake@N:*`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,13 +68,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
+pub(crate) use self::commands::RedisServer;
 use self::connection::Connector;
-use self::link::Link;
-use self::reply::Reply;
+use self::reply::ScriptReply;
 use self::script::{Call, INDEX_KEY, PRESENCE_KEY, SERVER_KEY, in_batches, millis};
-pub(crate) use self::server::Server;
-use self::settings::Settings;
-use super::url::StoreUrl;
+use self::session::Session;
+use self::settings::RedisSettings;
+use super::open::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -89,30 +83,29 @@ use crate::lease::{
 };
 use crate::store::ephemeral::is_ephemeral;
 
+mod commands;
+mod connect;
 mod connection;
-mod dial;
-mod ear;
+mod error;
 mod examine;
 mod index;
-mod link;
 mod login;
+mod pubsub;
 mod reply;
 mod script;
-mod server;
 mod server_info;
+mod session;
 mod settings;
 mod tls;
-mod trouble;
 mod watch;
 
-/// How often a server is asked about itself while leases are claimed and renewed: once a TTL, within these bounds.
-const REFRESH_MIN: Duration = Duration::from_secs(1);
-const REFRESH_MAX: Duration = Duration::from_secs(10);
+/// How often the server's state is read while leases are claimed and renewed: once per TTL, within these bounds.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Leases in a Redis server.
 ///
-/// Nothing is connected until it is used, and a connection that breaks is replaced by the next
-/// call.
+/// The store connects when it is first used, and the next call replaces a broken connection.
 #[derive(Debug)]
 pub struct RedisStore {
     connector: Connector,
@@ -121,12 +114,12 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// The store a URL names. Nothing is read or connected yet.
+    /// The store that a URL names. It neither reads files nor connects yet.
     pub(crate) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
-        Ok(Self::over(Arc::new(Settings::from_url(url)?)))
+        Ok(Self::with_settings(Arc::new(RedisSettings::from_url(url)?)))
     }
 
-    fn over(settings: Arc<Settings>) -> Self {
+    fn with_settings(settings: Arc<RedisSettings>) -> Self {
         RedisStore {
             prefix: watch::channel_prefix(&settings),
             connector: Connector::new(settings),
@@ -134,11 +127,11 @@ impl RedisStore {
         }
     }
 
-    fn settings(&self) -> &Arc<Settings> {
+    fn settings(&self) -> &Arc<RedisSettings> {
         &self.connector.settings
     }
 
-    fn claim_call(&self, link: &Link, claims: &[Claim]) -> Call {
+    fn claim_call(&self, link: &Session, claims: &[Claim]) -> Call {
         let mut call = Call::new(&script::ACQUIRE);
         let startup_wait = self.settings().startup_wait.map(|wait| millis(wait).to_string());
         call.key(INDEX_KEY).key(SERVER_KEY).key(PRESENCE_KEY).argument(&self.prefix);
@@ -198,7 +191,7 @@ fn observe_call(names: &[Name]) -> Call {
 #[async_trait]
 impl Store for RedisStore {
     fn limits(&self) -> Limits {
-        // What nobody has looked at yet is not promised.
+        // A server that was not examined yet gets the lower grade.
         let is_b = self.settings().grade_b.load(Ordering::Relaxed);
         Limits::new(if is_b { Grade::B } else { Grade::C })
     }
@@ -208,7 +201,7 @@ impl Store for RedisStore {
     }
 
     fn detached(&self) -> Arc<dyn Store> {
-        Arc::new(Self::over(Arc::clone(self.settings())))
+        Arc::new(Self::with_settings(Arc::clone(self.settings())))
     }
 
     async fn acquire(&self, claims: &[Claim]) -> Result<Vec<Result<Answer<Grant>>>> {
@@ -220,7 +213,8 @@ impl Store for RedisStore {
         }
         let link = self.connector.link().await?;
         self.refresh(&link, claims[0].ttl);
-        in_batches(&link, claims, |claims| self.claim_call(&link, claims), Reply::claimed).await
+        in_batches(&link, claims, |claims| self.claim_call(&link, claims), ScriptReply::claimed)
+            .await
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
@@ -229,7 +223,7 @@ impl Store for RedisStore {
         }
         self.check_ttl(ttl)?;
         let link = self.connector.link().await?;
-        let read = |reply: &mut Reply, hold: &Hold| reply.kept(&hold.name);
+        let read = |reply: &mut ScriptReply, hold: &Hold| reply.kept(&hold.name);
         self.refresh(&link, ttl);
         in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
     }
@@ -239,7 +233,7 @@ impl Store for RedisStore {
             return Ok(Vec::new());
         }
         let link = self.connector.link().await?;
-        let read = |reply: &mut Reply, release: &Release| reply.done(&release.hold.name);
+        let read = |reply: &mut ScriptReply, release: &Release| reply.done(&release.hold.name);
         in_batches(&link, releases, |releases| release_call(&self.prefix, releases), read).await
     }
 
@@ -275,7 +269,7 @@ impl Store for RedisStore {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let found = in_batches(&link, &names, observe_call, Reply::observed).await?;
+        let found = in_batches(&link, &names, observe_call, ScriptReply::observed).await?;
         Ok(found.into_iter().filter_map(Result::transpose).collect())
     }
 
@@ -290,17 +284,20 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Asks the server about itself if that was long ago: once a TTL, so after a few renewals. In a task of its own: no
-    /// claim or renewal waits for the answer.
-    fn refresh(&self, link: &Arc<Link>, ttl: Duration) {
-        if link.is_due_for_examination(self.clock.now(), ttl.clamp(REFRESH_MIN, REFRESH_MAX)) {
+    /// Reads the server's state if the last time was a TTL ago, so after a few renewals. This runs in its own task: no claim or
+    /// renewal waits for the answer.
+    fn refresh(&self, link: &Arc<Session>, ttl: Duration) {
+        if link.is_due_for_examination(
+            self.clock.now(),
+            ttl.clamp(MIN_REFRESH_INTERVAL, MAX_REFRESH_INTERVAL),
+        ) {
             let link = Arc::clone(link);
-            tokio::spawn(async move { link.examine_again().await });
+            tokio::spawn(async move { link.refresh_state().await });
         }
     }
 
-    /// Nothing is written for a TTL that cannot be kept; the election has checked it against
-    /// [`Limits`] before.
+    /// Refuses a TTL that the store cannot keep before anything is written. The election has already checked it against
+    /// [`Limits`].
     fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let longest = self.limits().max_ttl;
         if ttl.is_zero() || ttl > longest {

@@ -1,4 +1,4 @@
-//! A directory on a disk, and one in memory.
+//! A directory on a disk, and a directory in memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::fs::{FlockOperation, flock};
 use tenure::store::Store;
-use tenure::store::conformance::{Ability, Fixture};
-use tenure::store::file::{FileStore, Options, planted};
-use tenure::store::memory::Spoil;
+use tenure::store::conformance::{Capability, Fixture};
+use tenure::store::file::{FileOptions, FileStore, test_records};
+use tenure::store::memory::Corruption;
 use tenure::{Clock, Name, Token};
 
 use crate::Subject;
-use crate::servers::Scratch;
+use tenure_rig::servers::Scratch;
 
 pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
     vec![
@@ -35,13 +35,16 @@ impl Subject for Directory {
         self.name
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        matches!(ability, Ability::Garbage | Ability::Lock | Ability::Tokens | Ability::Restart)
+    fn has_capability(&self, capability: Capability) -> bool {
+        matches!(
+            capability,
+            Capability::Garbage | Capability::Lock | Capability::Tokens | Capability::Restart
+        )
     }
 
     fn missing(&self) -> Option<String> {
-        let there = self.parent.is_dir();
-        (!there).then(|| format!("no directory {}", self.parent.display()))
+        let exists = self.parent.is_dir();
+        (!exists).then(|| format!("no directory {}", self.parent.display()))
     }
 
     async fn fixture(&self, _alone: bool) -> Result<Box<dyn Fixture>, String> {
@@ -54,9 +57,9 @@ impl Subject for Directory {
 }
 
 struct InDirectory {
-    /// The store's directory is in it, and is made by the first who opens it.
+    /// Contains the store's directory, which the first caller that opens it creates.
     scratch: Scratch,
-    /// Locks held from outside: another open file of the same name.
+    /// Locks held from outside the store, through other open files.
     locked: Mutex<Vec<File>>,
     garbage: Mutex<HashMap<Name, Vec<u8>>>,
 }
@@ -67,7 +70,7 @@ impl InDirectory {
     }
 }
 
-/// What may lie where a record should, one kind after the other.
+/// The garbage to put in place of a record: a different kind for each number.
 fn garbage(number: usize) -> Vec<u8> {
     match number % 6 {
         0 => b"somebody else's notes\n".to_vec(),
@@ -82,7 +85,7 @@ fn garbage(number: usize) -> Vec<u8> {
 #[async_trait]
 impl Fixture for InDirectory {
     async fn open(&self) -> Arc<dyn Store> {
-        let store = FileStore::open(self.directory(), Options::default()).await;
+        let store = FileStore::open(self.directory(), FileOptions::default()).await;
         Arc::new(store.expect("a private directory can be opened"))
     }
 
@@ -90,52 +93,52 @@ impl Fixture for InDirectory {
         Clock::boot().sleep(time).await;
     }
 
-    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
-        // The directories are there once somebody has opened the store.
+    async fn corrupt(&self, name: &Name, spoil: Corruption) -> bool {
+        // Opening the store creates its directories.
         drop(self.open().await);
         let path = match spoil {
-            Spoil::Garbage => planted::record_path(&self.directory(), name),
-            Spoil::Locked => planted::lock_path(&self.directory(), name),
+            Corruption::Garbage => test_records::record_path(&self.directory(), name),
+            Corruption::Locked => test_records::lock_path(&self.directory(), name),
         };
         std::fs::create_dir_all(path.parent().expect("it is in a directory")).expect("made");
         match spoil {
-            Spoil::Garbage => {
+            Corruption::Garbage => {
                 let mut all = self.garbage.lock().expect("nobody panicked");
                 let bytes = garbage(all.len());
                 std::fs::write(&path, &bytes).expect("written");
                 all.insert(name.clone(), bytes);
             }
-            Spoil::Locked => {
+            Corruption::Locked => {
                 let file = File::options().create(true).truncate(false).write(true).open(&path);
                 let file = file.expect("opened");
                 flock(&file, FlockOperation::NonBlockingLockExclusive).expect("nobody else has it");
                 self.locked.lock().expect("nobody panicked").push(file);
             }
         }
-        private(&path);
+        make_private(&path);
         true
     }
 
     async fn is_untouched(&self, name: &Name) -> bool {
         let expected = self.garbage.lock().expect("nobody panicked").get(name).cloned();
-        let found = std::fs::read(planted::record_path(&self.directory(), name)).ok();
-        // Of a locked name nothing was put there.
+        let found = std::fs::read(test_records::record_path(&self.directory(), name)).ok();
+        // For a locked name, no garbage was written.
         found == expected
     }
 
     async fn set_token(&self, name: &Name, last: Token) -> bool {
         drop(self.open().await);
-        planted::free(&self.directory(), name, last).expect("planted");
+        test_records::free(&self.directory(), name, last).expect("planted");
         true
     }
 
     async fn restart(&self) -> bool {
-        // A directory has nothing that runs: whoever opens it again finds what was kept.
+        // A directory has no running server: a process that opens it again finds what was kept.
         true
     }
 }
 
-fn private(path: &std::path::Path) {
+fn make_private(path: &std::path::Path) {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, mode).expect("it is ours");
 }

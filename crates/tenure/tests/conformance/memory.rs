@@ -1,11 +1,11 @@
-//! The reference, twice: on a clock moved by hand, and on the machine's.
+//! The reference store, twice: on a manual clock and on the boot clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::store::conformance::{Ability, Fixture};
-use tenure::store::memory::{MemoryStore, Spoil};
+use tenure::store::conformance::{Capability, Fixture};
+use tenure::store::memory::{Corruption, MemoryStore};
 use tenure::store::{Scope, Store};
 use tenure::{Clock, Kind, Name, Token};
 
@@ -29,11 +29,11 @@ impl Subject for Memory {
         }
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        matches!(ability, Ability::Garbage | Ability::Lock | Ability::Tokens)
+    fn has_capability(&self, capability: Capability) -> bool {
+        matches!(capability, Capability::Garbage | Capability::Lock | Capability::Tokens)
     }
 
-    // Each trial has a store of its own: a hand on the clock of one would move all.
+    // Each trial has its own store, because advancing a shared clock would affect all trials.
     async fn fixture(&self, _alone: bool) -> Result<Box<dyn Fixture>, String> {
         let clock = match self {
             Memory::Manual => Clock::manual(),
@@ -42,7 +42,7 @@ impl Subject for Memory {
         Ok(Box::new(InMemory {
             store: MemoryStore::new(clock.clone()),
             clock,
-            by_hand: matches!(self, Memory::Manual),
+            is_manual: matches!(self, Memory::Manual),
         }))
     }
 }
@@ -50,7 +50,7 @@ impl Subject for Memory {
 struct InMemory {
     store: MemoryStore,
     clock: Clock,
-    by_hand: bool,
+    is_manual: bool,
 }
 
 #[async_trait]
@@ -60,26 +60,26 @@ impl Fixture for InMemory {
     }
 
     async fn pass(&self, time: Duration) {
-        if self.by_hand {
+        if self.is_manual {
             self.clock.advance(time);
         } else {
             self.clock.sleep(time).await;
         }
     }
 
-    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
-        self.store.ledger().spoil(name, spoil);
+    async fn corrupt(&self, name: &Name, spoil: Corruption) -> bool {
+        self.store.leases().corrupt(name, spoil);
         true
     }
 
     async fn is_untouched(&self, name: &Name) -> bool {
-        let found = self.store.ledger().observe(self.clock.now(), &Scope::name(name));
+        let found = self.store.leases().observe(self.clock.now(), &Scope::name(name));
         let kinds: Vec<_> = found.iter().map(|item| item.as_ref().map_err(|e| e.kind())).collect();
         matches!(kinds[..], [Err(Kind::Corrupt | Kind::Unavailable)])
     }
 
     async fn set_token(&self, name: &Name, last: Token) -> bool {
-        self.store.ledger().set_token(name, last);
+        self.store.leases().set_token(name, last);
         true
     }
 }

@@ -1,4 +1,4 @@
-//! Real servers of the Redis family, and one behind the minimal ACL of the store's documentation.
+//! Real Redis and Valkey servers, directly, with the minimal ACL of the store's documentation, and behind a delay line.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,35 +11,29 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 use rustix::process::{Signal, kill_process_group};
 use tenure::store::Store;
-use tenure::store::conformance::{self, Ability, Fixture, Property};
-use tenure::store::memory::Spoil;
+use tenure::store::conformance::{self, Capability, Fixture, Property};
+use tenure::store::memory::Corruption;
 use tenure::{Clock, Name, Token};
 use tokio::sync::OnceCell;
 
 use crate::Subject;
-use crate::servers::{self, Scratch, Server, free_port};
+use tenure_rig::servers::{self, Scratch, Server, free_port};
 
-#[path = "../redis_rig/authority.rs"]
-mod authority;
-#[path = "../redis_rig/delay_line.rs"]
-#[allow(dead_code, reason = "shared with the tests of latency")]
-mod delay_line;
-
-use authority::Authority;
-use delay_line::{DelayLine, ONE_WAY};
+use tenure_rig::redis_rig::certificates::Authority;
+use tenure_rig::redis_rig::delay_line::{DelayLine, ONE_WAY};
 
 const PASSWORD: &str = "s3cret";
 
-/// The names that do not begin with their property's: those at the limits.
-const ODD: &str = "~x* ~X* ~0 ~-* ~_* ~:* ~.* ~/* ~a* ~A* ~b/* ~live* ~NUL ~con";
+/// Key patterns for names that do not begin with the property's name: those at the limits.
+const ODD_NAMES: &str = "~x* ~X* ~0 ~-* ~_* ~:* ~.* ~/* ~a* ~A* ~b/* ~live* ~NUL ~con";
 
-/// What the store's module header asks for, but for the keys.
+/// The permissions that the store's module header lists, except for the keys.
 const PERMISSIONS: &str = "resetchannels &tenure:wake:* -@all \
     +ping +select +evalsha +eval +time +info +config|get +object|encoding +exists \
     +getrange +set +del +pexpireat +pexpiretime +pttl +persist +hstrlen +hmget +hset \
     +zadd +zrem +zrangebylex +zrangebyscore +publish +subscribe +psubscribe +unsubscribe +punsubscribe";
 
-/// What is always tried behind a delay line: a property of each group.
+/// The properties that are always tested behind a delay line: one of each group.
 const DELAYED: &[&str] = &[
     "second_claim_is_refused",
     "cancelled_claim_can_be_repeated",
@@ -52,7 +46,7 @@ const DELAYED: &[&str] = &[
     "watch_outlives_a_restart",
     "batch_of_1_000_keeps_order",
     "checkpoint_comes_with_the_grant",
-    "stranger_is_taken",
+    "foreign_holder_is_taken",
     "revoke_waits_out_the_holders_time",
     "same_id_twice_never_both_hold",
     "handle_outlives_a_restart",
@@ -77,7 +71,7 @@ pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Direct,
-    /// As a user who may do no more than the store needs.
+    /// As a user with only the permissions that the store needs.
     Limited,
     /// Behind a delay line, with a round trip of 300 ms.
     Delayed,
@@ -99,16 +93,16 @@ impl Subject for Family {
         self.name
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        // A key of Redis cannot be locked.
-        ability != Ability::Lock
+    fn has_capability(&self, capability: Capability) -> bool {
+        // A Redis key cannot be locked.
+        capability != Capability::Lock
     }
 
     fn is_extra(&self) -> bool {
         self.kind == "redis-6"
     }
 
-    fn leaves_out(&self, property: &Property) -> Option<&'static str> {
+    fn skip_reason(&self, property: &Property) -> Option<&'static str> {
         if matches!(self.access, Access::Direct | Access::Limited) {
             return None;
         }
@@ -121,7 +115,7 @@ impl Subject for Family {
     }
 
     fn missing(&self) -> Option<String> {
-        servers::find(self.kind, self.program).is_none().then(|| servers::how_to_get(self.kind))
+        servers::find(self.kind, self.program).is_none().then(|| servers::install_hint(self.kind))
     }
 
     async fn fixture(&self, alone: bool) -> Result<Box<dyn Fixture>, String> {
@@ -137,11 +131,11 @@ impl Subject for Family {
             Access::Delayed => Some(DelayLine::start(server.port, ONE_WAY).await),
             Access::TlsDelayed => Some(DelayLine::start(server.tls_port, ONE_WAY).await),
         };
-        Ok(Box::new(OnServer { server, line, put: Mutex::default() }))
+        Ok(Box::new(OnServer { server, line, corrupted: Mutex::default() }))
     }
 }
 
-/// A server of our own that keeps what it acknowledged.
+/// A private server that keeps what it acknowledged.
 struct Private {
     server: Server,
     port: u16,
@@ -190,16 +184,17 @@ impl Private {
     }
 }
 
-/// Probes are futures that the compiler cannot see to be `Send`, so they stay on this thread.
+/// The compiler cannot prove that probes are `Send` futures, so they stay on this thread.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }
 
-/// The user of the documentation, for exactly the names the trials use.
+/// The user of the documentation, with access to exactly the names that the trials use.
 fn user() -> String {
     let keys: Vec<String> = conformance::names().map(|name| format!("~{name}:*")).collect();
     let keys = keys.join(" ");
-    let words = format!("tenure on >{PASSWORD} resetkeys {keys} {ODD} ~tenure:* {PERMISSIONS}");
+    let words =
+        format!("tenure on >{PASSWORD} resetkeys {keys} {ODD_NAMES} ~tenure:* {PERMISSIONS}");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -210,28 +205,28 @@ async fn answers(port: u16) -> bool {
 
 async fn admin(port: u16) -> redis::RedisResult<MultiplexedConnection> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    // Against hanging; the defaults are short for a busy machine.
+    // Against hanging; the default timeouts are too short for a busy machine.
     let limit = Some(Duration::from_secs(20));
-    let patient =
+    let config =
         AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
-    client.get_multiplexed_async_connection_with_config(&patient).await
+    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 struct OnServer {
     server: Arc<Private>,
     line: Option<DelayLine>,
-    /// What lay under the two keys of a name when it had been spoilt.
-    put: Mutex<HashMap<Name, [Content; 2]>>,
+    /// The content of the two keys of a name after it was corrupted.
+    corrupted: Mutex<HashMap<Name, [Content; 2]>>,
 }
 
-/// What a key holds, and not how: the fields of a large hash change places when somebody reads them (Redis 6 goes on
-/// moving them to a larger table then), so that two DUMPs of it may differ.
+/// The logical content of a key. The fields of a large hash change their order when a client reads them (Redis 6 then continues
+/// to move them to a larger table), so two DUMPs of it may differ.
 #[derive(Clone, PartialEq, Eq)]
 struct Content {
     kind: String,
     words: Vec<Vec<Vec<u8>>>,
-    /// It has no end of its own.
-    stays: bool,
+    /// The key does not expire.
+    is_persistent: bool,
 }
 
 fn bytes(value: Value) -> Vec<u8> {
@@ -265,8 +260,8 @@ impl OnServer {
             "hash" => self.run(&[b"HGETALL", key]).await,
             other => panic!("nobody has put a {other} here"),
         };
-        let stays = self.run(&[b"PTTL", key]).await == Value::Int(-1);
-        // A hash in pairs, in whatever order they come; of anything else the order counts.
+        let is_persistent = self.run(&[b"PTTL", key]).await == Value::Int(-1);
+        // A hash as pairs, in any order; for all other types the order counts.
         let mut words: Vec<Vec<Vec<u8>>> = match value {
             Value::Map(fields) => {
                 fields.into_iter().map(|(field, value)| vec![bytes(field), bytes(value)]).collect()
@@ -280,10 +275,10 @@ impl OnServer {
             one => vec![vec![bytes(one)]],
         };
         words.sort_unstable();
-        Content { kind, words, stays }
+        Content { kind, words, is_persistent }
     }
 
-    /// A companion as the store writes it, of a free lease.
+    /// Writes a companion of a free lease as the store does.
     async fn write(&self, name: &Name, token: &str) {
         let key = companion(name);
         self.run(&[b"DEL", key.as_bytes()]).await;
@@ -320,7 +315,7 @@ impl Fixture for OnServer {
     }
 
     fn short_ttl(&self) -> Duration {
-        // The default TTL where a call takes 300 ms.
+        // The default TTL if a call takes 300 ms.
         Duration::from_secs(if self.line.is_some() { 4 } else { 1 })
     }
 
@@ -328,8 +323,8 @@ impl Fixture for OnServer {
         Clock::boot().sleep(time).await;
     }
 
-    async fn spoil(&self, name: &Name, spoil: Spoil) -> bool {
-        if spoil == Spoil::Locked {
+    async fn corrupt(&self, name: &Name, spoil: Corruption) -> bool {
+        if spoil == Corruption::Locked {
             return false;
         }
         static KIND: AtomicUsize = AtomicUsize::new(0);
@@ -337,7 +332,7 @@ impl Fixture for OnServer {
         let key = key.as_bytes();
         self.write(name, "5").await;
         let huge = vec![b'x'; 10 << 20];
-        let spoilt: &[&[&[u8]]] = match KIND.fetch_add(1, Ordering::Relaxed) % 11 {
+        let commands: &[&[&[u8]]] = match KIND.fetch_add(1, Ordering::Relaxed) % 11 {
             0 => &[&[b"DEL", key], &[b"SET", key, b"something else"]],
             1 => &[&[b"DEL", key], &[b"LPUSH", key, b"a", b"b"]],
             2 => &[&[b"DEL", visible], &[b"LPUSH", visible, b"a", b"b"]],
@@ -350,17 +345,17 @@ impl Fixture for OnServer {
             9 => &[&[b"HSET", key, b"until", b"18446741302000"]],
             _ => &[&[b"HSET", key, b"note", b"\xc3\x28"]],
         };
-        for words in spoilt {
+        for words in commands {
             self.run(words).await;
         }
         let content = self.content(name).await;
-        self.put.lock().expect("not poisoned").insert(name.clone(), content);
+        self.corrupted.lock().expect("not poisoned").insert(name.clone(), content);
         true
     }
 
     async fn is_untouched(&self, name: &Name) -> bool {
-        let put = self.put.lock().expect("not poisoned").get(name).cloned();
-        put == Some(self.content(name).await)
+        let corrupted = self.corrupted.lock().expect("not poisoned").get(name).cloned();
+        corrupted == Some(self.content(name).await)
     }
 
     async fn set_token(&self, name: &Name, last: Token) -> bool {
@@ -380,7 +375,7 @@ impl Fixture for OnServer {
         true
     }
 
-    async fn take_as_stranger(&self, name: &Name, id: &str, ttl: Duration) -> bool {
+    async fn take_as_foreign_holder(&self, name: &Name, id: &str, ttl: Duration) -> bool {
         let millis = ttl.as_millis().to_string();
         let words: [&[u8]; 6] =
             [b"SET", name.as_str().as_bytes(), id.as_bytes(), b"NX", b"PX", millis.as_bytes()];

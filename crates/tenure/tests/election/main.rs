@@ -1,25 +1,25 @@
-//! The driver and what applications hold in their hands, on the memory store.
+//! Tests of the driver and the public API of one election, on the memory store.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
-mod flaky;
+mod flaky_store;
 mod presence;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use flaky::Flaky;
+use flaky_store::Flaky;
 use futures_util::StreamExt;
-use tenure::ask::{Reply, Wish, ask};
-use tenure::election::Why;
+use tenure::machine::EndReason;
+use tenure::request::{RemoteRequest, RequestOutcome, send};
 use tenure::store::Scope;
 use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
 
-/// Long, so that a slow machine loses no lease by itself.
+/// Long, so that a slow machine does not lose a lease.
 const TTL: Duration = Duration::from_secs(10);
-/// For tests that wait for a lease to run out.
-const SHORT: Duration = Duration::from_millis(600);
+/// For tests that wait for a lease to expire.
+const SHORT_TTL: Duration = Duration::from_millis(600);
 
 fn arc(store: &Flaky) -> Arc<dyn Store> {
     Arc::new(store.clone())
@@ -33,13 +33,13 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = Clock::boot();
     let limit = clock.now() + Duration::from_secs(30);
     while !holds() {
-        assert!(clock.now() < limit, "waited in vain: {what}");
+        assert!(clock.now() < limit, "timed out: {what}");
         clock.sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn the_work_runs_in_a_term_and_its_value_comes_back_after_the_release() {
+async fn the_work_runs_in_a_term_and_its_value_is_returned_after_the_release() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     let token = a.lead(async |leadership| leadership.token()).await.unwrap();
@@ -47,7 +47,7 @@ async fn the_work_runs_in_a_term_and_its_value_comes_back_after_the_release() {
     let lease = lease.unwrap().remove(0).unwrap();
     assert_eq!(lease.holder, None, "released before lead returned");
     assert_eq!(lease.token, Some(token));
-    // It rests now: another one gets it and keeps it.
+    // It does not campaign now: another candidate leads and stays the leader.
     let b = candidate(&store, "b", TTL).await;
     let second = b.leadership().await.unwrap();
     assert!(second.token() > token);
@@ -55,7 +55,7 @@ async fn the_work_runs_in_a_term_and_its_value_comes_back_after_the_release() {
     assert!(!a.is_leader());
     drop(second);
     b.stop().await;
-    // And when it wants to lead again, it does.
+    // When it wants to lead again, it does.
     assert!(a.lead(async |leadership| leadership.is_valid()).await.unwrap());
     a.stop().await;
     assert!(a.lead(async |_| ()).await.is_none());
@@ -73,7 +73,7 @@ async fn a_clean_stop_hands_over_with_the_checkpoint() {
     assert!(!b.is_leader());
     assert_eq!(b.current_leader().as_deref(), Some("a"));
     let stop = tokio::spawn(async move { a.stop().await });
-    assert_eq!(first.lost().await, Why::Shutdown);
+    assert_eq!(first.lost().await, EndReason::Shutdown);
     assert!(first.is_valid(), "there is time to stop");
     assert!(!b.is_leader(), "the lease is kept while the work stops");
     drop(first);
@@ -88,19 +88,19 @@ async fn a_stale_leader_saves_nothing() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     let first = a.leadership().await.unwrap();
-    store.memory().ledger().forget(a.name());
+    store.memory().leases().forget(a.name());
     assert_eq!(first.save("x").await.unwrap(), Saved::Lost);
 }
 
 #[tokio::test]
 async fn a_refused_renewal_ends_the_work_at_once_and_it_campaigns_again() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     let terms = AtomicU64::new(0);
     let ended = a
         .lead(async |leadership| {
             if terms.fetch_add(1, Ordering::SeqCst) == 0 {
-                store.memory().ledger().forget(a.name());
+                store.memory().leases().forget(a.name());
                 std::future::pending::<()>().await;
             }
             leadership.token()
@@ -111,13 +111,13 @@ async fn a_refused_renewal_ends_the_work_at_once_and_it_campaigns_again() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_cut_off_ends_the_term_before_its_deadline() {
+async fn an_unreachable_store_ends_the_term_before_its_deadline() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     let leadership = a.leadership().await.unwrap();
     store.cut(true);
-    let why = leadership.lost().await;
-    assert!(matches!(why, Why::Unreachable(_)), "{why:?}");
+    let reason = leadership.lost().await;
+    assert!(matches!(reason, EndReason::Unreachable(_)), "{reason:?}");
     assert!(!a.is_leader());
     assert_eq!(a.status().store_reachable, Some(false));
     drop(leadership);
@@ -127,31 +127,31 @@ async fn a_store_that_is_cut_off_ends_the_term_before_its_deadline() {
 }
 
 #[tokio::test]
-async fn time_alone_ends_a_term_on_a_clock_turned_by_hand() {
+async fn time_alone_ends_a_term_on_a_manual_clock() {
     let clock = Clock::manual();
     let store = Flaky::new(&clock);
     let start = Election::builder("job").id("a").clock(clock.clone()).start(arc(&store));
     let a = start.await.unwrap();
     let leadership = a.leadership().await.unwrap();
     assert!(leadership.is_valid() && a.is_leader());
-    // As after a suspend: nothing ran, and the lease has run out meanwhile.
+    // As after a suspend: nothing ran, and the lease has expired meanwhile.
     clock.advance(Duration::from_secs(60));
     assert!(!leadership.is_valid(), "computed, not remembered");
     assert!(!a.is_leader());
     assert_eq!(leadership.valid_for(), Duration::ZERO);
-    assert_eq!(leadership.lost().await, Why::Paused(Duration::from_secs(60)));
+    assert_eq!(leadership.lost().await, EndReason::Paused(Duration::from_secs(60)));
 }
 
 #[tokio::test]
 async fn dropping_the_election_sends_nothing_more_and_leaves_the_lease_to_its_ttl() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     let leadership = a.leadership().await.unwrap();
     drop(a);
-    assert_eq!(leadership.lost().await, Why::Shutdown);
+    assert_eq!(leadership.lost().await, EndReason::Shutdown);
     assert!(!leadership.is_valid());
     let calls = store.calls();
-    let b = candidate(&store, "b", SHORT).await;
+    let b = candidate(&store, "b", SHORT_TTL).await;
     assert!(b.leadership().await.is_some());
     assert!(store.calls() > calls);
     drop(leadership);
@@ -168,20 +168,24 @@ async fn a_dropped_election_campaigns_no_more_even_if_its_timer_is_due() {
         let b = start("b").await.unwrap();
         drop(b);
         drop(a);
-        // Now the lease has run out, and the timer of whoever waited for it is due.
+        // Now the lease has expired, and the timer of the waiting candidate is due.
         clock.advance(Duration::from_secs(5));
         Clock::boot().sleep(Duration::from_millis(5)).await;
         let lease = store.memory().observe(&Scope::Prefix("job".to_owned())).await;
-        assert_eq!(lease.unwrap().remove(0).unwrap().holder, None, "nobody is there to take it");
+        assert_eq!(
+            lease.unwrap().remove(0).unwrap().holder,
+            None,
+            "no candidate is left to claim it"
+        );
     }
 }
 
 #[tokio::test]
-async fn draining_and_resting_are_two_things() {
+async fn drain_and_withdraw_are_independent() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     assert!(a.lead(async |_| ()).await.is_some());
-    // It rests. Drained now, it stays so when it is wanted again.
+    // It does not campaign. Drained now, it stays drained when it wants to lead again.
     a.drain();
     until("drained", || a.status().drained).await;
     let clock = Clock::boot();
@@ -189,7 +193,7 @@ async fn draining_and_resting_are_two_things() {
         _ = a.lead(async |_| ()) => panic!("a drained candidate leads"),
         () = clock.sleep(Duration::from_millis(700)) => {}
     }
-    // Undrained while it rests, it does not lead without work.
+    // Undrained while it does not campaign, it does not lead without work.
     a.undrain();
     until("undrained", || !a.status().drained).await;
     clock.sleep(Duration::from_millis(700)).await;
@@ -214,15 +218,15 @@ async fn a_panic_in_the_work_releases_the_lease() {
 async fn dropping_lead_drops_the_work_and_releases() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
-    let begun = Arc::new(AtomicBool::new(false));
+    let started = Arc::new(AtomicBool::new(false));
     {
         let lead = a.lead(async |_| {
-            begun.store(true, Ordering::SeqCst);
+            started.store(true, Ordering::SeqCst);
             std::future::pending::<()>().await;
         });
         tokio::select! {
             _ = lead => unreachable!("it never ends by itself"),
-            () = until("the work begins", || begun.load(Ordering::SeqCst)) => {}
+            () = until("the work begins", || started.load(Ordering::SeqCst)) => {}
         }
     }
     let b = candidate(&store, "b", TTL).await;
@@ -232,97 +236,101 @@ async fn dropping_lead_drops_the_work_and_releases() {
 #[tokio::test]
 async fn a_busy_application_loses_nothing() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     let leadership = a.leadership().await.unwrap();
     let clock = Clock::boot();
-    let free = clock.now() + 4 * SHORT;
+    let free = clock.now() + 4 * SHORT_TTL;
     while clock.now() < free {
         std::hint::spin_loop(); // The only thread of this runtime does nothing else.
     }
-    assert!(leadership.is_valid(), "renewed on a thread of its own");
+    assert!(leadership.is_valid(), "renewed on its own thread");
 }
 
 #[tokio::test]
-async fn the_leader_resigns_when_asked_and_the_successor_comes_first() {
+async fn the_leader_resigns_on_request_and_the_named_successor_leads_next() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     drop(a.leadership().await.unwrap());
     let b = candidate(&store, "b", TTL).await;
     let c = candidate(&store, "c", TTL).await;
-    // When they begin to listen they look once more, within 5 ms. A claim under way is by right: the hint holds back those to come.
+    // When a watch starts, the candidates poll once more, within 5 ms. A claim that is already in flight is legitimate: the
+    // hint delays only later claims.
     Clock::boot().sleep(Duration::from_millis(100)).await;
     let name = Name::new("job").unwrap();
-    let wish = Wish::Resign { to: Some("c".to_owned()) };
-    let reply = ask(store.memory(), &name, &wish, TTL).await.unwrap();
-    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    let request = RemoteRequest::Resign { to: Some("c".to_owned()) };
+    let outcome = send(store.memory(), &name, &request, TTL).await.unwrap();
+    assert!(matches!(outcome, RequestOutcome::Done(_)), "{outcome:?}");
     drop(c.leadership().await.unwrap());
     assert!(!a.is_leader() && !b.is_leader());
-    let again = ask(store.memory(), &name, &wish, TTL).await.unwrap();
-    assert_eq!(again, Reply::Done(Some("c".to_owned())), "nothing to do");
+    let again = send(store.memory(), &name, &request, TTL).await.unwrap();
+    assert_eq!(again, RequestOutcome::Done(Some("c".to_owned())), "nothing to do");
 }
 
 #[tokio::test]
-async fn a_drained_candidate_does_not_campaign_until_told() {
+async fn a_drained_candidate_does_not_campaign_until_undrained() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     drop(a.leadership().await.unwrap());
     let name = Name::new("job").unwrap();
-    let drain = Wish::Drain { id: "a".to_owned() };
-    assert_eq!(ask(store.memory(), &name, &drain, TTL).await.unwrap(), Reply::Done(None));
+    let drain = RemoteRequest::Drain { id: "a".to_owned() };
+    assert_eq!(send(store.memory(), &name, &drain, TTL).await.unwrap(), RequestOutcome::Done(None));
     assert!(a.status().drained);
     let b = candidate(&store, "b", TTL).await;
     drop(b.leadership().await.unwrap());
     b.stop().await;
     assert!(!a.is_leader());
-    let undrain = Wish::Undrain { id: "a".to_owned() };
-    assert_eq!(ask(store.memory(), &name, &undrain, TTL).await.unwrap(), Reply::Done(None));
+    let undrain = RemoteRequest::Undrain { id: "a".to_owned() };
+    assert_eq!(
+        send(store.memory(), &name, &undrain, TTL).await.unwrap(),
+        RequestOutcome::Done(None)
+    );
     until("a leads again", || a.is_leader()).await;
 }
 
 #[tokio::test]
-async fn an_ask_for_nobody_is_not_answered() {
+async fn a_request_for_an_absent_candidate_is_not_answered() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     drop(a.leadership().await.unwrap());
-    let drain = Wish::Drain { id: "b".to_owned() };
-    let reply = ask(store.memory(), a.name(), &drain, Duration::from_millis(50)).await.unwrap();
-    assert_eq!(reply, Reply::NoAnswer(Some("a".to_owned())));
+    let drain = RemoteRequest::Drain { id: "b".to_owned() };
+    let outcome = send(store.memory(), a.name(), &drain, Duration::from_millis(50)).await.unwrap();
+    assert_eq!(outcome, RequestOutcome::NoAnswer(Some("a".to_owned())));
     assert!(a.is_leader());
 }
 
 #[tokio::test]
-async fn an_unfit_candidate_gives_up_and_comes_back() {
+async fn an_unhealthy_candidate_resigns_and_campaigns_again_when_healthy() {
     let store = Flaky::new(&Clock::boot());
-    let fit = Arc::new(AtomicBool::new(true));
+    let healthy = Arc::new(AtomicBool::new(true));
     let gate = HealthGate { every: Duration::from_millis(5), fails: 2, passes: 2 };
-    let health = fit.clone();
+    let health = healthy.clone();
     let builder = Election::builder("job").id("a").ttl(TTL).health(gate, move || {
-        let fit = health.load(Ordering::SeqCst);
-        async move { fit }
+        let healthy = health.load(Ordering::SeqCst);
+        async move { healthy }
     });
     let a = builder.start(arc(&store)).await.unwrap();
     let leadership = a.leadership().await.unwrap();
-    fit.store(false, Ordering::SeqCst);
-    assert_eq!(leadership.lost().await, Why::Unhealthy);
+    healthy.store(false, Ordering::SeqCst);
+    assert_eq!(leadership.lost().await, EndReason::Unhealthy);
     assert!(!a.status().healthy);
     drop(leadership);
     let b = candidate(&store, "b", TTL).await;
     drop(b.leadership().await.unwrap());
     b.stop().await;
-    fit.store(true, Ordering::SeqCst);
+    healthy.store(true, Ordering::SeqCst);
     until("a leads again", || a.is_leader()).await;
     assert!(a.status().healthy);
 }
 
 #[tokio::test]
-async fn those_who_look_on_see_since_when_and_how_renewals_go() {
+async fn status_and_renewal_stats_show_the_term_and_its_renewals() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     until("a renews", || a.renewals().count > 0).await;
     let renewals = a.renewals();
     assert_eq!(renewals.within.iter().sum::<u64>(), renewals.count);
     assert_eq!((renewals.unavailable, renewals.refused), (0, 0));
-    let b = candidate(&store, "b", SHORT).await;
+    let b = candidate(&store, "b", SHORT_TTL).await;
     until("b knows", || b.current_leader().as_deref() == Some("a")).await;
     let since = a.status().since.unwrap();
     assert!(since.abs_diff(b.status().since.unwrap()) < 1_000, "both mean the same term");
@@ -342,9 +350,9 @@ async fn those_who_look_on_see_since_when_and_how_renewals_go() {
 }
 
 #[tokio::test]
-async fn work_that_goes_on_too_long_shows_in_the_pulse() {
+async fn work_that_overruns_its_deadline_shows_in_the_pulse() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     let work = a.leadership().await.unwrap();
     assert!(a.pulse().overrun.is_zero());
     store.cut(true);
@@ -355,25 +363,25 @@ async fn work_that_goes_on_too_long_shows_in_the_pulse() {
 }
 
 #[tokio::test]
-async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
+async fn events_are_in_order_and_a_panicking_listener_is_harmless() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     a.on_event(|_| panic!("a bad listener"));
     drop(a.leadership().await.unwrap());
     let mut events = a.events();
-    // First what is true already: a listener who comes late has missed nothing.
+    // First the current state: a late subscriber has missed nothing.
     let known = events.next().await.unwrap();
     assert!(matches!(&known, Event::LeaderChanged { from: None, to: Some(to) } if to == "a"));
     let became = events.next().await.unwrap();
     assert!(matches!(became, Event::BecameLeader { .. }), "{became:?}");
     a.resign();
     let lost = events.next().await.unwrap();
-    assert!(matches!(lost, Event::LostLeadership { why: Why::Resigned, .. }), "{lost:?}");
+    assert!(matches!(lost, Event::LostLeadership { why: EndReason::Resigned, .. }), "{lost:?}");
     let changed = events.next().await.unwrap();
     assert!(matches!(changed, Event::LeaderChanged { to: None, .. }), "{changed:?}");
     let released = events.next().await.unwrap();
     assert!(matches!(released, Event::Released { .. }), "{released:?}");
-    // Nobody else is there, so it leads again.
+    // There is no other candidate, so it leads again.
     let changed = events.next().await.unwrap();
     assert!(matches!(&changed, Event::LeaderChanged { to: Some(to), .. } if to == "a"));
     let became = events.next().await.unwrap();
@@ -381,13 +389,13 @@ async fn events_come_in_order_and_a_panicking_listener_hurts_nobody() {
     assert_eq!(a.status().transitions, 2);
 }
 
-/// I15: a follower does not name a leader whose lease has expired, also when it cannot ask the store.
+/// I15: a follower does not report a leader whose lease has expired, even if the store is unreachable.
 #[tokio::test]
 async fn a_follower_names_no_leader_past_the_lease_while_the_store_is_down() {
     let store = Flaky::new(&Clock::boot());
-    let a = candidate(&store, "a", SHORT).await;
+    let a = candidate(&store, "a", SHORT_TTL).await;
     let work = a.leadership().await.unwrap();
-    let b = candidate(&store, "b", SHORT).await;
+    let b = candidate(&store, "b", SHORT_TTL).await;
     assert_eq!(b.current_leader().as_deref(), Some("a"));
     store.cut(true);
     until("the lease that b observed has expired", || b.current_leader().is_none()).await;
@@ -411,7 +419,7 @@ async fn start_waits_for_a_store_that_is_down_and_try_start_does_not() {
 }
 
 #[tokio::test]
-async fn what_an_operator_must_mend_is_said_at_the_start() {
+async fn start_fails_if_an_operator_must_act() {
     let store = Flaky::new(&Clock::boot());
     store.deny();
     let error = Election::builder("job").start(arc(&store)).await.unwrap_err();
@@ -419,7 +427,7 @@ async fn what_an_operator_must_mend_is_said_at_the_start() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_refused_before_anything_is_written() {
+async fn invalid_settings_are_refused_before_anything_is_written() {
     let store = Flaky::new(&Clock::boot());
     let day = Duration::from_secs(86_400);
     for builder in [
@@ -450,7 +458,7 @@ async fn two_candidates_with_one_id_never_both_lead() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_saw_a_leader_does_not_trust_a_store_that_forgot() {
+async fn a_candidate_that_observed_a_leader_does_not_trust_a_store_that_lost_it() {
     let clock = Clock::manual();
     let store = Flaky::new(&clock);
     let start =
@@ -459,15 +467,15 @@ async fn a_waiter_that_saw_a_leader_does_not_trust_a_store_that_forgot() {
     let first = a.leadership().await.unwrap();
     let b = start("b").await.unwrap();
     assert_eq!(b.current_leader().as_deref(), Some("a"));
-    // A is gone without a word, and the store has forgotten it: only b's memory says that it may be alive.
+    // A is gone without a release, and the store has lost its record: only b remembers that a may be alive.
     drop(a);
     drop(first);
-    store.memory().ledger().forget(b.name());
+    store.memory().leases().forget(b.name());
     clock.advance(TTL + Duration::from_millis(20));
     until("b holds it", || b.status().state == tenure::CandidateState::Starting).await;
     assert!(!b.is_leader());
     for _ in 0..4 {
-        // Its renewals go through before the clock goes on.
+        // Its renewals succeed before the clock advances.
         let calls = store.calls();
         clock.advance(TTL / 3 + Duration::from_millis(20));
         until("it renews", || store.calls() > calls || b.is_leader()).await;
@@ -487,13 +495,13 @@ async fn an_idle_waiter_calls_the_store_at_most_one_and_a_half_times_per_ttl() {
     let waiter = candidate(&store, "waiter", ttl).await;
     let clock = Clock::boot();
     let before = store.calls();
-    let begun = clock.now();
-    // Renewed behind the counter's back, every third of the TTL.
+    let started = clock.now();
+    // Renewed directly in memory, so that it is not counted, every third of the TTL.
     for _ in 0..60 {
         assert!(hold.renew(std::slice::from_ref(&grant.hold), ttl).await.unwrap()[0].is_ok());
         clock.sleep(ttl / 3).await;
     }
-    let ttls = clock.now().since(begun).as_secs_f64() / ttl.as_secs_f64();
+    let ttls = clock.now().since(started).as_secs_f64() / ttl.as_secs_f64();
     let calls = store.calls() - before;
     assert!((calls as f64) <= 1.5 * ttls + 2.0, "{calls} calls in {ttls:.1} TTLs");
     drop(waiter);

@@ -1,4 +1,4 @@
-//! Presence: which candidates are seen, and in which state.
+//! Tests of presence: which candidates are visible, and in which state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use tenure::{CandidateState, Clock, HealthGate};
 use crate::*;
 
 #[tokio::test]
-async fn whoever_is_present_is_seen_under_its_own_name_only() {
+async fn a_candidate_is_present_under_its_own_name_only() {
     let store = Flaky::new(&Clock::boot());
     let (short, long) = (Name::new("a").unwrap(), Name::new("a:b").unwrap());
     let announce = async |name: &Name, id: &str, url: &str| {
@@ -26,12 +26,12 @@ async fn whoever_is_present_is_seen_under_its_own_name_only() {
     let other = announce(&long, "y", "").await;
     assert_eq!(ids(&short).await, [("x".to_owned(), "http://x".to_owned())]);
     assert_eq!(ids(&long).await, [("y".to_owned(), String::new())]);
-    // The same id again is seen once, and when the first goes, it is the second that is seen.
+    // A second candidate with the same id is hidden. When the first one leaves, the second becomes visible.
     let again = announce(&short, "x", "http://again").await;
-    assert!(first.is_seen() && !again.is_seen());
+    assert!(first.is_visible() && !again.is_visible());
     assert_eq!(ids(&short).await.len(), 1);
     first.leave().await;
-    until("the second is seen", || again.is_seen()).await;
+    until("the second is seen", || again.is_visible()).await;
     assert_eq!(ids(&short).await, [("x".to_owned(), "http://again".to_owned())]);
     again.leave().await;
     assert!(ids(&short).await.is_empty());
@@ -44,9 +44,9 @@ async fn a_presence_shows_each_state_of_its_candidate() {
     let (name, id) = (Name::new("job").unwrap(), CandidateId::new("a").unwrap());
     let gate = HealthGate { every: Duration::from_millis(5), fails: 1, passes: 1 };
     let broken = Arc::new(AtomicBool::new(true));
-    let asked = broken.clone();
+    let check = broken.clone();
     let builder = Election::builder("job").id("a").ttl(TTL).priority(3).health(gate, move || {
-        let broken = asked.load(Ordering::Relaxed);
+        let broken = check.load(Ordering::Relaxed);
         async move { if broken { Err("exit 7".to_owned()) } else { Ok(()) } }
     });
     let election = builder.start(arc(&store)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Other processes: this program again, in a role.
+//! Child processes: this test program, started again in a role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -11,29 +11,29 @@ use tenure::store::Store;
 use tenure::store::file::FileStore;
 use tenure::{Answer, Checkpoint, Clock, Result};
 
-use crate::scratch::{LONG, acquire, claim, hold, mortal, open, release, renew};
+use crate::fixture::{LONG, acquire, claim, claim_ending_with_process, hold, open, release, renew};
 
-/// The environment variable that says which.
+/// The environment variable that names the role.
 pub(crate) const ROLE: &str = "TENURE_TEST_ROLE";
 const STORE: &str = "TENURE_TEST_STORE";
 
-/// A process in a role, killed when dropped. What it says is read line by line.
-pub(crate) struct Other {
+/// A process in a role, killed when dropped. Its output is read line by line.
+pub(crate) struct ChildProcess {
     pub(crate) process: Child,
-    said: BufReader<std::process::ChildStdout>,
+    stdout: BufReader<std::process::ChildStdout>,
 }
 
-impl Other {
+impl ChildProcess {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("started");
-        let said = BufReader::new(process.stdout.take().expect("piped"));
-        Other { process, said }
+        let stdout = BufReader::new(process.stdout.take().expect("piped"));
+        ChildProcess { process, stdout }
     }
 
-    /// The next line; `None` when it has ended.
-    pub(crate) fn says(&mut self) -> Option<String> {
+    /// The next line; `None` when the process has ended.
+    pub(crate) fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
-        let count = self.said.read_line(&mut line).expect("text");
+        let count = self.stdout.read_line(&mut line).expect("text");
         (count > 0).then(|| line.trim().to_owned())
     }
 
@@ -47,7 +47,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
@@ -60,17 +60,17 @@ pub(crate) fn command(role: &str, store: &Path) -> Command {
     command
 }
 
-/// Plays `role` to its end.
+/// Runs `role` until it ends.
 pub(crate) fn run(role: &str, store: &Path, environment: &[(&str, &str)]) {
     let mut command = command(role, store);
     command.envs(environment.iter().copied());
     assert!(command.status().expect("started").success(), "{role}");
 }
 
-/// Inside the other process.
-pub(crate) fn play(role: &str) {
+/// Runs inside the child process.
+pub(crate) fn run_role(role: &str) {
     let path = PathBuf::from(std::env::var_os(STORE).expect("which store"));
-    // One thread for the store, so that whoever counts its system calls counts them all.
+    // One thread for the store, so that a tracer that counts its system calls counts them all.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     runtime.expect("a runtime").block_on(async {
@@ -81,14 +81,14 @@ pub(crate) fn play(role: &str) {
         }
         let store = match open(&path).await {
             Ok(store) => store,
-            Err(error) => return say(format!("open {:?}", error.kind())),
+            Err(error) => return print_line(format!("open {:?}", error.kind())),
         };
         match role {
-            "umask" => drop(hold(&store, &mortal("child", LONG)).await),
-            "mortal" => stay(&store, true).await,
-            "immortal" => stay(&store, false).await,
-            "parent" => with_heir(&store).await,
-            "participants" => crate::leftovers::participate(&store).await,
+            "umask" => drop(hold(&store, &claim_ending_with_process("child", LONG)).await),
+            "mortal" => hold_and_sleep(&store, true).await,
+            "immortal" => hold_and_sleep(&store, false).await,
+            "parent" => hold_with_inheriting_child(&store).await,
+            "participants" => crate::leftovers::hold_participant_leases(&store).await,
             "cycle" => cycle(&store).await,
             "contend" => contend(&store, &path).await,
             other => panic!("no role {other}"),
@@ -96,63 +96,63 @@ pub(crate) fn play(role: &str) {
     });
 }
 
-fn say(line: impl std::fmt::Display) {
+fn print_line(line: impl std::fmt::Display) {
     println!("{line}");
     std::io::stdout().flush().expect("somebody listens");
 }
 
-async fn stay(store: &FileStore, ends: bool) {
-    let claim = if ends { mortal("child", LONG) } else { claim("child", LONG) };
-    say(hold(store, &claim).await.token);
+async fn hold_and_sleep(store: &FileStore, ends: bool) {
+    let claim = if ends { claim_ending_with_process("child", LONG) } else { claim("child", LONG) };
+    print_line(hold(store, &claim).await.token);
     Clock::boot().sleep(LONG).await;
 }
 
-/// Holds, and lets a program inherit the file that says so.
-async fn with_heir(store: &FileStore) {
-    hold(store, &mortal("child", LONG)).await;
+/// Holds a lease, and lets a program inherit the liveness file.
+async fn hold_with_inheriting_child(store: &FileStore) {
+    hold(store, &claim_ending_with_process("child", LONG)).await;
     let live = store.liveness().expect("it was claimed");
     fcntl_setfd(live.as_fd(), FdFlags::empty()).expect("inheritable");
-    let mut heir = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("started");
-    say(heir.id());
-    // We are killed long before.
-    let _ = heir.wait();
+    let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("started");
+    print_line(child.id());
+    // This process is killed long before.
+    let _ = child.wait();
 }
 
-/// Every verb once, each outcome a line.
+/// Runs every operation once and prints one line per result.
 async fn cycle(store: &FileStore) {
-    let claim = mortal("child", LONG);
+    let claim = claim_ending_with_process("child", LONG);
     let hold = match acquire(store, &claim).await {
         Ok(Answer::Held(grant)) => grant.hold,
-        Ok(Answer::Taken(_)) => return say("taken"),
-        Err(error) => return say(format!("acquire {:?}", error.kind())),
+        Ok(Answer::Taken(_)) => return print_line("taken"),
+        Err(error) => return print_line(format!("acquire {:?}", error.kind())),
     };
-    say(format!("held {}", hold.token));
-    let tell = |what: &str, outcome: Result<()>| match outcome {
-        Ok(()) => say(format!("{what} done")),
-        Err(error) => say(format!("{what} {:?}", error.kind())),
+    print_line(format!("held {}", hold.token));
+    let report = |what: &str, outcome: Result<()>| match outcome {
+        Ok(()) => print_line(format!("{what} done")),
+        Err(error) => print_line(format!("{what} {:?}", error.kind())),
     };
-    tell("renew", renew(store, &hold).await.map(|answer| assert!(answer.is_held())));
+    report("renew", renew(store, &hold).await.map(|answer| assert!(answer.is_held())));
     let checkpoint = Checkpoint::new("here").expect("short");
     let saved = store.save(&hold, 1, &checkpoint).await;
-    tell("save", saved.map(|answer| assert!(answer.is_held())));
-    tell("release", release(store, &hold).await);
+    report("save", saved.map(|answer| assert!(answer.is_held())));
+    report("release", release(store, &hold).await);
 }
 
-/// Leads again and again, and writes down when.
+/// Leads repeatedly, and logs the start and end of each term.
 async fn contend(store: &FileStore, path: &Path) {
     let clock = Clock::boot();
     let log = path.with_file_name("log");
     let mut log = std::fs::File::options().append(true).open(log).expect("a log");
     let id = format!("c{}", std::process::id());
     loop {
-        let claim = mortal(&id, Duration::from_millis(300));
+        let claim = claim_ending_with_process(&id, Duration::from_millis(300));
         let before = clock.now();
         let Ok(Answer::Held(grant)) = acquire(store, &claim).await else {
             clock.sleep(Duration::from_millis(1)).await;
             continue;
         };
         let token = grant.hold.token;
-        // Only while it is certainly ours, as an election would.
+        // Only while this process certainly holds it, as an election would.
         let deadline = before + Duration::from_millis(250);
         if clock.now() < deadline {
             log.write_all(format!("begin {token}\n").as_bytes()).expect("written");

@@ -1,21 +1,21 @@
-//! F30 and F31: every system call of the protocol fails, or is the last.
+//! F30 and F31: every system call of the protocol fails, or is the last before a crash.
 
 use std::process::{Command, Stdio};
 
 use tenure::Ended;
 use tenure::store::{Scope, Store};
 
-use crate::child::{Other, command};
-use crate::scratch::{LONG, Scratch, acquire, claim, name, open, wait};
+use crate::child::{ChildProcess, command};
+use crate::fixture::{LONG, Scratch, acquire, claim, name, open, wait};
 use crate::{Check, Needs, check};
 
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
-    check!(crash_at_every_call_leaves_the_old_record_or_the_new, Strace),
+    check!(crash_at_every_call_leaves_the_old_or_the_new_record, Strace),
     check!(failure_of_every_call_neither_grants_nor_frees, Strace),
-    check!(nothing_is_said_before_it_is_on_the_disk, Strace),
+    check!(nothing_is_reported_before_it_is_on_disk, Strace),
 ];
 
-/// What the protocol consists of, and a starting program does not. They are counted each by itself.
+/// The system calls of the protocol that a starting program does not make. Each kind is counted separately.
 const CALLS: &[&str] =
     &["mkdirat", "flock", "fchmod", "pwrite64", "fsync", "renameat", "renameat2", "unlinkat"];
 
@@ -25,12 +25,12 @@ pub(crate) fn can_trace() -> bool {
     strace.status().is_ok_and(|status| status.success())
 }
 
-/// What became of one run of every verb.
+/// The result of one run of every operation.
 struct Run {
     lines: Vec<String>,
-    /// It came to its end by itself.
+    /// The process ended by itself.
     ended: bool,
-    /// The fault was met.
+    /// The fault was injected.
     hit: bool,
 }
 
@@ -44,7 +44,7 @@ impl Run {
     }
 }
 
-/// Every verb once, with `fault` at the n-th `call`.
+/// Runs every operation once, with `fault` at the n-th `call`.
 fn cycle(scratch: &Scratch, call: &str, fault: &str, n: u32) -> Run {
     let inner = command("cycle", &scratch.store());
     let trace = scratch.path().join("trace");
@@ -54,9 +54,9 @@ fn cycle(scratch: &Scratch, call: &str, fault: &str, n: u32) -> Run {
     strace.args(["-e", &format!("inject={call}:{fault}:when={n}")]);
     strace.arg(inner.get_program()).stderr(Stdio::null());
     strace.envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    let mut other = Other::start(&mut strace);
+    let mut other = ChildProcess::start(&mut strace);
     let mut lines = Vec::new();
-    while let Some(line) = other.says() {
+    while let Some(line) = other.next_line() {
         lines.push(line);
     }
     let ended = other.process.wait().expect("it ends").success();
@@ -64,7 +64,7 @@ fn cycle(scratch: &Scratch, call: &str, fault: &str, n: u32) -> Run {
     Run { lines, ended, hit: !ended || trace.contains("INJECTED") }
 }
 
-/// Runs `check` for every call of every kind until it is called less often than that.
+/// Runs `check` for every occurrence of every kind of call, until a run makes fewer calls.
 fn sweep(fault: &str, mut check: impl FnMut(&Run, &str, &str)) -> u32 {
     let mut points = 0;
     for call in CALLS {
@@ -83,7 +83,7 @@ fn sweep(fault: &str, mut check: impl FnMut(&Run, &str, &str)) -> u32 {
     points
 }
 
-/// Whatever happened, the record is whole, and the next one leads at once with a greater token.
+/// After any fault the record is complete, and the next candidate leads at once with a greater token.
 fn check_store(scratch: &Scratch, run: &Run, what: &str) {
     wait(async {
         let store = open(&scratch.store()).await.expect(what);
@@ -99,7 +99,7 @@ fn check_store(scratch: &Scratch, run: &Run, what: &str) {
             Some(token) if run.released() => {
                 assert!(matches!(before, Ended::Released(last) if last.get() == token), "{what}");
             }
-            // Nothing that was said to be held is lost: it died, or its release came through unanswered.
+            // No lease that was reported as held is lost: the holder died, or its release took effect without an answer.
             Some(token) => {
                 let died = matches!(before, Ended::Died(_) | Ended::Released(_));
                 let known = died && before.token().is_some_and(|last| last.get() == token);
@@ -110,7 +110,7 @@ fn check_store(scratch: &Scratch, run: &Run, what: &str) {
     });
 }
 
-fn crash_at_every_call_leaves_the_old_record_or_the_new() {
+fn crash_at_every_call_leaves_the_old_or_the_new_record() {
     let points = sweep("signal=KILL", |_, _, _| ());
     assert!(points > 30, "only {points} calls were hit");
     eprintln!("{points} points");
@@ -127,16 +127,16 @@ fn failure_of_every_call_neither_grants_nor_frees() {
             };
             assert!(run.lines.iter().all(known), "{what}");
             let written = ["fsync", "renameat", "pwrite64"].contains(&call);
-            let told = run.lines.iter().any(|line| line.ends_with(" Unavailable"));
-            assert!(told || !(written && run.hit), "nobody was told of {what}");
+            let reported_error = run.lines.iter().any(|line| line.ends_with(" Unavailable"));
+            assert!(reported_error || !(written && run.hit), "no error was reported for {what}");
         });
     }
     assert!(points > 90, "only {points} calls were hit");
     eprintln!("{points} points");
 }
 
-/// The record is synced before it is put in place, the directory after, and only then is it said.
-fn nothing_is_said_before_it_is_on_the_disk() {
+/// The record is synced before it is renamed, the directory after, and only then is the result reported.
+fn nothing_is_reported_before_it_is_on_disk() {
     let scratch = Scratch::new();
     let inner = command("cycle", &scratch.store());
     let trace = scratch.path().join("trace");
@@ -148,15 +148,15 @@ fn nothing_is_said_before_it_is_on_the_disk() {
     let trace = std::fs::read_to_string(trace).expect("readable");
     let mut calls = Vec::new();
     for line in trace.lines() {
-        let said = |what: &str| line.contains("write(1<") && line.contains(what);
+        let reported = |what: &str| line.contains("write(1<") && line.contains(what);
         match line {
             _ if line.contains("fsync(") && line.contains("/store/tmp/") => {
                 calls.push("sync record")
             }
             _ if line.contains("fsync(") && line.contains("/leases>") => calls.push("sync leases"),
             _ if line.contains("renameat(") => calls.push("rename"),
-            _ if said("held") || said("save") || said("release") => calls.push("say"),
-            // A renewal is only said.
+            _ if reported("held") || reported("save") || reported("release") => calls.push("say"),
+            // A renewal is only reported, not synced.
             _ => {}
         }
     }

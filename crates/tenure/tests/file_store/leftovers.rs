@@ -1,4 +1,4 @@
-//! What participants that have ended leave in the directory, and which directories are used at all.
+//! What ended participants leave in the directory, and which directories a store accepts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,8 +7,11 @@ use futures_util::StreamExt;
 use tenure::store::{Change, Scope, open_existing};
 use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name, Release, Store};
 
-use crate::child::{Other, command};
-use crate::scratch::{LONG, Scratch, acquire, chmod, claim, fails, hold, mortal, name, open, wait};
+use crate::child::{ChildProcess, command};
+use crate::fixture::{
+    LONG, Scratch, acquire, assert_fails, chmod, claim, claim_ending_with_process, hold, name,
+    open, wait,
+};
 use crate::{Check, Needs, check};
 
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
@@ -33,10 +36,10 @@ fn files(path: &Path) -> Vec<String> {
 /// The claim of a participant on itself, as presence, membership and requests make it.
 fn participant(name: &str, id: &str, ttl: Duration) -> Claim {
     let name = Name::stored(name).expect("a name");
-    Claim { name, wait: ClaimedWait::Never, ..mortal(id, ttl) }
+    Claim { name, wait: ClaimedWait::Never, ..claim_ending_with_process(id, ttl) }
 }
 
-/// B3: before, every participant left a record and a lock.
+/// B3: earlier, every participant left a record and a lock.
 fn released_participants_leave_no_files() {
     let scratch = Scratch::new();
     wait(async {
@@ -67,11 +70,11 @@ fn released_participants_leave_no_files() {
 
 fn killed_participants_are_removed_at_the_next_opening() {
     let scratch = Scratch::new();
-    // A holder whose record stays, so that its challenger sees its death.
-    let mut holder = Other::start(&mut command("mortal", &scratch.store()));
-    holder.says().expect("it holds");
-    let mut other = Other::start(&mut command("participants", &scratch.store()));
-    other.says().expect("it holds");
+    // A holder whose record stays, so that its challenger learns of its death.
+    let mut holder = ChildProcess::start(&mut command("mortal", &scratch.store()));
+    holder.next_line().expect("it holds");
+    let mut other = ChildProcess::start(&mut command("participants", &scratch.store()));
+    other.next_line().expect("it holds");
     wait(async {
         drop(open(&scratch.store()).await.expect("opened"));
         let alive = files(&scratch.store());
@@ -106,7 +109,7 @@ fn user_lease_named_like_a_member_keeps_its_record() {
     });
 }
 
-/// UX 11: a command that only reads makes nothing, and sees what others make later.
+/// UX 11: a command that only reads creates nothing, and observes what other processes create later.
 fn existing_store_is_opened_when_it_is_made() {
     let scratch = Scratch::new();
     let url = format!("file:{}", scratch.store().display());
@@ -116,7 +119,7 @@ fn existing_store_is_opened_when_it_is_made() {
         assert!(reader.observe(&all).await.expect("it works").is_empty());
         assert_eq!(reader.url(), url);
         reader.examine().await.expect("it works");
-        fails(reader.acquire(&[claim("a", LONG)]).await, Kind::Invalid, "No leases yet in ");
+        assert_fails(reader.acquire(&[claim("a", LONG)]).await, Kind::Invalid, "No leases yet in ");
         assert!(!scratch.store().exists());
         // An empty directory stays empty.
         std::fs::create_dir(scratch.store()).expect("made");
@@ -127,8 +130,8 @@ fn existing_store_is_opened_when_it_is_made() {
         assert_eq!(changes.next().await, Some(Change::Look));
         let store = open(&scratch.store()).await.expect("opened");
         hold(&store, &claim("a", LONG)).await;
-        let heard = tokio::time::timeout(LONG, changes.next()).await.expect("it is found");
-        assert_eq!(heard, Some(Change::Look));
+        let change = tokio::time::timeout(LONG, changes.next()).await.expect("it is found");
+        assert_eq!(change, Some(Change::Look));
         assert_eq!(reader.observe(&all).await.expect("it works").len(), 1);
     });
 }
@@ -142,10 +145,10 @@ fn directory_with_other_files_is_refused() {
     }
     let url = format!("file:{}", scratch.store().display());
     wait(async {
-        fails(open(&scratch.store()).await, Kind::Denied, "('passwd')");
-        fails(open_existing(&url).await, Kind::Denied, "store/tenure");
+        assert_fails(open(&scratch.store()).await, Kind::Denied, "('passwd')");
+        assert_fails(open_existing(&url).await, Kind::Denied, "store/tenure");
         assert_eq!(std::fs::read_dir(scratch.store()).expect("listed").count(), 2);
-        // A store that has other files beside its own stays one.
+        // A store with additional files stays valid.
         open(&scratch.store().join("tenure")).await.expect("opened");
         std::fs::write(scratch.store().join("tenure/README"), "").expect("written");
         let store = open(&scratch.store().join("tenure")).await.expect("opened");
@@ -153,8 +156,8 @@ fn directory_with_other_files_is_refused() {
     });
 }
 
-/// Inside the other process: one lease of each kind.
-pub(crate) async fn participate(store: &tenure::store::file::FileStore) {
+/// Runs inside the child process: holds one lease of each kind.
+pub(crate) async fn hold_participant_leases(store: &tenure::store::file::FileStore) {
     for name in ["tenure:node:job:a", "tenure:ask:job", "fleet:node:a"] {
         hold(store, &participant(name, "child", LONG)).await;
     }

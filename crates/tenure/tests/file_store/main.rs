@@ -1,6 +1,6 @@
-//! The directory store against intruders, failing disks, crashes and dying processes.
+//! The directory store against other users, failing disks, crashes and dying processes.
 //!
-//! What cannot be tried here is shown as ignored, with the reason.
+//! A trial that cannot run here is shown as ignored, with the reason.
 
 use std::process::ExitCode;
 
@@ -8,21 +8,21 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 mod child;
 mod crash;
-mod death;
-mod disk;
+mod disk_faults;
+mod fixture;
 mod leftovers;
-mod scratch;
+mod process_death;
 mod security;
 
-/// What a trial needs of the machine.
+/// What a trial needs from the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Nothing,
-    /// To give files to somebody else, and to mount.
+    /// The right to change the owner of files, and to mount.
     Root,
-    /// To be refused by the kernel.
+    /// A user whom the kernel refuses.
     NoRoot,
-    /// To let system calls fail.
+    /// The right to make system calls fail.
     Strace,
 }
 
@@ -42,10 +42,16 @@ type Check = fn();
 
 fn main() -> ExitCode {
     if let Some(role) = std::env::var_os(child::ROLE) {
-        child::play(&role.to_string_lossy());
+        child::run_role(&role.to_string_lossy());
         return ExitCode::SUCCESS;
     }
-    let checks = [security::CHECKS, disk::CHECKS, death::CHECKS, leftovers::CHECKS, crash::CHECKS];
+    let checks = [
+        security::CHECKS,
+        disk_faults::CHECKS,
+        process_death::CHECKS,
+        leftovers::CHECKS,
+        crash::CHECKS,
+    ];
     let trials = checks.into_iter().flatten().map(|&(name, needs, check)| {
         let trial = Trial::test(name, move || -> Result<(), Failed> {
             check();
@@ -59,7 +65,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// One row of a table: the name is the function's.
+/// One row of a table: its name is the function's name.
 macro_rules! check {
     ($name:ident, $needs:ident) => {
         (stringify!($name), crate::Needs::$needs, $name as crate::Check)

@@ -1,4 +1,4 @@
-//! S11: lets no one in where they don't belong.
+//! S11: other users cannot tamper with the store.
 
 use std::os::unix::fs::{chown, lchown, symlink};
 use std::path::Path;
@@ -8,30 +8,31 @@ use tenure::Kind;
 use tenure::store::{Scope, Store};
 
 use crate::child;
-use crate::scratch::{
-    LONG, Scratch, acquire, chmod, claim, fails, hold, mode, name, open, release, renew, wait,
+use crate::fixture::{
+    LONG, Scratch, acquire, assert_fails, chmod, claim, hold, mode, name, open, release, renew,
+    wait,
 };
 use crate::{Check, Needs, check};
 
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 
 pub(crate) const CHECKS: &[(&str, Needs, Check)] = &[
-    check!(what_is_made_is_private_whatever_the_umask, Nothing),
+    check!(created_files_are_private_with_any_umask, Nothing),
     check!(symlinked_directory_is_refused, Nothing),
-    check!(symlinked_part_of_it_is_refused, Nothing),
+    check!(symlinked_subdirectory_is_refused, Nothing),
     check!(directory_others_can_write_is_refused, Nothing),
-    check!(parent_everybody_can_write_is_refused, Nothing),
-    check!(sticky_directory_gets_a_private_one_inside, Nothing),
+    check!(world_writable_parent_is_refused, Nothing),
+    check!(sticky_directory_gets_a_private_subdirectory, Nothing),
     check!(file_in_place_of_the_directory_is_refused, Nothing),
-    check!(record_that_is_not_a_plain_private_file_is_refused_and_left_alone, Nothing),
+    check!(record_that_is_not_a_plain_private_file_is_refused_and_left_unchanged, Nothing),
     check!(lock_that_is_not_a_plain_private_file_is_refused, Nothing),
-    check!(directory_opened_up_while_it_runs_is_refused, Nothing),
+    check!(directory_made_writable_at_run_time_is_refused, Nothing),
     check!(foreign_owner_is_refused, Root),
-    check!(foreign_link_on_the_way_is_refused, Root),
+    check!(foreign_link_in_the_path_is_refused, Root),
     check!(unreadable_directory_is_denied, NoRoot),
 ];
 
-fn what_is_made_is_private_whatever_the_umask() {
+fn created_files_are_private_with_any_umask() {
     let scratch = Scratch::new();
     for umask in ["0", "022", "077", "0277"] {
         let store = scratch.path().join(umask);
@@ -54,8 +55,8 @@ fn what_is_made_is_private_whatever_the_umask() {
 }
 
 #[track_caller]
-fn refused(path: &Path, says: &str) {
-    fails(wait(open(path)), Kind::Denied, says);
+fn assert_refused(path: &Path, says: &str) {
+    assert_fails(wait(open(path)), Kind::Denied, says);
 }
 
 fn symlinked_directory_is_refused() {
@@ -63,18 +64,18 @@ fn symlinked_directory_is_refused() {
     let real = scratch.path().join("real");
     std::fs::create_dir(&real).expect("made");
     symlink(&real, scratch.store()).expect("linked");
-    refused(&scratch.store(), "symbolic link");
+    assert_refused(&scratch.store(), "symbolic link");
     assert_eq!(std::fs::read_dir(&real).expect("listed").count(), 0, "something was written");
 }
 
-fn symlinked_part_of_it_is_refused() {
+fn symlinked_subdirectory_is_refused() {
     for part in ["leases", "locks", "live", "tmp"] {
         let scratch = Scratch::new();
         wait(open(&scratch.store())).expect("opened");
         let (path, away) = (scratch.store().join(part), scratch.path().join("away"));
         std::fs::rename(&path, &away).expect("moved");
         symlink(&away, &path).expect("linked");
-        refused(&scratch.store(), "symbolic link");
+        assert_refused(&scratch.store(), "symbolic link");
     }
 }
 
@@ -84,23 +85,23 @@ fn directory_others_can_write_is_refused() {
             let scratch = Scratch::new();
             wait(open(&scratch.store())).expect("opened");
             chmod(&scratch.store().join(part), bad);
-            refused(&scratch.store(), "can be written by");
+            assert_refused(&scratch.store(), "can be written by");
         }
     }
 }
 
-fn parent_everybody_can_write_is_refused() {
+fn world_writable_parent_is_refused() {
     let scratch = Scratch::new();
     let parent = scratch.path().join("open");
     std::fs::create_dir_all(parent.join("below")).expect("made");
     chmod(&parent, 0o777);
-    refused(&parent.join("store"), "written by everybody");
-    refused(&parent.join("below/store"), "written by everybody");
+    assert_refused(&parent.join("store"), "written by everybody");
+    assert_refused(&parent.join("below/store"), "written by everybody");
     chmod(&parent, 0o1777);
     wait(open(&parent.join("below/store"))).expect("sticky: what is below is its owner's");
 }
 
-fn sticky_directory_gets_a_private_one_inside() {
+fn sticky_directory_gets_a_private_subdirectory() {
     let scratch = Scratch::new();
     let sticky = scratch.path().join("tmp");
     std::fs::create_dir(&sticky).expect("made");
@@ -112,19 +113,19 @@ fn sticky_directory_gets_a_private_one_inside() {
     assert_eq!(mode(&inside), 0o700);
     assert_eq!(std::fs::read_dir(&sticky).expect("listed").count(), 1);
     if rustix::process::geteuid().is_root() {
-        chown(&inside, Some(NOBODY), None).expect("given away");
-        refused(&sticky, "belongs to user 65534");
+        chown(&inside, Some(NOBODY_UID), None).expect("given away");
+        assert_refused(&sticky, "belongs to user 65534");
     }
 }
 
 fn file_in_place_of_the_directory_is_refused() {
     let scratch = Scratch::new();
     std::fs::write(scratch.store(), "x").expect("written");
-    refused(&scratch.store(), "Not a directory");
+    assert_refused(&scratch.store(), "Not a directory");
 }
 
-/// Puts something at a path. Says what must be said about it.
-type Intrusion = fn(&Path, &Scratch) -> &'static str;
+/// Replaces the file at a path, and returns what the error must contain.
+type Tampering = fn(&Path, &Scratch) -> &'static str;
 
 fn fifo(path: &Path, _: &Scratch) -> &'static str {
     let _ = std::fs::remove_file(path);
@@ -162,33 +163,33 @@ fn directory(path: &Path, _: &Scratch) -> &'static str {
 
 fn socket(path: &Path, _: &Scratch) -> &'static str {
     std::fs::remove_file(path).expect("removed");
-    // The path of a socket is short: by way of the working directory of nobody.
+    // The path of a socket must be short, so it is created in the temporary directory first.
     let short = std::env::temp_dir().join(format!("t{}", std::process::id()));
     drop(std::os::unix::net::UnixListener::bind(&short).expect("bound"));
     if std::fs::rename(&short, path).is_err() {
-        // Another file system: a FIFO does as well.
+        // On another file system the rename fails: use a FIFO instead.
         std::fs::remove_file(short).expect("removed");
         return fifo(path, &Scratch::new());
     }
     ""
 }
 
-const INTRUSIONS: &[Intrusion] =
+const TAMPERINGS: &[Tampering] =
     &[fifo, link, hard_link, world_writable, group_writable, directory, socket];
 
-fn record_that_is_not_a_plain_private_file_is_refused_and_left_alone() {
-    for intrude in INTRUSIONS {
+fn record_that_is_not_a_plain_private_file_is_refused_and_left_unchanged() {
+    for tamper in TAMPERINGS {
         let scratch = Scratch::new();
         wait(async {
             let store = open(&scratch.store()).await.expect("opened");
             let ours = hold(&store, &claim("a", LONG)).await;
-            let says = intrude(&scratch.record(), &scratch);
+            let says = tamper(&scratch.record(), &scratch);
             let before = std::fs::symlink_metadata(scratch.record()).expect("there");
-            fails(acquire(&store, &claim("b", LONG)).await, Kind::Denied, says);
-            fails(renew(&store, &ours).await, Kind::Denied, says);
-            fails(release(&store, &ours).await, Kind::Denied, says);
-            let seen = store.observe(&Scope::name(&name())).await.expect("it works").remove(0);
-            fails(seen, Kind::Denied, says);
+            assert_fails(acquire(&store, &claim("b", LONG)).await, Kind::Denied, says);
+            assert_fails(renew(&store, &ours).await, Kind::Denied, says);
+            assert_fails(release(&store, &ours).await, Kind::Denied, says);
+            let observed = store.observe(&Scope::name(&name())).await.expect("it works").remove(0);
+            assert_fails(observed, Kind::Denied, says);
             let after = std::fs::symlink_metadata(scratch.record()).expect("still there");
             use std::os::unix::fs::MetadataExt;
             assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
@@ -197,25 +198,25 @@ fn record_that_is_not_a_plain_private_file_is_refused_and_left_alone() {
 }
 
 fn lock_that_is_not_a_plain_private_file_is_refused() {
-    for intrude in INTRUSIONS {
+    for tamper in TAMPERINGS {
         let scratch = Scratch::new();
         wait(async {
             let store = open(&scratch.store()).await.expect("opened");
             let ours = hold(&store, &claim("a", LONG)).await;
-            let says = intrude(&scratch.lock(), &scratch);
-            fails(renew(&store, &ours).await, Kind::Denied, says);
-            fails(release(&store, &ours).await, Kind::Denied, says);
+            let says = tamper(&scratch.lock(), &scratch);
+            assert_fails(renew(&store, &ours).await, Kind::Denied, says);
+            assert_fails(release(&store, &ours).await, Kind::Denied, says);
         });
     }
 }
 
-fn directory_opened_up_while_it_runs_is_refused() {
+fn directory_made_writable_at_run_time_is_refused() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
         let ours = hold(&store, &claim("a", LONG)).await;
         chmod(&scratch.store(), 0o777);
-        fails(renew(&store, &ours).await, Kind::Denied, "can be written by others");
+        assert_fails(renew(&store, &ours).await, Kind::Denied, "can be written by others");
         chmod(&scratch.store(), 0o700);
         assert!(renew(&store, &ours).await.expect("it works").is_held());
     });
@@ -225,28 +226,28 @@ fn foreign_owner_is_refused() {
     for part in ["", "leases", "locks", "live", "tmp"] {
         let scratch = Scratch::new();
         wait(open(&scratch.store())).expect("opened");
-        chown(scratch.store().join(part), Some(NOBODY), None).expect("given away");
-        refused(&scratch.store(), "belongs to user 65534");
+        chown(scratch.store().join(part), Some(NOBODY_UID), None).expect("given away");
+        assert_refused(&scratch.store(), "belongs to user 65534");
     }
     for part in [Scratch::record, Scratch::lock] {
         let scratch = Scratch::new();
         wait(async {
             let store = open(&scratch.store()).await.expect("opened");
             let ours = hold(&store, &claim("a", LONG)).await;
-            chown(part(&scratch), Some(NOBODY), None).expect("given away");
-            fails(renew(&store, &ours).await, Kind::Denied, "belongs to user 65534");
+            chown(part(&scratch), Some(NOBODY_UID), None).expect("given away");
+            assert_fails(renew(&store, &ours).await, Kind::Denied, "belongs to user 65534");
         });
     }
 }
 
-fn foreign_link_on_the_way_is_refused() {
+fn foreign_link_in_the_path_is_refused() {
     let scratch = Scratch::new();
     let (real, link) = (scratch.path().join("real"), scratch.path().join("link"));
     std::fs::create_dir(&real).expect("made");
     symlink(&real, &link).expect("linked");
     wait(open(&link.join("store"))).expect("our own link is followed");
-    lchown(&link, Some(NOBODY), None).expect("given away");
-    refused(&link.join("store"), "symbolic link of user 65534");
+    lchown(&link, Some(NOBODY_UID), None).expect("given away");
+    assert_refused(&link.join("store"), "symbolic link of user 65534");
 }
 
 fn unreadable_directory_is_denied() {
@@ -254,6 +255,6 @@ fn unreadable_directory_is_denied() {
     let parent = scratch.path().join("closed");
     std::fs::create_dir(&parent).expect("made");
     chmod(&parent, 0o500);
-    refused(&parent.join("store"), "Permission denied");
+    assert_refused(&parent.join("store"), "Permission denied");
     chmod(&parent, 0o700);
 }

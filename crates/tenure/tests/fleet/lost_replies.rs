@@ -1,4 +1,4 @@
-//! A memory store that carries out every claim and can lose the replies.
+//! A memory store that executes every claim and can lose the replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use tenure::{
 #[derive(Clone, Debug)]
 pub(crate) struct LostReplies {
     memory: MemoryStore,
+    /// Whether replies to claims are lost.
     loses: Arc<AtomicBool>,
 }
 

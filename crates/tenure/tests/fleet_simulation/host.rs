@@ -1,4 +1,4 @@
-//! A machine a member runs on: its clock, its process if there is one, and what is wrong with it at the moment.
+//! A host of a member: its clock, its process, and its current faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tenure::CandidateId;
 use tenure::fleet::Shard;
 
-use super::clock::{Clock, Time};
-use super::judge::Who;
-use super::process::Process;
+use super::invariants::ProcessRun;
+use super::member::Process;
+use tenure_rig::simulation::clock::{Clock, Time};
 
 pub(crate) struct Host {
     pub(crate) index: usize,
@@ -16,31 +16,31 @@ pub(crate) struct Host {
     pub(crate) clock: Clock,
     /// `None` while it is down.
     pub(crate) process: Option<Box<Process>>,
-    /// Which process this is; what was meant for an earlier one is dropped.
+    /// The number of the process; events for an earlier process are dropped.
     pub(crate) run: u32,
     pub(crate) leaving: bool,
     pub(crate) paused_until: Time,
     pub(crate) requests_lost_until: Time,
     pub(crate) replies_lost_until: Time,
     pub(crate) slow_until: Time,
-    /// Its office takes its time.
+    /// Until then its coordinator is slow.
     pub(crate) busy_until: Time,
-    /// What its source says, and which edition that is.
+    /// The list of its source, and the version of the list.
     pub(crate) list: Arc<Vec<Shard>>,
     pub(crate) edition: u64,
-    /// Shards its source does not know of.
-    pub(crate) blind: BTreeSet<usize>,
-    /// Its source cannot be read before this.
+    /// Shards that its source does not list.
+    pub(crate) hidden_shards: BTreeSet<usize>,
+    /// Until then its source cannot be read.
     pub(crate) unreadable_until: Time,
-    /// The timers that count, with their times; earlier ones are stale.
+    /// The times and numbers of the current timers; earlier timers are stale.
     pub(crate) driver_timer: (Time, u64),
-    pub(crate) office_timer: (Time, u64),
-    pub(crate) obeys: bool,
-    pub(crate) reads_notes: bool,
+    pub(crate) coordinator_timer: (Time, u64),
+    pub(crate) driver_scheduled: bool,
+    pub(crate) coordinator_scheduled: bool,
     pub(crate) count: Count,
 }
 
-/// What it has asked of the store.
+/// How many requests it has sent to the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) renewed: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Count {
     pub(crate) released: u64,
     pub(crate) observed: u64,
     pub(crate) observations: u64,
-    pub(crate) looks: u64,
+    pub(crate) fleet_observations: u64,
 }
 
 impl Host {
@@ -68,21 +68,21 @@ impl Host {
             busy_until: 0,
             list: Arc::default(),
             edition: 0,
-            blind: BTreeSet::new(),
+            hidden_shards: BTreeSet::new(),
             unreadable_until: 0,
             driver_timer: (0, 0),
-            office_timer: (0, 0),
-            obeys: false,
-            reads_notes: false,
+            coordinator_timer: (0, 0),
+            driver_scheduled: false,
+            coordinator_scheduled: false,
             count: Count::default(),
         }
     }
 
-    pub(crate) fn who(&self) -> Who {
+    pub(crate) fn who(&self) -> ProcessRun {
         (self.index, self.run)
     }
 
-    pub(crate) fn heal(&mut self) {
+    pub(crate) fn clear_faults(&mut self) {
         self.paused_until = 0;
         self.requests_lost_until = 0;
         self.replies_lost_until = 0;

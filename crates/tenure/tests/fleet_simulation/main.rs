@@ -1,28 +1,22 @@
-//! Whole fleets in a simulated world: the real steward and the real election machines of many members over many shards, one
-//! store, and everything that goes wrong between them. One seed drives everything; twenty simulated minutes each.
+//! Simulation of whole fleets: the real planners and the real lease machines of many members over many shards, one store, and
+//! faults between them. One seed determines everything; each seed runs for twenty simulated minutes.
 //!
 //! Replay a failing seed: `TENURE_SEED=47 cargo test -p tenure --test fleet_simulation one_seed -- --nocapture`.
 //! More seeds: `TENURE_SEEDS=10000 cargo test -p tenure --test fleet_simulation`.
 
-mod calm;
-#[path = "../simulation/clock.rs"]
-mod clock;
-#[path = "../simulation/cores.rs"]
-mod cores;
+mod after_faults;
+mod config;
+mod faults;
 mod host;
-mod judge;
+mod invariants;
+mod member;
 mod mutant;
-mod nemesis;
 mod network;
-mod plan;
-mod process;
-#[path = "../simulation/queue.rs"]
-mod queue;
 mod store;
 mod world;
 
+use config::{Script, SimConfig};
 use mutant::Mutant;
-use plan::{Plan, Script};
 use world::{Outcome, World};
 
 /// How many seeds `make test` runs.
@@ -36,10 +30,12 @@ fn seeds() -> u64 {
     variable("TENURE_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Runs the seeds and tells which broke something; one is enough for a mutant.
-fn run(seeds: u64, plan: fn(u64) -> Plan, mutant: Mutant) -> Result<Vec<Outcome>, String> {
+/// Runs the seeds and returns those that broke an invariant. For a mutant, the first one is enough.
+fn run(seeds: u64, config: fn(u64) -> SimConfig, mutant: Mutant) -> Result<Vec<Outcome>, String> {
     let enough = |outcome: &Result<_, _>| outcome.is_err() && mutant != Mutant::None;
-    let all = cores::each(0..seeds, enough, |seed| World::new(plan(seed), mutant).run());
+    let all = tenure_rig::simulation::parallel_seeds::each(0..seeds, enough, |seed| {
+        World::new(config(seed), mutant).run()
+    });
     let failures: Vec<String> = all
         .iter()
         .filter_map(|(seed, outcome)| Some(format!("seed {seed}: {}", outcome.as_ref().err()?)))
@@ -51,7 +47,7 @@ fn run(seeds: u64, plan: fn(u64) -> Plan, mutant: Mutant) -> Result<Vec<Outcome>
         "{}\n{} of {seeds} seeds; replay: TENURE_SCRIPT={:?} TENURE_SEED=… cargo test -p tenure --test fleet_simulation one_seed -- --nocapture",
         failures.join("\n"),
         failures.len(),
-        plan(0).script,
+        config(0).script,
     ))
 }
 
@@ -62,7 +58,8 @@ fn sum(outcomes: &[Outcome], of: fn(&Outcome) -> u64) -> u64 {
 #[test]
 fn no_seed_breaks_an_invariant() {
     let seeds = seeds();
-    let outcomes = run(seeds, Plan::chaos, Mutant::None).unwrap_or_else(|what| panic!("{what}"));
+    let outcomes =
+        run(seeds, SimConfig::chaos, Mutant::None).unwrap_or_else(|what| panic!("{what}"));
     let of = |of: fn(&Outcome) -> u64| sum(&outcomes, of);
     let (terms, faults, handovers) = (of(|o| o.terms), of(|o| o.faults), of(|o| o.handovers));
     println!(
@@ -72,7 +69,7 @@ fn no_seed_breaks_an_invariant() {
         of(|o| o.hung),
         of(|o| o.claims),
     );
-    // A world in which nothing happens proves nothing.
+    // A simulation without terms, hand-overs and faults proves nothing.
     assert!(terms > seeds * 200, "only {terms} terms");
     assert!(handovers > seeds * 50, "only {handovers} hand-overs");
     assert!(faults > seeds * 20, "only {faults} faults");
@@ -81,35 +78,35 @@ fn no_seed_breaks_an_invariant() {
 #[test]
 fn the_same_seed_gives_the_same_history() {
     for seed in 0..20 {
-        let history = |_| World::new(Plan::chaos(seed), Mutant::None).run().map(|o| o.history);
+        let history = |_| World::new(SimConfig::chaos(seed), Mutant::None).run().map(|o| o.history);
         assert_eq!(history(1), history(2), "seed {seed}");
     }
 }
 
 /// L6: moved ≤ ⌈S/N⌉ + N.
 #[test]
-fn one_that_joins_moves_no_more_than_its_share() {
-    run(seeds() / 2, |seed| Plan::quiet(seed, Script::Join), Mutant::None)
+fn a_join_moves_no_more_than_a_share() {
+    run(seeds() / 2, |seed| SimConfig::quiet(seed, Script::Join), Mutant::None)
         .unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]
-fn one_that_leaves_moves_no_more_than_its_share() {
-    run(seeds() / 2, |seed| Plan::quiet(seed, Script::Leave), Mutant::None)
+fn a_leave_moves_no_more_than_a_share() {
+    run(seeds() / 2, |seed| SimConfig::quiet(seed, Script::Leave), Mutant::None)
         .unwrap_or_else(|what| panic!("{what}"));
 }
 
 /// L7: not members × shards.
 #[test]
-fn a_fleet_that_starts_again_claims_each_shard_a_few_times() {
-    run(seeds() / 2, |seed| Plan::quiet(seed, Script::Restart), Mutant::None)
+fn a_restarted_fleet_claims_each_shard_only_a_few_times() {
+    run(seeds() / 2, |seed| SimConfig::quiet(seed, Script::Restart), Mutant::None)
         .unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// F53, F54: no shard that a living member lists has no owner for longer than 2 × TTL.
+/// F53, F54: each shard that a running member lists gets an owner within 2 × TTL.
 #[test]
 fn every_listed_shard_has_an_owner_while_lists_differ() {
-    run(seeds() / 2, Plan::lists, Mutant::None).unwrap_or_else(|what| panic!("{what}"));
+    run(seeds() / 2, SimConfig::lists, Mutant::None).unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]
@@ -117,24 +114,24 @@ fn one_seed() {
     let Some(seed) = variable("TENURE_SEED") else {
         return;
     };
-    let plan = match std::env::var("TENURE_SCRIPT").as_deref() {
-        Ok("Join") => Plan::quiet(seed, Script::Join),
-        Ok("Leave") => Plan::quiet(seed, Script::Leave),
-        Ok("Lists") => Plan::lists(seed),
-        Ok("Restart") => Plan::quiet(seed, Script::Restart),
-        _ => Plan::chaos(seed),
+    let config = match std::env::var("TENURE_SCRIPT").as_deref() {
+        Ok("Join") => SimConfig::quiet(seed, Script::Join),
+        Ok("Leave") => SimConfig::quiet(seed, Script::Leave),
+        Ok("Lists") => SimConfig::lists(seed),
+        Ok("Restart") => SimConfig::quiet(seed, Script::Restart),
+        _ => SimConfig::chaos(seed),
     };
-    println!("{plan:#?}");
-    let mut world = World::new(plan, Mutant::from_env());
-    world.talk();
+    println!("{config:#?}");
+    let mut world = World::new(config, Mutant::from_env());
+    world.enable_trace();
     world.run().unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// Each guard taken away must be noticed, and by the invariant that is there for it.
+/// Each mutant removes one safeguard. It must be caught by the invariant that the safeguard protects.
 #[test]
 fn every_mutant_is_caught() {
     for mutant in Mutant::ALL {
-        let what = run(SEEDS, mutant.plan(), *mutant)
+        let what = run(SEEDS, mutant.config(), *mutant)
             .err()
             .unwrap_or_else(|| panic!("{mutant:?} got away"));
         let by = mutant.caught_by();

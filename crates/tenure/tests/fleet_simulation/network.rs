@@ -1,22 +1,29 @@
-//! Between the members and the store: what is late, lost or repeated, each by itself.
+//! The network between the members and the store: each message may be delayed, lost or repeated.
 
 use tenure::Name;
 use tenure::fleet::leases_prefix;
 use tenure::store::Change;
 
-use super::clock::{MILLI, SECOND, Time};
 use super::host::Count;
-use super::judge::number;
+use super::invariants::number;
 use super::store::Call;
-use super::world::{Happening, World};
+use super::world::{SimEvent, World};
+use tenure_rig::simulation::clock::{MILLI, SECOND, Time};
 
-/// A store gives up a look that has no answer.
-const LOOK_LIMIT: Time = 5 * SECOND;
+/// The timeout of an observation of the fleet.
+const OBSERVE_TIMEOUT: Time = 5 * SECOND;
 
 impl World {
     pub(super) fn count(&mut self, host: usize, call: &Call) {
-        let Count { renewed, renewals, claimed, released, observed, observations, looks } =
-            &mut self.hosts[host].count;
+        let Count {
+            renewed,
+            renewals,
+            claimed,
+            released,
+            observed,
+            observations,
+            fleet_observations,
+        } = &mut self.hosts[host].count;
         match call {
             Call::Renew(items) => {
                 (*renewed, *renewals) = (*renewed + items.len() as u64, *renewals + 1)
@@ -30,17 +37,17 @@ impl World {
                 (*observed, *observations) = (*observed + items.len() as u64, *observations + 1);
             }
             Call::Announce(..) => {}
-            Call::Look(_) => *looks += 1,
+            Call::ObserveFleet(_) => *fleet_observations += 1,
         }
     }
 
     pub(super) fn delay(&mut self, host: usize) -> Time {
         let usual = self.rng.u64(MILLI / 10..3 * MILLI);
         if self.now < self.hosts[host].slow_until {
-            return usual + self.rng.u64(0..2 * self.plan.ttl());
+            return usual + self.rng.u64(0..2 * self.config.ttl());
         }
         match self.rng.u16(0..1_000) {
-            0..=4 if !self.calm => usual + self.rng.u64(0..self.plan.ttl()),
+            0..=4 if !self.calm => usual + self.rng.u64(0..self.config.ttl()),
             _ => usual,
         }
     }
@@ -55,20 +62,20 @@ impl World {
         if lost {
             return self.lose(host, &call);
         }
-        if self.one_in(300) && !matches!(call, Call::Look(_)) {
-            // A repeat, with its reply thrown away.
+        if self.one_in(300) && !matches!(call, Call::ObserveFleet(_)) {
+            // A repeated request, whose reply is dropped.
             let at = self.now + self.delay(host) + self.rng.u64(0..3 * SECOND);
-            self.at(at, Happening::Arrive { host, run, call: call.clone(), mute: true });
+            self.at(at, SimEvent::Arrive { host, run, call: call.clone(), drop_reply: true });
         }
         let at = self.now + self.delay(host);
-        self.at(at, Happening::Arrive { host, run, call, mute: false });
+        self.at(at, SimEvent::Arrive { host, run, call, drop_reply: false });
     }
 
-    /// Machines notice by themselves that no answer comes; a look fails.
+    /// A machine detects a missing answer itself; an observation of the fleet fails after its timeout.
     fn lose(&mut self, host: usize, call: &Call) {
-        if matches!(call, Call::Look(_)) {
-            let at = self.now + LOOK_LIMIT;
-            self.at(at, Happening::LookFails(host, self.hosts[host].run));
+        if matches!(call, Call::ObserveFleet(_)) {
+            let at = self.now + OBSERVE_TIMEOUT;
+            self.at(at, SimEvent::ObserveFails(host, self.hosts[host].run));
         }
     }
 
@@ -77,7 +84,7 @@ impl World {
         host: usize,
         run: u32,
         call: &Call,
-        mute: bool,
+        drop_reply: bool,
     ) -> Result<(), String> {
         if self.now < self.store_down_until {
             self.lose(host, call);
@@ -86,11 +93,11 @@ impl World {
         let reply = self.store.serve(self.now, call);
         for (name, token) in std::mem::take(&mut self.store.released) {
             if let Some(shard) = self.shard_of(&name) {
-                self.judge.released(shard, number(token));
+                self.checker.released(shard, number(token));
             }
         }
-        self.spread();
-        if mute {
+        self.notify_watchers();
+        if drop_reply {
             return Ok(());
         }
         if self.now < self.hosts[host].replies_lost_until || self.one_in(500) {
@@ -98,7 +105,7 @@ impl World {
             return Ok(());
         }
         let at = self.now + self.delay(host);
-        self.at(at, Happening::Deliver(host, run, reply));
+        self.at(at, SimEvent::Deliver(host, run, reply));
         Ok(())
     }
 
@@ -106,8 +113,8 @@ impl World {
         name.as_str().strip_prefix(&leases_prefix(&self.store.fleet))?[1..].parse().ok()
     }
 
-    /// The watch: to everybody, a little later, and not to be relied on.
-    pub(crate) fn spread(&mut self) {
+    /// Delivers the watch hints to all members, with delays and losses.
+    pub(crate) fn notify_watchers(&mut self) {
         let hints = std::mem::take(&mut self.store.hints);
         if hints.is_empty() {
             return;
@@ -126,15 +133,15 @@ impl World {
                 continue;
             }
             let run = self.hosts[host].run;
-            let heard: Vec<Change> =
+            let delivered: Vec<Change> =
                 of_shards.iter().filter(|_| !self.one_in(20)).cloned().collect();
-            if !heard.is_empty() {
+            if !delivered.is_empty() {
                 if self.one_in(30) {
                     let at = self.now + self.delay(host) + self.rng.u64(0..SECOND);
-                    self.at(at, Happening::Hints(host, run, heard.clone()));
+                    self.at(at, SimEvent::Hints(host, run, delivered.clone()));
                 }
                 let at = self.now + self.delay(host);
-                self.at(at, Happening::Hints(host, run, heard));
+                self.at(at, SimEvent::Hints(host, run, delivered));
             }
             if !of_members.is_empty() && !self.one_in(5) {
                 self.nudge(host);
@@ -142,10 +149,10 @@ impl World {
         }
     }
 
-    /// Members learn of each other, and of what people have said, at different times.
+    /// Members are notified of changed members and overrides at different times.
     pub(crate) fn nudge(&mut self, host: usize) {
         let late = if self.one_in(3) { self.rng.u64(0..SECOND) } else { 0 };
         let at = self.now + late + self.delay(host);
-        self.at(at, Happening::Nudge(host, self.hosts[host].run));
+        self.at(at, SimEvent::Nudge(host, self.hosts[host].run));
     }
 }

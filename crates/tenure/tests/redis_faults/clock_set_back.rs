@@ -1,18 +1,18 @@
-//! A server whose clock was an hour ahead and was corrected, and times that no clock explains (B11, B12).
+//! A server whose clock was an hour ahead and was corrected, and recorded times that no clock explains (B11, B12).
 //!
-//! The tests write the times that such a server leaves behind: they lie an hour ahead of its clock.
+//! The tests write the times that such a server leaves behind: an hour ahead of its clock.
 
 use std::time::Duration;
 
 use tenure::store::{Revoke, Scope, Store};
 use tenure::{Answer, Claim, Clock, Grant, Kind, Lease};
 
-use crate::redis_rig::{DURABLE, Rig, acquire, claim, granted, pause, taken};
+use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, granted, pause, taken};
 
 const TTL: Duration = Duration::from_secs(3);
 const HOUR_MILLIS: i64 = 3_600_000;
 
-fn short(id: &str) -> Claim {
+fn short_claim(id: &str) -> Claim {
     Claim { ttl: TTL, ..claim("job", id) }
 }
 
@@ -26,28 +26,28 @@ async fn server_millis(rig: &Rig) -> i64 {
     seconds * 1_000 + micros / 1_000
 }
 
-/// The clock is set back by an hour: what is recorded lies an hour further ahead of it.
+/// Simulates setting the clock back by an hour: the recorded times are an hour further ahead of it.
 async fn set_back(rig: &Rig) {
     let until = rig.run::<i64>("HGET tenure:{job} until").await + HOUR_MILLIS;
     rig.run::<i64>(&format!("HSET tenure:{{job}} until {until}")).await;
     rig.run::<i64>(&format!("PEXPIREAT job {until}")).await;
 }
 
-/// The holder is dead: the next one leads one TTL after the first candidate has seen the record, and not earlier.
+/// The holder is dead: the next one leads one TTL after the first candidate has read the record, and not earlier.
 pub(crate) async fn a_clock_set_back_delays_the_next_holder_by_one_ttl() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
-    let first = granted(&*store, &short("dead")).await;
+    let first = granted(&*store, &short_claim("dead")).await;
     set_back(&rig).await;
     assert!(rig.run::<i64>("PTTL job").await > HOUR_MILLIS - 100_000);
     let clock = Clock::boot();
     let start = clock.now();
-    let lease = taken(acquire(&*store, &short("next")).await);
+    let lease = taken(acquire(&*store, &short_claim("next")).await);
     assert!(lease.left > TTL / 2 && lease.left <= TTL, "{lease:?}");
     assert!(rig.run::<i64>("PTTL job").await <= 3_001, "the key expires when the lease does");
     let next: Grant = loop {
         assert!(clock.now().since(start) < 20 * TTL, "the next candidate waits for the old clock");
-        match acquire(&*store, &short("next")).await.unwrap() {
+        match acquire(&*store, &short_claim("next")).await.unwrap() {
             Answer::Held(grant) => break grant,
             Answer::Taken(lease) => pause(lease.left.max(Duration::from_millis(1))).await,
         }
@@ -57,24 +57,24 @@ pub(crate) async fn a_clock_set_back_delays_the_next_holder_by_one_ttl() {
     assert_eq!(next.wait, None, "its time has run out");
 }
 
-/// The holder lives: it keeps its lease, also after another candidate has seen the record.
+/// The holder is alive: it keeps its lease, even after another candidate has read the record.
 pub(crate) async fn a_clock_set_back_takes_no_lease_from_its_holder() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
-    let first = granted(&*store, &short("holder")).await;
+    let first = granted(&*store, &short_claim("holder")).await;
     for _ in 0..3 {
         set_back(&rig).await;
         let lease = observed(&*store).await;
         assert_eq!(lease.leader(), Some("holder"));
         assert!(lease.left <= TTL, "{lease:?}");
-        taken(acquire(&*store, &short("next")).await);
+        taken(acquire(&*store, &short_claim("next")).await);
         let renewed = store.renew(std::slice::from_ref(&first.hold), TTL).await.unwrap().remove(0);
         assert!(renewed.unwrap().is_held());
         assert!(rig.run::<i64>("PTTL job").await <= 3_001);
     }
 }
 
-/// A start-up wait whose end lies an hour ahead is over after its length, for every reader.
+/// A start-up wait whose end is an hour ahead is over after its length, for every reader.
 pub(crate) async fn a_clock_set_back_does_not_lengthen_a_wait() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
@@ -96,7 +96,7 @@ pub(crate) async fn a_revocation_at_once_works_after_a_clock_was_set_back() {
     let store = rig.open().await;
     let name = claim("job", "any").name;
     for state in ["held", "deleted", "waiting", "revoked in time"] {
-        granted(&*store, &short("dead")).await;
+        granted(&*store, &short_claim("dead")).await;
         set_back(&rig).await;
         match state {
             "deleted" => drop(rig.run::<i64>("DEL job").await),
@@ -114,7 +114,7 @@ pub(crate) async fn a_revocation_at_once_works_after_a_clock_was_set_back() {
         }
         let lease = store.revoke(&name, Revoke::Now).await.unwrap();
         assert_eq!(lease.holder, None, "{state}");
-        let next = granted(&*store, &short("next")).await;
+        let next = granted(&*store, &short_claim("next")).await;
         assert_eq!(next.wait, None, "{state}");
         store.revoke(&name, Revoke::Now).await.unwrap();
     }
@@ -124,15 +124,15 @@ pub(crate) async fn a_revocation_at_once_works_after_a_clock_was_set_back() {
 pub(crate) async fn a_deleted_key_after_a_clock_was_set_back_delays_by_one_ttl() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
-    granted(&*store, &short("dead")).await;
+    granted(&*store, &short_claim("dead")).await;
     set_back(&rig).await;
     rig.run::<i64>("DEL job").await;
-    let wait = granted(&*store, &short("next")).await.wait.expect("it waits");
+    let wait = granted(&*store, &short_claim("next")).await.wait.expect("it waits");
     assert!(wait.left <= TTL + Duration::from_millis(1), "{wait:?}");
 }
 
 /// B12: a time that no clock explains is garbage, not a reason to wait for it.
-pub(crate) async fn times_out_of_any_range_are_corrupt() {
+pub(crate) async fn times_out_of_range_are_corrupt() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let garbage = [
@@ -153,14 +153,14 @@ pub(crate) async fn times_out_of_any_range_are_corrupt() {
                 rig.run::<i64>(&format!("DEL k{number}")).await;
             }
             let claimed = acquire(&*store, &claim(&format!("k{number}"), "other")).await;
-            let seen = store.observe(&Scope::name(&ours.name)).await.unwrap().remove(0);
+            let observed_lease = store.observe(&Scope::name(&ours.name)).await.unwrap().remove(0);
             let revoked = store.revoke(&ours.name, Revoke::InTime).await;
-            for (verb, error) in [
+            for (operation, error) in [
                 ("acquire", claimed.map(drop).unwrap_err()),
-                ("observe", seen.map(drop).unwrap_err()),
+                ("observe", observed_lease.map(drop).unwrap_err()),
                 ("revoke", revoked.map(drop).unwrap_err()),
             ] {
-                assert_eq!(error.kind(), Kind::Corrupt, "{verb}: {field} {value}: {error}");
+                assert_eq!(error.kind(), Kind::Corrupt, "{operation}: {field} {value}: {error}");
             }
             let kept = rig.run::<String>(&format!("HGET {key} {field}")).await;
             assert_eq!(kept, value, "it was left as it is");

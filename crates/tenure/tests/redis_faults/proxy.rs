@@ -1,4 +1,4 @@
-//! A small proxy between the store and its server that holds replies back, cuts them off, or leads to another server.
+//! A small proxy between the store and its server that delays replies, cuts them off, or redirects to another server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::redis_rig::pause;
+use tenure_rig::redis_rig::pause;
 
 pub(crate) struct Proxy {
     port: u16,
     faults: Arc<Faults>,
-    /// The server's port; `None` while the proxy refuses.
+    /// The server's port; `None` while the proxy refuses connections.
     server: watch::Sender<Option<u16>>,
     accepting: JoinHandle<()>,
 }
@@ -33,11 +33,11 @@ impl Proxy {
         let faults = Arc::new(Faults::default());
         faults.bytes.store(usize::MAX, Ordering::SeqCst);
         let shared = Arc::clone(&faults);
-        let (server, mut leads_to) = watch::channel(Some(server));
+        let (server, mut target) = watch::channel(Some(server));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let Some(server) = *leads_to.borrow_and_update() else { continue };
-                let (shared, mut changed) = (Arc::clone(&shared), leads_to.clone());
+                let Some(server) = *target.borrow_and_update() else { continue };
+                let (shared, mut changed) = (Arc::clone(&shared), target.clone());
                 tokio::spawn(async move {
                     tokio::select! {
                         () = serve(client, server, shared) => {}
@@ -53,8 +53,8 @@ impl Proxy {
         self.port
     }
 
-    /// Closes every connection; the next ones lead to another server, or are refused.
-    pub(crate) fn lead_to(&self, server: Option<u16>) {
+    /// Closes every connection; new connections go to another server, or are refused.
+    pub(crate) fn redirect_to(&self, server: Option<u16>) {
         self.server.send_replace(server);
     }
 
@@ -62,13 +62,13 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Replies that come from now on are passed on this much later.
-    pub(crate) fn hold_replies(&self, delay: Duration) {
+    /// Delays all replies from now on by this time.
+    pub(crate) fn delay_replies(&self, delay: Duration) {
         let millis = u64::try_from(delay.as_millis()).expect("a short delay");
         self.faults.delay_millis.store(millis, Ordering::SeqCst);
     }
 
-    /// After so many bytes of replies the connection that carries them is closed.
+    /// Closes the connection that carries replies after this many bytes.
     pub(crate) fn cut_after(&self, bytes: usize) {
         self.faults.bytes.store(bytes, Ordering::SeqCst);
     }

@@ -1,17 +1,17 @@
-//! Servers that restarted, were promoted, or lost durability: what their first holders wait for.
+//! Servers that restarted, were promoted, or lost durability: how long their first holders wait.
 
 use std::time::Duration;
 
 use tenure::store::{Grade, Scope, Store, Verdict};
 use tenure::{Claim, ClaimedWait, Clock, Ended, Grant, Kind, Lease, StartupWait, WaitReason};
 
-use crate::redis_rig::{
-    DURABLE, FORGETFUL, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
+use tenure_rig::redis_rig::{
+    DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
 };
 
 /// The granularity of a server's uptime.
 const SECOND: Duration = Duration::from_secs(1);
-/// A busy machine takes its time between the server's start and our claim.
+/// The time that a busy machine may take between the server's start and the claim.
 const SLACK: Duration = Duration::from_secs(10);
 
 async fn observed(store: &dyn Store, name: &tenure::Name) -> Lease {
@@ -19,7 +19,7 @@ async fn observed(store: &dyn Store, name: &tenure::Name) -> Lease {
 }
 
 /// Asserts that `grant` waits for about `whole`, for this reason.
-fn waits(grant: &Grant, whole: Duration, reason: WaitReason) -> StartupWait {
+fn assert_waits(grant: &Grant, whole: Duration, reason: WaitReason) -> StartupWait {
     let wait = grant.wait.expect("the holder waits");
     assert_eq!(wait.reason, reason);
     assert!(wait.left > whole - SLACK && wait.left <= whole + SECOND, "{wait:?} of {whole:?}");
@@ -41,18 +41,18 @@ pub(crate) async fn a_durable_server_that_just_started_grants_at_once() {
     assert_eq!(granted(&*store, &claim("new", "two")).await.wait, None, "nothing was lost");
 }
 
-/// D3, F13; and F49, A4: what is not fsynced during a rewrite is not durable.
+/// D3, F13; and F49, A4: a server that does not fsync during a rewrite is not durable.
 pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
     let everysec: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec"];
     let unsynced_rewrites = [DURABLE, &["--no-appendfsync-on-rewrite", "yes"]].concat();
-    for arguments in [FORGETFUL, everysec, &unsynced_rewrites] {
+    for arguments in [NOT_DURABLE, everysec, &unsynced_rewrites] {
         let rig = Rig::new(arguments);
         let store = rig.open().await;
         assert_eq!(store.examine().await.unwrap().grade, Grade::C);
         let ours = claim("a", "me");
         for _ in 0..2 {
-            // The second is the repeat after a lost reply.
-            waits(&granted(&*store, &ours).await, TTL, WaitReason::Restarted);
+            // The second claim is the repeat after a lost reply.
+            assert_waits(&granted(&*store, &ours).await, TTL, WaitReason::Restarted);
         }
         let lease = observed(&*store, &ours.name).await;
         assert_eq!(lease.leader(), None, "no reader names a leader");
@@ -60,10 +60,10 @@ pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
         assert_eq!(lease.wait.unwrap().reason, WaitReason::Restarted);
         // Each claimer's own TTL counts, and an option can replace it.
         let short = Claim { ttl: TTL / 2, ..claim("b", "me") };
-        waits(&granted(&*store, &short).await, TTL / 2, WaitReason::Restarted);
+        assert_waits(&granted(&*store, &short).await, TTL / 2, WaitReason::Restarted);
         let given = open(&format!("{}?startup_wait=90s", rig.url())).await;
         let grant = granted(&*given, &claim("c", "me")).await;
-        waits(&grant, Duration::from_secs(90), WaitReason::Restarted);
+        assert_waits(&grant, Duration::from_secs(90), WaitReason::Restarted);
         for option in ["startup_wait=0s", "quarantine=0s"] {
             let none = open(&format!("{}?{option}", rig.url())).await;
             let ours = claim(&format!("d-{}", option.len()), "me");
@@ -77,36 +77,36 @@ pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
 
 /// Releasing while starting does not count as released: the next holder waits for the rest.
 pub(crate) async fn a_wait_survives_release_and_a_new_grant() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let first = granted(&*store, &claim("a", "one")).await;
-    let before = waits(&first, TTL, WaitReason::Restarted);
+    let before = assert_waits(&first, TTL, WaitReason::Restarted);
     release(&*store, &first.hold).await;
     let none = open(&format!("{}?startup_wait=0s", rig.url())).await;
     let next = granted(&*none, &claim("a", "two")).await;
-    let after = waits(&next, TTL, WaitReason::Restarted);
+    let after = assert_waits(&next, TTL, WaitReason::Restarted);
     assert!(after.left <= before.left);
     assert_eq!(next.lineage.before, Ended::Released(first.hold.token));
 }
 
-/// What the claimer itself remembers is recorded for every reader.
+/// What the claimer itself has observed is recorded for every reader.
 pub(crate) async fn a_longer_wait_of_the_holder_is_recorded() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let ours = claim("a", "me");
     assert_eq!(granted(&*store, &ours).await.wait, None);
-    let asked = StartupWait { left: Duration::from_secs(20), reason: WaitReason::Observed };
-    let again = Claim { wait: ClaimedWait::AtLeast(asked), ..ours.clone() };
+    let requested = StartupWait { left: Duration::from_secs(20), reason: WaitReason::Observed };
+    let again = Claim { wait: ClaimedWait::AtLeast(requested), ..ours.clone() };
     let grant = granted(&*store, &again).await;
-    waits(&grant, asked.left, WaitReason::Observed);
+    assert_waits(&grant, requested.left, WaitReason::Observed);
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
     assert_eq!(observed(&*store, &ours.name).await.leader(), None, "a renewal keeps it");
     release(&*store, &grant.hold).await;
-    waits(&granted(&*store, &claim("a", "two")).await, asked.left, WaitReason::Observed);
+    assert_waits(&granted(&*store, &claim("a", "two")).await, requested.left, WaitReason::Observed);
 }
 
 /// A3, F48: durability is switched off, the holder renews, and the server comes back with the log from before.
-pub(crate) async fn durability_switched_off_at_run_time_is_noticed_and_waited_for() {
+pub(crate) async fn durability_switched_off_at_run_time_is_detected_and_causes_a_wait() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
     let short = |name, id| Claim { ttl: Duration::from_secs(4), ..claim(name, id) };
@@ -124,7 +124,7 @@ pub(crate) async fn durability_switched_off_at_run_time_is_noticed_and_waited_fo
     rig.kill();
     rig.start_again();
     let restarted = clock.now();
-    // The log says until when the term of the first grant was to last; the holder has renewed since.
+    // The log states until when the term of the first grant was to last; the holder has renewed since.
     let newcomer = loop {
         match acquire(&*store, &short("a", "newcomer")).await.unwrap() {
             tenure::Answer::Held(grant) => break grant,
@@ -136,9 +136,9 @@ pub(crate) async fn durability_switched_off_at_run_time_is_noticed_and_waited_fo
     assert!(leads_after > Duration::from_secs(3), "{leads_after:?} after the restart");
 }
 
-/// A4: an append-only file that was switched on a moment ago holds nothing before its first rewrite is done.
+/// A4: an append-only file that was just switched on contains nothing before its first rewrite is done.
 pub(crate) async fn a_log_whose_first_rewrite_is_pending_is_not_durable() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     for number in 0..50 {
         rig.run::<()>(&format!("SET filler:{number} x")).await;
     }
@@ -150,11 +150,11 @@ pub(crate) async fn a_log_whose_first_rewrite_is_pending_is_not_durable() {
     let report = store.examine().await.unwrap();
     let durability = report.checks.iter().find(|check| check.what == "durability").unwrap();
     assert_eq!((durability.verdict, report.grade), (Verdict::Weak, Grade::C), "{durability:?}");
-    waits(&granted(&*store, &claim("a", "me")).await, TTL, WaitReason::Restarted);
+    assert_waits(&granted(&*store, &claim("a", "me")).await, TTL, WaitReason::Restarted);
     rig.run::<()>("CONFIG SET rdb-key-save-delay 0").await;
 }
 
-/// A run that was observed without durability may have lost a grant, whatever the next run is.
+/// A run that was observed without durability may have lost a grant, even if the next run is durable.
 pub(crate) async fn a_durable_run_after_one_that_was_not_waits() {
     let rig = Rig::new(DURABLE);
     rig.run::<()>("CONFIG SET appendfsync everysec").await;
@@ -164,7 +164,7 @@ pub(crate) async fn a_durable_run_after_one_that_was_not_waits() {
     pause(2 * SECOND).await;
     rig.kill();
     rig.start_again();
-    waits(&granted(&*store, &claim("new", "me")).await, TTL, WaitReason::Restarted);
+    assert_waits(&granted(&*store, &claim("new", "me")).await, TTL, WaitReason::Restarted);
     rig.kill();
     rig.start_again();
     assert_eq!(granted(&*store, &claim("newer", "me")).await.wait, None, "both runs were durable");
@@ -172,7 +172,7 @@ pub(crate) async fn a_durable_run_after_one_that_was_not_waits() {
 
 /// A killed server comes back with a snapshot from before the last grant.
 pub(crate) async fn a_server_that_went_back_in_time_makes_the_next_holder_wait() {
-    let rig = Rig::new(FORGETFUL);
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     let first = granted(&*store, &claim("a", "one")).await;
     release(&*store, &first.hold).await;
@@ -187,12 +187,12 @@ pub(crate) async fn a_server_that_went_back_in_time_makes_the_next_holder_wait()
         next.lineage.before.token() < Some(lost.hold.token),
         "a waiter that observed 'two' sees it"
     );
-    waits(&next, TTL, WaitReason::Restarted);
+    assert_waits(&next, TTL, WaitReason::Restarted);
 }
 
-/// What `tenure:server` holds is garbage: it is not relied on, and does not block grants.
-pub(crate) async fn garbage_about_the_server_is_not_relied_on() {
-    let rig = Rig::new(FORGETFUL);
+/// `tenure:server` contains garbage: it is not trusted, and does not block grants.
+pub(crate) async fn garbage_about_the_server_is_not_trusted() {
+    let rig = Rig::new(NOT_DURABLE);
     let store = rig.open().await;
     granted(&*store, &claim("a", "me")).await;
     for (number, change) in [
@@ -209,7 +209,7 @@ pub(crate) async fn garbage_about_the_server_is_not_relied_on() {
     {
         rig.run::<redis::Value>(change).await;
         let grant = granted(&*store, &claim(&format!("k{number}"), "me")).await;
-        waits(&grant, TTL, WaitReason::Restarted);
+        assert_waits(&grant, TTL, WaitReason::Restarted);
         assert!(renew(&*store, &grant.hold).await.unwrap().is_held(), "{change}");
     }
 }
@@ -274,21 +274,21 @@ pub(crate) async fn a_replica_that_is_promoted_again_waits_again() {
     assert_eq!(grant.wait.expect("the holder waits").reason, WaitReason::Promoted);
 }
 
-/// A5, F50: a replica that takes writes is refused like any other.
+/// A5, F50: a replica that accepts writes is refused like any other.
 pub(crate) async fn a_writable_replica_is_refused() {
     let (primary, replica) = (Rig::new(DURABLE), Rig::new(DURABLE));
     let store = replica.open().await;
     let hold = granted(&*store, &claim("a", "me")).await.hold;
     replica.run::<()>("CONFIG SET replica-read-only no").await;
     replicate(&replica, &primary).await;
-    let refused = |error: tenure::Error, kind| {
+    let assert_refused = |error: tenure::Error, kind| {
         let text = error.to_string();
         assert!(text.contains(&format!("replica of 127.0.0.1:{}", primary.port)), "{text}");
         assert_eq!(error.kind(), kind, "{text}");
     };
-    // Connected before: it may be a failover.
-    refused(renew(&*store, &hold).await.unwrap_err(), Kind::Unavailable);
-    refused(acquire(&*store, &claim("b", "me")).await.unwrap_err(), Kind::Unavailable);
+    // It was a primary before: this may be a failover.
+    assert_refused(renew(&*store, &hold).await.unwrap_err(), Kind::Unavailable);
+    assert_refused(acquire(&*store, &claim("b", "me")).await.unwrap_err(), Kind::Unavailable);
     let newcomer = replica.open().await;
-    refused(acquire(&*newcomer, &claim("b", "me")).await.unwrap_err(), Kind::Denied);
+    assert_refused(acquire(&*newcomer, &claim("b", "me")).await.unwrap_err(), Kind::Denied);
 }

@@ -1,26 +1,27 @@
-//! What the invariants are told: everything that happened, in true time, as an onlooker who sees all would tell it.
+//! Facts for the invariants: everything that happens, in true time, as an omniscient observer records it.
 
-use super::clock::Time;
 use tenure::{Hold, Nonce, Token};
+use tenure_rig::simulation::clock::Time;
 
 pub(crate) type NodeIndex = usize;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Fact {
-    /// A term began; its guard answers "held" until `until`.
+    /// A term began. The node considers itself the leader until `until`.
     Led {
         node: NodeIndex,
         token: Token,
         until: Time,
     },
-    /// Its guard now answers "held" until `until`.
+    /// The node now considers itself the leader until `until`.
     Extended {
         node: NodeIndex,
         token: Token,
         until: Time,
     },
-    /// The work was told to stop; it may have effects until `until` at the latest. `wanted`: somebody asked for it.
-    Told {
+    /// The work was notified to stop. It may have effects until `until` at the latest. `wanted`: a request or a shutdown was
+    /// the reason.
+    StopRequested {
         node: NodeIndex,
         until: Time,
         wanted: bool,
@@ -28,7 +29,7 @@ pub(crate) enum Fact {
     WorkEnded {
         node: NodeIndex,
     },
-    /// The process is gone, and its work with it.
+    /// The process crashed, and its work with it.
     Crashed {
         node: NodeIndex,
     },
@@ -39,7 +40,7 @@ pub(crate) enum Fact {
         node: NodeIndex,
         hold: Hold,
     },
-    /// A candidate with this TTL asked something of the store.
+    /// A candidate with this TTL sent a request to the store.
     Called {
         node: NodeIndex,
         ttl: Time,
@@ -49,11 +50,11 @@ pub(crate) enum Fact {
         hold: Hold,
         was: Option<(Option<Nonce>, Token)>,
     },
-    /// The store granted a lease; `garbage` lay there.
+    /// The store granted a lease. `garbage`: the record was garbage.
     Granted {
         garbage: bool,
     },
-    /// A candidate believes until `until`, the store keeps the lease for it until `expiry`.
+    /// A candidate considers itself the leader until `until`; the store keeps its lease until `expiry`.
     Believes {
         until: Time,
         expiry: Option<Time>,
@@ -66,18 +67,18 @@ pub(crate) enum Fact {
     Found {
         value: u64,
     },
-    /// The world is calm: nothing is lost, nobody is paused, those that are willing are enough, and what was is over. Told before each
-    /// exercise.
+    /// The world is calm: nothing is lost, no process is paused, enough candidates campaign, and earlier faults are over.
+    /// Recorded before each exercise.
     Calm,
-    /// In the calm: the leader's process died, and what bounds the gap.
+    /// In the calm: the leader's process died; the bound of the gap.
     LeaderDied {
         bound: Time,
     },
-    /// In the calm: the leader was asked to resign, and another one stands ready.
+    /// In the calm: the leader was requested to resign, and another candidate is ready; the bound of the gap.
     Resigned {
         bound: Time,
     },
-    /// In the calm: the lease becomes free now, and these campaign and have the lowest rank.
+    /// In the calm: the lease becomes free now; the campaigning candidates with the lowest rank.
     Preferred {
         nodes: Vec<NodeIndex>,
     },

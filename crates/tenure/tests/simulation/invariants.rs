@@ -1,4 +1,4 @@
-//! One invariant per file; PROOF.md has their names.
+//! The invariants, one per file. PROOF.md lists their names.
 
 mod at_most_one_held;
 mod clean_handover;
@@ -17,12 +17,12 @@ mod priority_leads_next;
 mod release_only_own;
 mod stop_before_release;
 
-use super::clock::Time;
 use super::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 pub(crate) trait Invariant: Send {
     fn name(&self) -> &'static str;
-    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String>;
+    fn check(&mut self, at: Time, fact: &Fact) -> Result<(), String>;
 }
 
 pub(crate) fn all() -> Vec<Box<dyn Invariant>> {

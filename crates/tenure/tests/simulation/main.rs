@@ -1,36 +1,33 @@
-//! The real election machine in a simulated world: many candidates, one store, clocks that drift and stop, requests and
-//! replies that are lost, late or repeated, each by itself. One seed drives everything.
+//! Simulation: the real state machine in a simulated world with many candidates and one store. Clocks drift and stop; requests
+//! and replies are lost, late or repeated independently. One seed determines everything.
 //!
 //! Replay a failing seed: `TENURE_SEED=4711 cargo test -p tenure --test simulation one_seed -- --nocapture`.
 //! More seeds: `TENURE_SEEDS=100000 cargo test -p tenure --test simulation`.
 
-mod clock;
-mod cores;
+mod config;
 mod fact;
+mod faults;
 mod invariants;
 mod mutant;
-mod nemesis;
 mod node;
-mod plan;
-mod queue;
 mod store;
 mod world;
 
+use config::Plan;
 use mutant::Mutant;
-use plan::Plan;
-use world::{Outcome, World};
+use world::{RunOutcome, World};
 
-/// How many seeds `make test` runs; a simulated hour each.
+/// How many seeds `make test` runs, one simulated hour each.
 const SEEDS: u64 = 4_000;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs the seeds and returns the first that broke something.
-fn run(seeds: std::ops::Range<u64>, mutant: Mutant) -> Result<Vec<Outcome>, String> {
+/// Runs the seeds. Returns an error for the first seed that broke an invariant.
+fn run(seeds: std::ops::Range<u64>, mutant: Mutant) -> Result<Vec<RunOutcome>, String> {
     let run = |seed| World::new(Plan::from_seed(seed), mutant).run();
-    let all = cores::each(seeds, Result::is_err, run).into_iter();
+    let all = tenure_rig::simulation::parallel_seeds::each(seeds, Result::is_err, run).into_iter();
     all.map(|(seed, outcome)| {
         outcome.map_err(|what| {
             format!(
@@ -48,12 +45,12 @@ fn no_seed_breaks_an_invariant() {
         Ok(outcomes) => outcomes,
         Err(what) => panic!("{what}"),
     };
-    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&RunOutcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let (terms, faults, steps) = (sum(|o| o.terms), sum(|o| o.faults), sum(|o| o.steps));
     println!(
         "{seeds} simulated hours: {steps} steps, {terms} terms, {faults} faults, no invariant broken"
     );
-    // A world in which nothing happens proves nothing.
+    // A world without activity proves nothing.
     assert!(terms > seeds * 20, "only {terms} terms");
     assert!(faults > seeds * 20, "only {faults} faults");
 }
@@ -74,11 +71,11 @@ fn one_seed() {
     let plan = Plan::from_seed(seed);
     println!("{plan:#?}");
     let mut world = World::new(plan, Mutant::from_env());
-    world.talk();
+    world.enable_trace();
     world.run().expect("no invariant broken");
 }
 
-/// Each guard taken away must be noticed, and by the invariant that is there for it.
+/// Every removed safeguard must be detected by its invariant.
 #[test]
 fn every_mutant_is_caught() {
     for mutant in Mutant::ALL {

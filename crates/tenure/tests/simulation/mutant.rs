@@ -1,9 +1,10 @@
-//! Guards taken away one at a time, by lying between the machine and the world; there is no switch in the library.
+//! Mutants: each removes one safeguard, by changing messages between the machine and the world. The library itself has no
+//! switch.
 //!
 //! | mutant | what it undoes | caught by |
 //! |---|---|---|
 //! | `DeadlineFromReply` | the deadline counts from before the request was sent | I5, I1 |
-//! | `CachedBool` | "am I leader" compares with the clock at every question | I1 |
+//! | `CachedBool` | "am I leader" compares with the clock at every call | I1 |
 //! | `NoncePerProcess` | a new campaign has a new nonce | I8 (a used token is refused by the machine itself) |
 //! | `RenewalAfterRelease` | nothing is renewed after a release | I8 |
 //! | `ReleaseBeforeStop` | the work has ended before the lease is released | I9 |
@@ -11,8 +12,8 @@
 //! | `OwnTtl` | a challenger waits for the record's TTL, not for its own | I1 |
 //! | `GarbageIsFree` | what cannot be read is not free | I10 |
 //! | `SaveWithoutNumber` | a delayed save cannot undo a newer one | I4 |
-//! | `NoMemory` | a waiter trusts its memory more than a store that forgot | I1 |
-//! | `LateAnswers` | answers to abandoned requests are not looked at | I5, I1 |
+//! | `NoMemory` | a waiter trusts its own observations more than a store that lost its records | I1 |
+//! | `LateAnswers` | answers to abandoned requests are ignored | I5, I1 |
 //! | `NoStartupWait` | the holder waits on a store that restarted and lost everything | I1 |
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Mutant {
         }
     }
 
-    /// `TENURE_MUTANT=CachedBool` puts one into a replayed seed.
+    /// Selects a mutant for a replayed seed, for example `TENURE_MUTANT=CachedBool`.
     pub(crate) fn from_env() -> Self {
         let wanted = std::env::var("TENURE_MUTANT").unwrap_or_default();
         let found = Mutant::ALL.iter().find(|mutant| format!("{mutant:?}") == wanted);

@@ -1,55 +1,55 @@
-//! One candidate: its machine, its clock, its work, and what is wrong with it at the moment.
+//! One simulated candidate: its machine, its clock, its work, and its current faults.
 
-use tenure::election::Machine;
+use tenure::machine::{Machine, MachineConfig};
 use tenure::observation::Observations;
 use tenure::{CandidateId, Hold, Moment, Name, Nonce, Token};
 
-use super::clock::Time;
-use super::plan::NodePlan;
+use super::config::NodePlan;
+use tenure_rig::simulation::clock::Time;
 
-pub(crate) struct Node {
+pub(crate) struct SimNode {
     pub(crate) id: CandidateId,
     pub(crate) plan: NodePlan,
     /// `None` while the process is down.
     pub(crate) machine: Option<Machine>,
-    /// Which run of the process this is; what was meant for an earlier one is dropped.
+    /// The run number of the process. Events for an earlier run are dropped.
     pub(crate) run: u32,
-    pub(crate) seen: Observations,
+    pub(crate) observations: Observations,
     pub(crate) paused_until: Time,
     pub(crate) requests_lost_until: Time,
     pub(crate) replies_lost_until: Time,
     pub(crate) slow_until: Time,
-    /// It was told to give up for good.
+    /// The node was stopped for good.
     pub(crate) stopping: bool,
-    pub(crate) work: Option<Work>,
-    /// The timer that counts; earlier ones are stale.
+    pub(crate) work: Option<SimWork>,
+    /// The current timer; earlier ones are stale.
     pub(crate) timer: u64,
     pub(crate) process_nonce: Nonce,
-    /// The origin of the record in which it last saw a live holder: what its memory rests on.
-    pub(crate) saw_origin: Option<Token>,
-    /// The term of that holder.
-    pub(crate) saw_token: Option<Token>,
-    /// It has seen a term of this name, or had one.
-    pub(crate) knows: bool,
-    /// Its last request, and when it left.
-    pub(crate) asked: Option<(u64, Moment)>,
+    /// The origin of the record in which the node last observed a live holder.
+    pub(crate) observed_origin: Option<Token>,
+    /// The token of that holder.
+    pub(crate) observed_token: Option<Token>,
+    /// The node has observed or held a term of this name.
+    pub(crate) knows_a_term: bool,
+    /// The number of the last request, and when it was sent.
+    pub(crate) last_request: Option<(u64, Moment)>,
 }
 
 /// The work of a term.
-pub(crate) struct Work {
+pub(crate) struct SimWork {
     pub(crate) hold: Hold,
-    pub(crate) told: bool,
+    pub(crate) stop_requested: bool,
     pub(crate) saves: u64,
 }
 
-impl Node {
+impl SimNode {
     pub(crate) fn new(index: usize, plan: NodePlan) -> Self {
-        Node {
+        SimNode {
             id: CandidateId::new(&format!("node-{index}")).expect("an id"),
             plan,
             machine: None,
             run: 0,
-            seen: Observations::default(),
+            observations: Observations::default(),
             paused_until: 0,
             requests_lost_until: 0,
             replies_lost_until: 0,
@@ -58,24 +58,26 @@ impl Node {
             work: None,
             timer: 0,
             process_nonce: Nonce::from_bits(0),
-            saw_origin: None,
-            saw_token: None,
-            knows: false,
-            asked: None,
+            observed_origin: None,
+            observed_token: None,
+            knows_a_term: false,
+            last_request: None,
         }
     }
 
-    /// The process starts, with nothing but its id and its settings.
+    /// Starts the process, with only its id and its settings.
     pub(crate) fn start(&mut self, name: &Name, now: Time, seed: u128) {
         let local = self.plan.clock.at(now);
         let (id, timing) = (self.id.clone(), self.plan.timing.clone());
-        self.machine = Some(Machine::new(name.clone(), id, timing, self.plan.rank, seed, local));
+        let config = MachineConfig::new(name.clone(), id, timing, seed);
+        let config = MachineConfig { rank: self.plan.rank, ..config };
+        self.machine = Some(Machine::new(config, local));
         self.run += 1;
-        self.seen = Observations::default();
+        self.observations = Observations::default();
         self.process_nonce = Nonce::from_bits(seed);
-        self.saw_origin = None;
-        self.saw_token = None;
-        self.knows = false;
+        self.observed_origin = None;
+        self.observed_token = None;
+        self.knows_a_term = false;
         self.stopping = false;
     }
 

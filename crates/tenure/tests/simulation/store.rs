@@ -1,24 +1,24 @@
-//! The store of the world: the reference ledger on its own clock, or judged by observation.
+//! The simulated store: the reference implementation with its own clock, or with expiry judged by observation.
 
 use std::time::Duration;
 
-use tenure::election::Event;
+use tenure::machine::Input;
 use tenure::observation::Observations;
-use tenure::store::memory::{Ledger, Spoil};
+use tenure::store::memory::{Corruption, Leases};
 use tenure::store::{Change, Revoke, Scope};
 use tenure::{
     Answer, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Lease, Moment, Name, Nonce,
     Release, StartupWait, Token, WaitReason,
 };
 
-use super::clock::{Clock, Time};
+use super::config::Judge;
 use super::fact::Fact;
 use super::mutant::Mutant;
-use super::plan::Judge;
+use tenure_rig::simulation::clock::{Clock, Time};
 
-/// What travels to the store.
+/// A request to the store.
 #[derive(Clone, Debug)]
-pub(crate) enum Call {
+pub(crate) enum SimCall {
     Acquire(u64, Claim),
     Renew(u64, Hold, Duration),
     Release(u64, Release),
@@ -26,26 +26,26 @@ pub(crate) enum Call {
     Save(Hold, u64, u64),
 }
 
-/// What travels back.
+/// A reply of the store.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // It is boxed where it is queued.
-pub(crate) enum Reply {
-    Event(Event),
+pub(crate) enum SimReply {
+    Event(Input),
     Saved(u64),
 }
 
 pub(crate) struct SimStore {
     pub(crate) name: Name,
-    ledger: Ledger,
+    ledger: Leases,
     judge: Judge,
     clock: Clock,
-    /// By how much its clock was set forward.
+    /// How far the clock was set forward.
     step: Duration,
-    /// When it restarted and had lost everything, on its own clock.
+    /// When the store restarted empty, on its own clock.
     restarted: Option<Moment>,
-    spoilt: bool,
-    /// Grows with every write; what observers see change.
-    beat: u128,
+    corrupted: bool,
+    /// Grows with every write, so that observers detect a change.
+    version: u128,
     mutant: Mutant,
     pub(crate) facts: Vec<Fact>,
     pub(crate) hints: Vec<Change>,
@@ -55,20 +55,20 @@ impl SimStore {
     pub(crate) fn new(judge: Judge, clock: Clock, mutant: Mutant) -> Self {
         SimStore {
             name: Name::new("job").expect("a name"),
-            ledger: Ledger::default(),
+            ledger: Leases::default(),
             judge,
             clock,
             step: Duration::ZERO,
             restarted: None,
-            spoilt: false,
-            beat: 0,
+            corrupted: false,
+            version: 0,
             mutant,
             facts: Vec::new(),
             hints: Vec::new(),
         }
     }
 
-    /// Where observation judges, the ledger's own clock stands still: nothing expires by itself.
+    /// With expiry judged by observation, the store's clock stands still: nothing expires by itself.
     fn now(&self, time: Time) -> Moment {
         match self.judge {
             Judge::StoreClock => self.clock.at(time) + self.step,
@@ -84,10 +84,10 @@ impl SimStore {
         self.ledger.forget(&self.name);
     }
 
-    /// It restarts and has lost everything: until it is as old as a claimer's TTL, holders wait.
+    /// Restarts the store empty: holders wait until it is as old as a claimed TTL.
     pub(crate) fn restart_empty(&mut self, time: Time) {
         self.ledger.forget(&self.name);
-        self.spoilt = false;
+        self.corrupted = false;
         self.restarted = Some(self.now(time));
     }
 
@@ -108,29 +108,29 @@ impl SimStore {
         self.step += by;
     }
 
-    /// Break-glass, in time: nobody may lead before the holder's time has run out.
+    /// Revokes the lease in time: no candidate may lead before the holder's time has expired.
     pub(crate) fn revoke(&mut self, time: Time) {
         let (now, micros) = (self.now(time), self.micros(time));
         if self.ledger.revoke(now, micros, &self.name, Revoke::InTime).is_ok() {
-            self.beat += 1;
+            self.version += 1;
             self.hints.push(Change::Look);
         }
     }
 
-    pub(crate) fn spoil(&mut self, spoilt: bool) {
-        if spoilt {
-            self.ledger.spoil(&self.name, Spoil::Garbage);
-        } else if self.spoilt {
+    pub(crate) fn set_garbage(&mut self, corrupted: bool) {
+        if corrupted {
+            self.ledger.corrupt(&self.name, Corruption::Garbage);
+        } else if self.corrupted {
             self.ledger.forget(&self.name);
         }
-        self.spoilt = spoilt;
+        self.corrupted = corrupted;
     }
 
     pub(crate) fn lease(&self, time: Time) -> Option<Lease> {
         self.ledger.observe(self.now(time), &Scope::name(&self.name)).pop()?.ok()
     }
 
-    /// In true time, when the lease of `token` runs out by itself.
+    /// When the lease of `token` expires by itself, in true time.
     pub(crate) fn expiry(&self, time: Time, token: Token) -> Option<Time> {
         if self.judge == Judge::Observation {
             return None;
@@ -140,48 +140,49 @@ impl SimStore {
         (lease.token == Some(token)).then(|| self.clock.when(until))
     }
 
-    /// One request is carried out, atomically, at `time`; `seen` and `local` are the caller's, for judging by observation.
+    /// Carries out one request atomically at `time`. `observations` and `local` belong to the caller, for judging by
+    /// observation.
     pub(crate) fn serve(
         &mut self,
         time: Time,
-        call: &Call,
-        seen: &mut Observations,
+        call: &SimCall,
+        observations: &mut Observations,
         local: Moment,
-    ) -> Reply {
+    ) -> SimReply {
         let now = self.now(time);
         match call {
-            Call::Acquire(request, claim) => {
-                let answer = self.acquire(time, claim, seen, local);
-                Reply::Event(Event::Acquired(*request, answer))
+            SimCall::Acquire(request, claim) => {
+                let answer = self.acquire(time, claim, observations, local);
+                SimReply::Event(Input::Acquired(*request, answer))
             }
-            Call::Renew(request, hold, ttl) => {
+            SimCall::Renew(request, hold, ttl) => {
                 let was = self.holder(time);
                 let answer = self.ledger.renew(now, hold, *ttl);
                 if matches!(answer, Ok(Answer::Held(()))) {
                     self.changed_by(hold, was);
                 }
-                Reply::Event(Event::Renewed(*request, answer))
+                SimReply::Event(Input::Renewed(*request, answer))
             }
-            Call::Release(request, release) => {
+            SimCall::Release(request, release) => {
                 let answer = self.release(time, release);
-                Reply::Event(Event::Released(*request, answer))
+                SimReply::Event(Input::Released(*request, answer))
             }
-            Call::Observe(request) => {
+            SimCall::Observe(request) => {
                 let mut lease =
                     self.ledger.observe(now, &Scope::name(&self.name)).pop().transpose();
                 if let Ok(Some(lease)) = &mut lease {
-                    self.judge_observed(lease, seen, local);
+                    self.judge_observed(lease, observations, local);
                 }
-                Reply::Event(Event::Observed(*request, lease))
+                SimReply::Event(Input::Observed(*request, lease))
             }
-            Call::Save(hold, number, value) => self.save(now, hold, *number, *value),
+            SimCall::Save(hold, number, value) => self.save(now, hold, *number, *value),
         }
     }
 
-    /// Where observation judges, it does for an observer too: a holder whose time has run out is not shown.
-    fn judge_observed(&self, lease: &mut Lease, seen: &mut Observations, local: Moment) {
+    /// Judges an observed lease too: a holder whose time has expired is hidden.
+    fn judge_observed(&self, lease: &mut Lease, observations: &mut Observations, local: Moment) {
         if self.judge == Judge::Observation && lease.holder.is_some() {
-            lease.left = seen.left(&self.name, self.beat, lease.ttl, 1_000, local);
+            lease.left = observations.left(&self.name, self.version, lease.ttl, 1_000, local);
             if lease.left.is_zero() {
                 lease.holder = None;
             }
@@ -192,11 +193,11 @@ impl SimStore {
         &mut self,
         time: Time,
         claim: &Claim,
-        seen: &mut Observations,
+        observations: &mut Observations,
         local: Moment,
     ) -> tenure::Result<Answer<Grant>> {
         let now = self.now(time);
-        let garbage = self.spoilt;
+        let garbage = self.corrupted;
         if garbage && self.mutant == Mutant::GarbageIsFree {
             self.ledger.forget(&self.name);
         }
@@ -204,7 +205,7 @@ impl SimStore {
         let mut claim = claim.clone();
         claim.wait = match self.judge {
             Judge::StoreClock => self.startup_wait(now, &claim),
-            // On a clock that stands still a recorded wait would never end.
+            // On a clock that stands still, a recorded wait would never end.
             Judge::Observation => ClaimedWait::AsRequired,
         };
         let claim = &claim;
@@ -213,7 +214,7 @@ impl SimStore {
             && let Ok(Answer::Taken(lease)) = &mut answer
         {
             let ttl = if self.mutant == Mutant::OwnTtl { claim.ttl } else { lease.ttl };
-            lease.left = seen.left(&self.name, self.beat, ttl, 1_000, local);
+            lease.left = observations.left(&self.name, self.version, ttl, 1_000, local);
             if lease.left.is_zero() {
                 let old = lease.token.expect("a term has a token");
                 self.ledger.revoke(now, micros, &self.name, Revoke::Now)?;
@@ -224,8 +225,8 @@ impl SimStore {
             }
         }
         if let Ok(Answer::Held(grant)) = &answer {
-            self.beat += 1;
-            seen.forget(&self.name);
+            self.version += 1;
+            observations.forget(&self.name);
             self.facts.push(Fact::Granted { garbage });
             let Hold { name, candidate, token, .. } = grant.hold.clone();
             self.hints.push(Change::Granted { name, token, holder: Some(candidate) });
@@ -258,18 +259,18 @@ impl SimStore {
         Ok(())
     }
 
-    fn save(&mut self, now: Moment, hold: &Hold, number: u64, value: u64) -> Reply {
-        // The mutant numbers by arrival: then whatever comes last wins.
+    fn save(&mut self, now: Moment, hold: &Hold, number: u64, value: u64) -> SimReply {
+        // The mutant numbers saves by arrival: then the last one wins.
         let number = if self.mutant == Mutant::SaveWithoutNumber {
-            self.beat += 1;
-            u64::try_from(self.beat).expect("few beats")
+            self.version += 1;
+            u64::try_from(self.version).expect("few beats")
         } else {
             number
         };
         let checkpoint = Checkpoint::new(value.to_string()).expect("a few digits");
         let saved =
             matches!(self.ledger.save(now, hold, number, &checkpoint), Ok(Answer::Held(())));
-        Reply::Saved(if saved { value } else { 0 })
+        SimReply::Saved(if saved { value } else { 0 })
     }
 
     fn holder(&self, time: Time) -> Option<(Option<Nonce>, Token)> {
@@ -278,7 +279,7 @@ impl SimStore {
     }
 
     fn changed_by(&mut self, hold: &Hold, was: Option<(Option<Nonce>, Token)>) {
-        self.beat += 1;
+        self.version += 1;
         self.facts.push(Fact::ChangedBy { hold: hold.clone(), was });
     }
 }

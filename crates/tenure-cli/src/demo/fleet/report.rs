@@ -1,4 +1,4 @@
-//! How the demo of the fleet begins and ends, for people and for programs.
+//! The first and the last output of the fleet demo, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,19 +8,19 @@ use serde::Serialize;
 use tenure::Result;
 use tenure::store::Grade;
 
-use super::Outcome;
-use super::judge::Finding;
-use super::script::{Scene, What};
+use super::FleetDemoOutcome;
+use super::checker::ShardFinding;
+use super::scenario::{FleetFault, FleetFaultResult};
 use crate::args::Args;
-use crate::demo::Setting;
-use crate::demo::ending::{self, ErrorAnswer};
-use crate::demo::script::Halt;
-use crate::demo::show::millis;
+use crate::demo::DemoConfig;
+use crate::demo::display::millis;
+use crate::demo::scenario::ScenarioStop;
+use crate::demo::summary::{self, DemoErrorJson};
 use crate::{doctor, duration};
 
-/// What somebody who sees it for the first time has to know.
-pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usize) -> String {
-    let Setting { store, origin, ttl, .. } = setting;
+/// The introduction for new users.
+pub(super) fn opening(config: &DemoConfig, grade: Grade, nodes: usize, shards: usize) -> String {
+    let DemoConfig { store, origin, ttl, .. } = config;
     format!(
         "tenure {}: a fleet of {nodes} members and {shards} shards, TTL {}s, grade {grade} ({})\n\
          Store: {} {origin}\n\
@@ -32,10 +32,10 @@ pub(super) fn opening(setting: &Setting, grade: Grade, nodes: usize, shards: usi
     )
 }
 
-/// What to type in another terminal while it runs.
-pub(super) fn by_hand(setting: &Setting, shards: &Path, member: &str) -> Vec<String> {
-    let (url, name) = (quoted(&setting.store.url()), &setting.name);
-    let (ttl, shards) = (duration::shown(setting.ttl), quoted(&shards.display().to_string()));
+/// Commands to type in another terminal while the demo runs.
+pub(super) fn by_hand(config: &DemoConfig, shards: &Path, member: &str) -> Vec<String> {
+    let (url, name) = (quoted(&config.store.url()), &config.name);
+    let (ttl, shards) = (duration::shown(config.ttl), quoted(&shards.display().to_string()));
     let lines = [
         format!("export TENURE_STORE={url}"),
         format!("tenure fleet status {name}"),
@@ -48,11 +48,11 @@ pub(super) fn by_hand(setting: &Setting, shards: &Path, member: &str) -> Vec<Str
     std::iter::once("In another terminal:".to_owned()).chain(lines).collect()
 }
 
-/// What came of an event, when everybody has the same again.
-pub(super) fn settled(scene: &Scene, finding: &Finding) -> String {
-    let shares = scene.shares.as_ref().map(shares).unwrap_or_default();
+/// The result of an event, once the shares are even again.
+pub(super) fn settled(event_result: &FleetFaultResult, finding: &ShardFinding) -> String {
+    let shares = event_result.shares.as_ref().map(shares).unwrap_or_default();
     let took = millis(finding.took);
-    if scene.what == What::Start {
+    if event_result.what == FleetFault::Start {
         return format!("   {shares}, every shard at work after {took:.0} ms.");
     }
     let (moved, besides) = (finding.moved - finding.besides, finding.besides);
@@ -66,7 +66,7 @@ pub(super) fn settled(scene: &Scene, finding: &Finding) -> String {
     )
 }
 
-/// As a shell takes it for one word.
+/// Quotes text so that a shell reads it as one word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,".contains(c);
     match text.chars().all(plain) {
@@ -75,34 +75,38 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Tells the result.
-pub(super) fn close(args: &Args, outcome: &Outcome, played: &Result<(), Halt>) -> Result<()> {
-    let next = outcome.is_well().then_some(&NEXT[..]);
-    ending::tell(args, played, &Answer::new(outcome, played), table(outcome), next)
+/// Prints the result.
+pub(super) fn close(
+    args: &Args,
+    outcome: &FleetDemoOutcome,
+    run_result: &Result<(), ScenarioStop>,
+) -> Result<()> {
+    let next = outcome.is_success().then_some(&NEXT[..]);
+    summary::print(args, run_result, &FleetDemoJson::new(outcome, run_result), table(outcome), next)
 }
 
-/// The result for people: the table, and what it comes to.
-fn table(outcome: &Outcome) -> Vec<String> {
+/// The result as text: a table and a summary.
+fn table(outcome: &FleetDemoOutcome) -> Vec<String> {
     let mut lines = Vec::new();
-    if !outcome.scenes.is_empty() {
+    if !outcome.event_results.is_empty() {
         lines.push(
             "what happened     shares        all at work (ms)   moved   besides   unowned (ms)   overlaps"
                 .to_owned(),
         );
     }
-    for (scene, finding) in outcome.rows() {
-        let what = match scene.what {
-            What::Start => format!("{} members start", outcome.nodes),
-            What::Kill => format!("{} is killed", scene.member),
-            What::Join => format!("{} joins", scene.member),
-            What::Leave => format!("{} leaves", scene.member),
-            What::Hand => "by hand".to_owned(),
-            What::End => "the end".to_owned(),
+    for (event_result, finding) in outcome.rows() {
+        let what = match event_result.what {
+            FleetFault::Start => format!("{} members start", outcome.nodes),
+            FleetFault::Kill => format!("{} is killed", event_result.member),
+            FleetFault::Join => format!("{} joins", event_result.member),
+            FleetFault::Leave => format!("{} leaves", event_result.member),
+            FleetFault::ByHand => "by hand".to_owned(),
+            FleetFault::End => "the end".to_owned(),
         };
-        let shares = scene.shares.as_ref().map_or_else(|| "-".to_owned(), shares);
-        let took = shown(took(scene, finding));
+        let shares = event_result.shares.as_ref().map_or_else(|| "-".to_owned(), shares);
+        let took = shown(took(event_result, finding));
         let unowned = shown(finding.longest());
-        let Finding { moved, besides, overlaps, .. } = finding;
+        let ShardFinding { moved, besides, overlaps, .. } = finding;
         lines.push(format!(
             "{what:<16}  {shares:<12}  {took:>16}   {moved:>5}   {besides:>7}   {unowned:>12}   {overlaps:>8}"
         ));
@@ -114,8 +118,8 @@ fn table(outcome: &Outcome) -> Vec<String> {
         verdict.effects, verdict.terms, outcome.shards, verdict.overlaps
     ));
     lines.extend(outcome.complaints());
-    if !outcome.setting.private {
-        let Setting { store, name, .. } = &outcome.setting;
+    if !outcome.config.private {
+        let DemoConfig { store, name, .. } = &outcome.config;
         lines.push(format!(
             "On {} stay the records of '{name}:lease:…' and '{name}:node:…', so that no token ever comes again.",
             store.url()
@@ -124,7 +128,7 @@ fn table(outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Long ones are cut: twenty members have one or two each.
+/// The shares in one cell. Many shares are summarized: twenty members have one or two shards each.
 fn shares(shares: &BTreeMap<String, usize>) -> String {
     let mut counts: Vec<usize> = shares.values().copied().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
@@ -135,16 +139,16 @@ fn shares(shares: &BTreeMap<String, usize>) -> String {
     }
 }
 
-/// How long it took until every shard was worked on again; of what people do nobody knows when it began.
-fn took(scene: &Scene, finding: &Finding) -> Option<Duration> {
-    scene.shares.as_ref().map(|_| finding.took)
+/// The time until every shard was worked on again; `None` for actions of the user, whose start is not known.
+fn took(event_result: &FleetFaultResult, finding: &ShardFinding) -> Option<Duration> {
+    event_result.shares.as_ref().map(|_| finding.took)
 }
 
 fn shown(time: Option<Duration>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| format!("{:.1}", millis(time)))
 }
 
-/// Where to go from here.
+/// Suggested next steps.
 const NEXT: [&str; 3] = [
     "tenure fleet run poll --shards a,b,c -- ./poll {}   a command of yours for each shard; start it twice",
     "tenure fleet status poll                            who is there, and who has what",
@@ -153,29 +157,29 @@ const NEXT: [&str; 3] = [
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct FleetDemoJson<'a> {
     ok: bool,
-    /// It ran to its end.
+    /// Whether the demo ran to its end.
     complete: bool,
     store: String,
     name: &'a str,
     nodes: usize,
     shards: usize,
     ttl_ms: u128,
-    events: Vec<EventAnswer<'a>>,
+    events: Vec<FleetDemoEventJson<'a>>,
     effects: usize,
     terms: usize,
     overlaps: usize,
-    error: Option<ErrorAnswer>,
+    error: Option<DemoErrorJson>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EventAnswer<'a> {
+struct FleetDemoEventJson<'a> {
     event: &'static str,
     member: Option<&'a str>,
     pid: Option<u32>,
-    /// By member; null if it was never even.
+    /// The share of each member; null if the shares were never even.
     shares: Option<&'a BTreeMap<String, usize>>,
     all_at_work_ms: Option<f64>,
     moved: usize,
@@ -183,37 +187,43 @@ struct EventAnswer<'a> {
     unowned_ms: Option<f64>,
     unowned_median_ms: Option<f64>,
     overlaps: usize,
-    trouble: Option<&'a str>,
+    #[serde(rename = "trouble")]
+    problem: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
-    fn new(outcome: &'a Outcome, played: &Result<(), Halt>) -> Answer<'a> {
-        let event = |(scene, finding): (&'a Scene, &'a Finding)| EventAnswer {
-            event: scene.what.as_str(),
-            member: Some(scene.member.as_str()).filter(|member| !member.is_empty()),
-            pid: scene.pid,
-            shares: scene.shares.as_ref(),
-            all_at_work_ms: took(scene, finding).map(millis),
-            moved: finding.moved,
-            besides: finding.besides,
-            unowned_ms: finding.longest().map(millis),
-            unowned_median_ms: finding.median().map(millis),
-            overlaps: finding.overlaps,
-            trouble: scene.trouble.as_deref(),
+impl<'a> FleetDemoJson<'a> {
+    fn new(
+        outcome: &'a FleetDemoOutcome,
+        run_result: &Result<(), ScenarioStop>,
+    ) -> FleetDemoJson<'a> {
+        let event = |(event_result, finding): (&'a FleetFaultResult, &'a ShardFinding)| {
+            FleetDemoEventJson {
+                event: event_result.what.as_str(),
+                member: Some(event_result.member.as_str()).filter(|member| !member.is_empty()),
+                pid: event_result.pid,
+                shares: event_result.shares.as_ref(),
+                all_at_work_ms: took(event_result, finding).map(millis),
+                moved: finding.moved,
+                besides: finding.besides,
+                unowned_ms: finding.longest().map(millis),
+                unowned_median_ms: finding.median().map(millis),
+                overlaps: finding.overlaps,
+                problem: event_result.problem.as_deref(),
+            }
         };
-        Answer {
-            ok: outcome.is_well(),
-            complete: played.is_ok(),
-            store: outcome.setting.store.url(),
-            name: outcome.setting.name.as_str(),
+        FleetDemoJson {
+            ok: outcome.is_success(),
+            complete: run_result.is_ok(),
+            store: outcome.config.store.url(),
+            name: outcome.config.name.as_str(),
             nodes: outcome.nodes,
             shards: outcome.shards,
-            ttl_ms: outcome.setting.ttl.as_millis(),
+            ttl_ms: outcome.config.ttl.as_millis(),
             events: outcome.rows().map(event).collect(),
             effects: outcome.verdict.effects,
             terms: outcome.verdict.terms,
             overlaps: outcome.verdict.overlaps,
-            error: ErrorAnswer::of(played),
+            error: DemoErrorJson::of(run_result),
         }
     }
 }
@@ -223,13 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_for_a_shell_is_quoted_only_if_it_must_be() {
+    fn text_for_a_shell_is_quoted_only_if_necessary() {
         assert_eq!(quoted("file:/tmp/a-b_1"), "file:/tmp/a-b_1");
         assert_eq!(quoted("file:/my dir/it's"), r"'file:/my dir/it'\''s'");
     }
 
     #[test]
-    fn shares_are_shown_one_by_one_until_there_are_too_many() {
+    fn few_shares_are_listed_and_many_are_summarized() {
         let of = |counts: &[usize]| {
             shares(&counts.iter().enumerate().map(|(n, count)| (format!("m{n}"), *count)).collect())
         };

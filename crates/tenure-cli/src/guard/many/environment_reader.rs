@@ -1,8 +1,8 @@
-//! Reads `/proc/PID/environ` on a thread of its own, and waits only briefly for the answer.
+//! Reads `/proc/PID/environ` on a separate thread, and waits only briefly for the result.
 //!
-//! The kernel reads it from the memory of the other process, and waits for a lock that this process may hold for as long as a
-//! disk does not answer. The guard's only thread has deadlines to keep, so it does not wait with the kernel. What is not known
-//! in time counts as unreadable; an answer that comes later is used by the next walk.
+//! The kernel reads the environment from the memory of the other process, and waits for a lock that this process may hold for
+//! as long as a disk does not respond. The guard's only thread has deadlines to meet, so it does not wait with the kernel. An
+//! environment that is not read in time counts as unreadable; a late result is used by the next walk.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use tenure::Clock;
 
-use super::super::family::Process;
+use super::super::procfs::ProcessInfo;
 
-/// One walk waits this long for all its answers together: less than the time between SIGKILL and any deadline.
+/// How long one walk waits for all its reads together: less than the time between SIGKILL and any deadline.
 const WAIT_PER_WALK: Duration = Duration::from_millis(10);
 
-/// Reads that hang at the same time, each on its own thread. Beyond that every environment counts as unreadable.
-const MOST_PENDING: usize = 8;
+/// The most reads that may hang at the same time, each on its own thread. Beyond that every environment counts as unreadable.
+const MAX_PENDING: usize = 8;
 
-/// The number of a process and when it was started.
+/// Process number and start time.
 type Key = (i32, u64);
 type Environment = Option<Vec<u8>>;
-type Read = fn(i32) -> Environment;
+type ReadEnvironmentFn = fn(i32) -> Environment;
 
-/// A thread that reads one environment after the other, and ends when this is dropped and its read has returned.
+/// A thread that reads one environment after the other. It ends when this is dropped and its read has returned.
 #[derive(Debug)]
 struct Reader {
     requests: Sender<(i32, Sender<Environment>)>,
@@ -32,11 +32,11 @@ struct Reader {
 
 impl Reader {
     /// `None` where no thread can be started.
-    fn start(read: Read) -> Option<Reader> {
+    fn start(read: ReadEnvironmentFn) -> Option<Reader> {
         let (requests, queue) = mpsc::channel::<(i32, Sender<Environment>)>();
         let work = move || {
             for (pid, reply) in queue {
-                // A walk that is over does not wait for it.
+                // A walk that is over does not receive it.
                 let _ = reply.send(read(pid));
             }
         };
@@ -44,7 +44,7 @@ impl Reader {
         thread.stack_size(128 * 1024).spawn(work).ok().map(|_detached| Reader { requests })
     }
 
-    fn ask(&self, pid: i32) -> Option<Receiver<Environment>> {
+    fn request(&self, pid: i32) -> Option<Receiver<Environment>> {
         let (reply, answer) = mpsc::channel();
         self.requests.send((pid, reply)).ok().map(|()| answer)
     }
@@ -53,19 +53,19 @@ impl Reader {
 /// Reads environments within a bounded time.
 #[derive(Debug)]
 pub(super) struct EnvironmentReader {
-    read: Read,
-    /// The thread that has nothing to do. It is started before it is needed: later there may be no room for a thread.
+    read: ReadEnvironmentFn,
+    /// The idle thread. It is started before it is needed: later the system may refuse another thread.
     idle: Option<Reader>,
     /// Reads that did not return in time.
     pending: HashMap<Key, Receiver<Environment>>,
-    /// Those of them that have returned since.
+    /// The results of reads that have returned since.
     late: HashMap<Key, Environment>,
-    /// What this walk may still wait.
+    /// How long this walk may still wait.
     budget: Duration,
 }
 
 impl EnvironmentReader {
-    pub(super) fn new(read: Read) -> EnvironmentReader {
+    pub(super) fn new(read: ReadEnvironmentFn) -> EnvironmentReader {
         EnvironmentReader {
             read,
             idle: Reader::start(read),
@@ -75,7 +75,7 @@ impl EnvironmentReader {
         }
     }
 
-    /// Another walk over all processes begins.
+    /// Begins another walk over all processes.
     pub(super) fn begin_walk(&mut self) {
         self.budget = WAIT_PER_WALK;
         self.late.clear();
@@ -90,31 +90,31 @@ impl EnvironmentReader {
         });
     }
 
-    /// The environment which this process was started with; `None` if it cannot be read, or not in time.
-    pub(super) fn read(&mut self, process: &Process) -> Environment {
+    /// The environment that this process was started with; `None` if it cannot be read, or not in time.
+    pub(super) fn read(&mut self, process: &ProcessInfo) -> Environment {
         let key = (process.pid, process.started);
         if let Some(environment) = self.late.remove(&key) {
             return environment;
         }
-        if self.pending.contains_key(&key) || self.pending.len() >= MOST_PENDING {
+        if self.pending.contains_key(&key) || self.pending.len() >= MAX_PENDING {
             return None;
         }
         let reader = match self.idle.take() {
             Some(reader) => reader,
             None => Reader::start(self.read)?,
         };
-        let answer = reader.ask(process.pid)?;
+        let answer = reader.request(process.pid)?;
         let clock = Clock::boot();
-        let asked = clock.now();
+        let requested_at = clock.now();
         let environment = answer.recv_timeout(self.budget);
-        self.budget = self.budget.saturating_sub(clock.now().since(asked));
+        self.budget = self.budget.saturating_sub(clock.now().since(requested_at));
         match environment {
             Ok(environment) => {
                 self.idle = Some(reader);
                 environment
             }
             Err(RecvTimeoutError::Timeout) => {
-                // Its thread goes on alone, and the next read gets another.
+                // Its thread continues alone, and the next read gets another.
                 self.pending.insert(key, answer);
                 None
             }
@@ -143,11 +143,11 @@ mod tests {
         Some(pid.to_string().into_bytes())
     }
 
-    fn process(pid: i32) -> Process {
-        Process { pid, parent: 1, group: 1, session: 1, started: 5, ended: false }
+    fn process(pid: i32) -> ProcessInfo {
+        ProcessInfo { pid, parent: 1, group: 1, session: 1, started: 5, ended: false }
     }
 
-    /// Walks again until this process is known.
+    /// Walks repeatedly until the environment of this process is known.
     fn eventually(reader: &mut EnvironmentReader, pid: i32) -> Vec<u8> {
         loop {
             reader.begin_walk();
@@ -159,7 +159,7 @@ mod tests {
 
     /// One test, because all share one lock. It fails, and does not hang, if a walk waits for a read.
     #[test]
-    fn a_read_that_hangs_holds_up_no_walk_and_its_late_answer_is_used() {
+    fn a_read_that_hangs_delays_no_walk_and_its_late_result_is_used() {
         let (running, ended) = mpsc::channel::<()>();
         let walks = thread::spawn(move || {
             let _running = running;
@@ -185,7 +185,7 @@ mod tests {
         for pid in [1, 3, 5, 7, 9, 11, 13, 15, 17, 19] {
             reader.begin_walk();
             assert_eq!(reader.read(&process(pid)), None);
-            assert!(reader.pending.len() <= MOST_PENDING);
+            assert!(reader.pending.len() <= MAX_PENDING);
         }
         assert_eq!(reader.read(&process(6)), None, "too many hang");
         drop(hanging);

@@ -1,4 +1,4 @@
-//! Starts commands, one at a time and off the guard's own thread: a start that hangs holds up no deadline.
+//! Starts commands, one at a time and off the guard's own thread: a start that hangs delays no deadline.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,40 +10,40 @@ use std::time::Duration;
 use rustix::process::Pid;
 use tenure::Moment;
 
-use super::super::fuse::Fuse;
-use super::super::tree::{Spared, Tree};
-use super::super::wire::Report;
+use super::super::kill_schedule::KillSchedule;
+use super::super::process_tree::{ProcessTree, SparedProcess};
+use super::super::protocol::GuardReport;
 use super::super::{prepare, proc_mount, spawn};
-use super::{Held, Many, Post, Running, Ward};
-use crate::environment;
+use super::{GuardConfig, GuardState, GuardedCommand, HeldLease, Running};
+use crate::child_env;
 
-/// Starting takes a millisecond each; nothing else may wait for more of it in one go.
-const STARTING: Duration = Duration::from_millis(5);
+/// The time for starting commands in one step. One start takes about a millisecond, and all other work waits meanwhile.
+const START_BUDGET: Duration = Duration::from_millis(5);
 
-/// How often a start that takes longer is looked at.
+/// How often the guard checks a start that takes longer.
 pub(super) const START_POLL: Duration = Duration::from_millis(10);
 
-/// A command whose start is not complete. From here on it may run, so its hold is not free.
+/// A command whose start is not complete. It may run already, so its hold is not free.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct PendingStart {
     pub(super) id: u32,
-    pub(super) fuse: Fuse,
+    pub(super) schedule: KillSchedule,
     shard: String,
     token: String,
     started: Receiver<io::Result<Pid>>,
 }
 
-impl Many {
-    /// Starts what is to be started, for a short time.
-    pub(super) fn begin_some(&mut self) {
-        let until = self.clock.now() + STARTING;
-        // One that hung before is not waited for again.
+impl GuardState {
+    /// Starts queued commands, for at most [`START_BUDGET`].
+    pub(super) fn start_queued(&mut self) {
+        let until = self.clock.now() + START_BUDGET;
+        // A start that hung before is not waited for again.
         self.complete_start(Duration::ZERO);
         while self.start.is_none()
             && let Some((id, argv)) = self.starting.pop_front()
         {
-            if let Err(why) = self.begin(id, &argv) {
-                self.reports.push((id, Report::Failed(why)));
+            if let Err(reason) = self.begin_start(id, &argv) {
+                self.reports.push((id, GuardReport::Failed(reason)));
             }
             self.complete_start(until.since(self.clock.now()));
             if self.clock.now() >= until {
@@ -52,14 +52,14 @@ impl Many {
         }
     }
 
-    fn begin(&mut self, id: u32, argv: &[OsString]) -> Result<(), String> {
+    fn begin_start(&mut self, id: u32, argv: &[OsString]) -> Result<(), String> {
         if self.over {
             return Err("the member is ending".to_owned());
         }
-        let Some(Held { hold, shard: Some(shard), deadline }) = self.holds.get(&id) else {
+        let Some(HeldLease { hold, shard: Some(shard), deadline }) = self.holds.get(&id) else {
             return Err("no shard is held under this number".to_owned());
         };
-        if self.wards.get(&id).is_some_and(|ward| ward.running.is_some()) {
+        if self.commands.get(&id).is_some_and(|command| command.running.is_some()) {
             return Err("its last command has not ended yet".to_owned());
         }
         if argv.is_empty() {
@@ -71,14 +71,14 @@ impl Many {
             );
         }
         proc_mount::check().map_err(|error| error.to_string())?;
-        let mut fuse = Fuse::new(*deadline, self.post.stop_within);
-        if fuse.due(self.clock.now()).is_some() {
-            // We or the member did not run for a while.
+        let mut schedule = KillSchedule::new(*deadline, self.config.stop_within);
+        if schedule.due(self.clock.now()).is_some() {
+            // The guard or the member did not run for a while.
             return Err("the term is over already".to_owned());
         }
-        let Post { fleet, member, .. } = &self.post;
+        let GuardConfig { fleet, member, .. } = &self.config;
         let mut prepared = prepare(argv, None, |command| {
-            environment::of_shard(command, fleet, member, hold.token, shard);
+            child_env::set_for_shard(command, fleet, member, hold.token, shard);
         });
         let inherited = self.live.as_ref().map(OwnedFd::try_clone).transpose();
         let inherited = inherited.map_err(|error| error.to_string())?;
@@ -89,11 +89,11 @@ impl Many {
             Some(starter) => starter.start(prepared, inherited, reply),
             None => reply(spawn(&mut prepared, inherited)),
         }
-        self.start = Some(Start { id, fuse, shard, token, started });
+        self.start = Some(PendingStart { id, schedule, shard, token, started });
         Ok(())
     }
 
-    /// Waits that long at most for the start that is under way.
+    /// Waits at most `at_most` for the start in progress.
     fn complete_start(&mut self, at_most: Duration) {
         let Some(start) = &self.start else { return };
         let started = match start.started.recv_timeout(at_most) {
@@ -103,42 +103,47 @@ impl Many {
                 Err(io::Error::other("the thread that starts commands has ended"))
             }
         };
-        let Some(Start { id, fuse, shard, token, .. }) = self.start.take() else { return };
+        let Some(PendingStart { id, schedule, shard, token, .. }) = self.start.take() else {
+            return;
+        };
         match started {
             Ok(main) => {
-                let spared = Spared::new(main);
-                self.kin.add(id, main.as_raw_nonzero().get(), &shard, &token);
-                let tree = Tree::among_others(main);
-                let running = Running { tree, told: None, kills: 0, _spared: spared };
-                self.wards.insert(id, Ward { fuse, running: Some(running), has_run_out: false });
+                let spared = SparedProcess::new(main);
+                self.attribution.add(id, main.as_raw_nonzero().get(), &shard, &token);
+                let tree = ProcessTree::with_spared_children(main);
+                let running = Running { tree, asked_to_stop: None, kills: 0, _spared: spared };
+                self.commands.insert(
+                    id,
+                    GuardedCommand { schedule, running: Some(running), expiry_reported: false },
+                );
             }
             Err(error) => {
-                self.kin.remove(&BTreeSet::from([id]));
-                self.reports.push((id, Report::Failed(error.to_string())));
+                self.attribution.remove(&BTreeSet::from([id]));
+                self.reports.push((id, GuardReport::Failed(error.to_string())));
             }
         }
     }
 
-    /// The start of this hold's command, if it is under way.
-    pub(super) fn start_of(&mut self, id: u32) -> Option<&mut Start> {
+    /// The start of this hold's command, if it is in progress.
+    pub(super) fn start_of(&mut self, id: u32) -> Option<&mut PendingStart> {
         self.start.as_mut().filter(|start| start.id == id)
     }
 
-    /// The command that is to be ended before its start is complete.
+    /// The command that must be killed before its start is complete.
     pub(super) fn overdue_start(&mut self, now: Moment) -> Option<u32> {
         let start = self.start.as_mut()?;
-        start.fuse.due(now)?;
-        // Before its start is complete it cannot be asked.
-        start.fuse.cut();
+        start.schedule.due(now)?;
+        // Before its start is complete, a command cannot handle SIGTERM.
+        start.schedule.kill_now();
         Some(start.id)
     }
 
-    /// Makes the process of a start that is under way known, so that it is not taken for a stray.
-    pub(super) fn find_start(&mut self) {
+    /// Adds the process of a start in progress to the attribution, so that it does not count as a stray.
+    pub(super) fn attribute_start(&mut self) {
         let (Some(start), Some(starter)) = (&self.start, &self.starter) else { return };
         for pid in starter.children() {
-            if !self.kin.is_main(pid) {
-                self.kin.add(start.id, pid, &start.shard, &start.token);
+            if !self.attribution.is_main(pid) {
+                self.attribution.add(start.id, pid, &start.shard, &start.token);
             }
         }
     }

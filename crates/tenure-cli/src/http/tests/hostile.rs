@@ -1,17 +1,17 @@
-//! Clients that mean no good: F42. Whatever they do, others are answered and renewals come on time.
+//! Hostile clients: F42. In every case other clients are answered and renewals are on time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::support::{Reply, Rig, SECRET, Setup, read_all};
+use super::support::{CandidateFixture, CandidateSetup, Reply, SECRET, read_all};
 
-/// Sends until it is done or the other side has had enough.
+/// Sends the bytes; whether the server took all of them.
 fn send(stream: &mut TcpStream, bytes: &[u8]) -> bool {
     stream.write_all(bytes).is_ok()
 }
 
-/// Whether the other side has closed, by now or within `time`.
+/// Whether the server closes the connection within `time`.
 fn closes(stream: &mut TcpStream, time: Duration) -> bool {
     stream.set_read_timeout(Some(time)).unwrap();
     match stream.read(&mut [0; 1024]) {
@@ -22,31 +22,31 @@ fn closes(stream: &mut TcpStream, time: Duration) -> bool {
 
 #[test]
 fn a_huge_body_is_not_read() {
-    let rig = Rig::new(Setup::default());
+    let fixture = CandidateFixture::new(CandidateSetup::default());
     let head = format!(
         "Host: localhost\r\nAuthorization: Bearer {SECRET}\r\nContent-Type: application/json"
     );
-    let mut stream = rig.connect();
+    let mut stream = fixture.connect();
     let request = format!("POST /resign HTTP/1.1\r\n{head}\r\nContent-Length: 100000000\r\n\r\n");
     send(&mut stream, request.as_bytes());
     let reply = Reply::read(&mut stream);
     assert_eq!((reply.code, reply.refusal().0.as_str()), (413, "invalid"), "by its length alone");
 
-    let mut stream = rig.connect();
+    let mut stream = fixture.connect();
     let request = format!("POST /resign HTTP/1.1\r\n{head}\r\nTransfer-Encoding: chunked\r\n\r\n");
     send(&mut stream, request.as_bytes());
     let chunk = format!("400\r\n{}\r\n", "x".repeat(0x400));
     let took = (0..10_000).take_while(|_| send(&mut stream, chunk.as_bytes())).count();
     assert!(took < 10_000, "it went on taking");
     let fits = format!("{{\"to\":\"node-1\"{}}}", " ".repeat(4_080));
-    assert_eq!(rig.post("/resign", &fits).code, 400, "4 KiB are read");
-    assert_eq!(rig.post("/resign", &format!("{fits}  ")).code, 413, "and no more");
-    assert!(rig.election.is_leader());
+    assert_eq!(fixture.post("/resign", &fits).code, 400, "4 KiB are read");
+    assert_eq!(fixture.post("/resign", &format!("{fits}  ")).code, 413, "and no more");
+    assert!(fixture.election.is_leader());
 }
 
 #[test]
-fn a_head_that_is_too_long_or_no_head_at_all_is_the_end() {
-    let rig = Rig::new(Setup::default());
+fn a_head_that_is_too_long_or_invalid_closes_the_connection() {
+    let fixture = CandidateFixture::new(CandidateSetup::default());
     let many: String = (0..100).map(|number| format!("X-{number}: y\r\n")).collect();
     for request in [
         format!("GET /status HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(100_000)),
@@ -58,99 +58,99 @@ fn a_head_that_is_too_long_or_no_head_at_all_is_the_end() {
         "GET /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"
             .to_owned(),
     ] {
-        let mut stream = rig.connect();
+        let mut stream = fixture.connect();
         send(&mut stream, request.as_bytes());
         let code = Reply::read(&mut stream).code;
         assert!([0, 400, 414, 431].contains(&code), "{code} for {}", &request[..30]);
     }
-    assert_eq!(rig.get("/status").code, 200);
+    assert_eq!(fixture.get("/status").code, 200);
 }
 
 #[test]
-fn a_request_that_trickles_in_is_cut_off() {
-    let mut setup = Setup::default();
-    setup.limits.header_time = Duration::from_millis(300);
-    let rig = Rig::new(setup);
-    let begun = rig.clock.now();
-    let mut silent = rig.connect();
-    let mut slow = rig.connect();
-    let mut idle = rig.connect();
+fn a_request_that_arrives_too_slowly_is_cut_off() {
+    let mut setup = CandidateSetup::default();
+    setup.limits.header_timeout = Duration::from_millis(300);
+    let fixture = CandidateFixture::new(setup);
+    let begun = fixture.clock.now();
+    let mut silent = fixture.connect();
+    let mut slow = fixture.connect();
+    let mut idle = fixture.connect();
     assert!(send(&mut idle, b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     let mut drips = 0;
-    // A drop now and then does not make the time begin anew.
+    // A byte now and then does not restart the timeout.
     for byte in
         b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"
     {
-        if !send(&mut slow, &[*byte]) || rig.clock.now().since(begun) > Duration::from_secs(5) {
+        if !send(&mut slow, &[*byte]) || fixture.clock.now().since(begun) > Duration::from_secs(5) {
             break;
         }
         drips += 1;
-        rig.sleep(Duration::from_millis(50));
+        fixture.sleep(Duration::from_millis(50));
     }
     assert!(drips < 40, "cut off after {drips}");
     assert!(closes(&mut silent, Duration::from_secs(1)), "who says nothing is let go");
     idle.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert!(read_all(&mut idle).starts_with("HTTP/1.1 200"), "and who has nothing more to say too");
-    assert!(rig.clock.now().since(begun) < Duration::from_secs(5));
+    assert!(fixture.clock.now().since(begun) < Duration::from_secs(5));
 }
 
 #[test]
-fn idle_connections_keep_nobody_from_being_served_nor_a_renewal_from_its_time() {
-    let mut setup = Setup { ttl: Duration::from_secs(4), ..Setup::default() };
+fn idle_connections_delay_neither_other_clients_nor_renewals() {
+    let mut setup = CandidateSetup { ttl: Duration::from_secs(4), ..CandidateSetup::default() };
     setup.limits.connections = 210;
-    let rig = Rig::new(setup);
-    rig.until(|| rig.election.is_leader());
-    let token = rig.election.status().token;
-    let idle: Vec<TcpStream> = (0..200).map(|_| rig.connect()).collect();
-    let before = rig.election.renewals();
-    let begun = rig.clock.now();
-    while rig.clock.now().since(begun) < Duration::from_millis(1_500) {
-        assert_eq!(rig.get("/leader").code, 200);
+    let fixture = CandidateFixture::new(setup);
+    fixture.until(|| fixture.election.is_leader());
+    let token = fixture.election.status().token;
+    let idle: Vec<TcpStream> = (0..200).map(|_| fixture.connect()).collect();
+    let before = fixture.election.renewals();
+    let begun = fixture.clock.now();
+    while fixture.clock.now().since(begun) < Duration::from_millis(1_500) {
+        assert_eq!(fixture.get("/leader").code, 200);
     }
-    let after = rig.election.renewals();
+    let after = fixture.election.renewals();
     assert!(after.count > before.count && after.unavailable == 0, "{after:?}");
-    assert_eq!(rig.election.status().token, token, "the same term all the time");
+    assert_eq!(fixture.election.status().token, token, "the same term all the time");
     assert_eq!(idle.len(), 200);
-    // Beyond the limit: closed at once, and as soon as there is room again, served.
-    let mut more: Vec<TcpStream> = (0..40).map(|_| rig.connect()).collect();
-    rig.until(|| {
+    // Beyond the limit: closed at once, and served as soon as there is room again.
+    let mut more: Vec<TcpStream> = (0..40).map(|_| fixture.connect()).collect();
+    fixture.until(|| {
         let closed = |stream: &mut TcpStream| closes(stream, Duration::from_millis(1));
         more.iter_mut().map(closed).filter(|closed| *closed).count() >= 30
     });
     drop((idle, more));
-    rig.until(|| {
-        let mut stream = rig.connect();
+    fixture.until(|| {
+        let mut stream = fixture.connect();
         send(&mut stream, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         Reply::read(&mut stream).code == 200
     });
 }
 
-/// B14: slow clients take every place, and each keeps it for longer than this test waits.
+/// B14: slow clients take every connection, and each keeps it for longer than this test waits.
 #[test]
-fn slow_clients_keep_no_health_check_out_and_cut_no_request() {
-    let mut setup = Setup::default();
+fn slow_clients_block_no_health_check_and_cut_no_request() {
+    let mut setup = CandidateSetup::default();
     setup.limits.connections = 100;
-    setup.limits.header_time = Duration::from_secs(300);
-    let rig = Rig::new(setup);
-    // A request that takes long: its answer has begun and never ends.
-    let mut events = rig.connect();
+    setup.limits.header_timeout = Duration::from_secs(300);
+    let fixture = CandidateFixture::new(setup);
+    // A slow request: its response has begun and never ends.
+    let mut events = fixture.connect();
     assert!(send(&mut events, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(events.read(&mut [0; 16]).unwrap() > 0);
     events.set_nonblocking(true).unwrap();
     let slow: Vec<TcpStream> = (0..200)
         .map(|_| {
-            let mut stream = rig.connect();
+            let mut stream = fixture.connect();
             send(&mut stream, b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: ");
             stream
         })
         .collect();
     let healthz = || {
-        let mut stream = rig.connect();
+        let mut stream = fixture.connect();
         send(&mut stream, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         Reply::read(&mut stream).code
     };
-    rig.until(|| healthz() == 200);
-    // More than there are places: each takes that of a slow client, and is not closed before it is answered.
+    fixture.until(|| healthz() == 200);
+    // More requests than connections: each replaces a slow client, and is not closed before it is answered.
     for _ in 0..150 {
         assert_eq!(healthz(), 200);
     }

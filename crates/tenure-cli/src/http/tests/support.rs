@@ -1,4 +1,4 @@
-//! One instance behind a port, and a client that sends what it is told.
+//! A candidate behind a port, and a client that sends exactly what a test gives it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -14,15 +14,15 @@ use serde_json::Value;
 use tenure::{Clock, Election, Nonce, Store};
 use tokio::runtime::Runtime;
 
-use super::store::{Switched, Switches};
-use crate::http::{Door, HttpArgs, Instance, Limits, Server, Work};
+use super::counting_store::{SwitchedStore, Switches};
+use crate::http::{HttpArgs, HttpCandidate, HttpLimits, HttpServer, Listener, RunStats};
 
-/// What opens the door for control.
+/// The control secret.
 pub(super) const SECRET: &str = "open-sesame";
-/// Long, so that a slow machine loses no lease by itself.
+/// Long enough that a slow machine loses no lease.
 const TTL: Duration = Duration::from_secs(10);
 
-/// A directory of this test alone.
+/// A directory for one test.
 pub(in crate::http) struct Folder(PathBuf);
 
 impl Folder {
@@ -43,25 +43,25 @@ impl Drop for Folder {
     }
 }
 
-/// How an instance is to be.
-pub(super) struct Setup {
+/// The settings of a candidate.
+pub(super) struct CandidateSetup {
     pub(super) http: &'static str,
     pub(super) secret: bool,
     pub(super) allow: Vec<String>,
-    pub(super) limits: Limits,
+    pub(super) limits: HttpLimits,
     pub(super) ttl: Duration,
     pub(super) answer_for: Option<Duration>,
-    /// Somebody else leads first.
+    /// Another candidate leads first.
     pub(super) follower: bool,
 }
 
-impl Default for Setup {
-    fn default() -> Setup {
-        Setup {
+impl Default for CandidateSetup {
+    fn default() -> CandidateSetup {
+        CandidateSetup {
             http: "0",
             secret: true,
             allow: Vec::new(),
-            limits: Limits::default(),
+            limits: HttpLimits::default(),
             ttl: TTL,
             answer_for: None,
             follower: false,
@@ -69,28 +69,28 @@ impl Default for Setup {
     }
 }
 
-/// An instance at work. Its lease lives in a directory of its own.
-pub(super) struct Rig {
+/// A running candidate. Its lease is in a directory of its own.
+pub(super) struct CandidateFixture {
     pub(super) runtime: Runtime,
     pub(super) election: Arc<Election>,
-    /// Leads as long as it is here.
+    /// Leads until it is dropped.
     _other: Option<Election>,
-    pub(super) instance: Arc<Instance>,
-    pub(super) work: Arc<Work>,
+    pub(super) instance: Arc<HttpCandidate>,
+    pub(super) work: Arc<RunStats>,
     pub(super) switches: Arc<Switches>,
     pub(super) clock: Clock,
     client: Client,
-    server: Option<Server>,
+    server: Option<HttpServer>,
     _folder: Folder,
 }
 
-impl Rig {
-    pub(super) fn new(setup: Setup) -> Rig {
+impl CandidateFixture {
+    pub(super) fn new(setup: CandidateSetup) -> CandidateFixture {
         let folder = Folder::new();
-        let door = door(&folder, setup.http, setup.secret, setup.allow);
+        let listener = open_listener(&folder, setup.http, setup.secret, setup.allow);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let url = format!("file:{}", folder.path().join("leases").display());
-        let (store, switches) = Switched::around(runtime.block_on(tenure::open(&url)).unwrap());
+        let (store, switches) = SwitchedStore::wrap(runtime.block_on(tenure::open(&url)).unwrap());
         let start = |id: &str| {
             let builder = Election::builder("poll:leader").id(id).ttl(setup.ttl);
             runtime.block_on(builder.start(Arc::clone(&store))).unwrap()
@@ -104,27 +104,40 @@ impl Rig {
         let election = Arc::new(start("node-1"));
         let leader = if setup.follower { "other" } else { "node-1" };
         runtime.block_on(until(&clock, || election.current_leader().as_deref() == Some(leader)));
-        let work = Arc::<Work>::default();
-        let instance = Instance::new(Arc::clone(&election), Arc::clone(&work), setup.answer_for);
-        let server = Server::start(door, Arc::clone(&instance), &store, setup.limits).unwrap();
+        let work = Arc::<RunStats>::default();
+        let instance =
+            HttpCandidate::new(Arc::clone(&election), Arc::clone(&work), setup.answer_for);
+        let server =
+            HttpServer::start(listener, Arc::clone(&instance), &store, setup.limits).unwrap();
         let client = Client(server.address());
         let server = Some(server);
         let _folder = folder;
-        Rig { runtime, election, _other, instance, work, switches, clock, client, server, _folder }
+        CandidateFixture {
+            runtime,
+            election,
+            _other,
+            instance,
+            work,
+            switches,
+            clock,
+            client,
+            server,
+            _folder,
+        }
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &HttpServer {
         self.server.as_ref().unwrap()
     }
 
-    /// The instance's store, opened by another participant.
+    /// The candidate's store, opened by another participant.
     pub(super) fn store(&self) -> Arc<dyn Store> {
         let url = format!("file:{}", self._folder.path().join("leases").display());
         self.runtime.block_on(tenure::open(&url)).unwrap()
     }
 
-    pub(super) fn until(&self, holds: impl FnMut() -> bool) {
-        self.runtime.block_on(until(&self.clock, holds));
+    pub(super) fn until(&self, condition: impl FnMut() -> bool) {
+        self.runtime.block_on(until(&self.clock, condition));
     }
 
     pub(super) fn sleep(&self, time: Duration) {
@@ -132,7 +145,7 @@ impl Rig {
     }
 }
 
-impl Deref for Rig {
+impl Deref for CandidateFixture {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -140,7 +153,7 @@ impl Deref for Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for CandidateFixture {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.stop();
@@ -152,8 +165,13 @@ impl Drop for Rig {
     }
 }
 
-/// The port of an instance; with a secret, control is on.
-pub(super) fn door(folder: &Folder, http: &str, secret: bool, allow_host: Vec<String>) -> Door {
+/// Opens the port of a candidate; with a secret, control is on.
+pub(super) fn open_listener(
+    folder: &Folder,
+    http: &str,
+    secret: bool,
+    allow_host: Vec<String>,
+) -> Listener {
     let path = folder.path().join("secret");
     fs::write(&path, format!("{SECRET}\n")).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -162,10 +180,10 @@ pub(super) fn door(folder: &Folder, http: &str, secret: bool, allow_host: Vec<St
         control_secret_file: secret.then_some(path),
         allow_host,
     };
-    Door::open(&args, None, None).unwrap().unwrap()
+    Listener::open(&args, None, None).unwrap().unwrap()
 }
 
-/// One that asks at this address.
+/// An HTTP client of this address.
 pub(super) struct Client(pub(super) SocketAddr);
 
 impl Client {
@@ -183,8 +201,8 @@ impl Client {
         stream
     }
 
-    /// A request with these lines in its head; Host and the end of the connection are added.
-    pub(super) fn ask(&self, first: &str, lines: &[&str], body: &str) -> Reply {
+    /// Sends a request with these header lines; Host and `Connection: close` are added.
+    pub(super) fn request(&self, first: &str, lines: &[&str], body: &str) -> Reply {
         let mut text = format!("{first} HTTP/1.1\r\nConnection: close\r\n");
         if !lines.iter().any(|line| line.to_lowercase().starts_with("host:")) {
             text += "Host: localhost\r\n";
@@ -201,26 +219,26 @@ impl Client {
     }
 
     pub(super) fn get(&self, path: &str) -> Reply {
-        self.ask(&format!("GET {path}"), &[], "")
+        self.request(&format!("GET {path}"), &[], "")
     }
 
-    /// A request for control, with the secret.
+    /// Sends a control request with the secret.
     pub(super) fn post(&self, path: &str, body: &str) -> Reply {
         let secret = format!("Authorization: Bearer {SECRET}");
         let lines = [secret.as_str(), "Content-Type: application/json"];
-        self.ask(&format!("POST {path}"), &lines, body)
+        self.request(&format!("POST {path}"), &lines, body)
     }
 }
 
-pub(super) async fn until(clock: &Clock, mut holds: impl FnMut() -> bool) {
+pub(super) async fn until(clock: &Clock, mut condition: impl FnMut() -> bool) {
     let limit = clock.now() + Duration::from_secs(20);
-    while !holds() {
+    while !condition() {
         assert!(clock.now() < limit, "waited in vain");
         clock.sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) code: u16,
@@ -244,7 +262,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The kind and the sentence of a refusal.
+    /// The kind and the sentence of an error response.
     pub(super) fn refusal(&self) -> (String, String) {
         let error = &self.json()["error"];
         let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
@@ -253,7 +271,7 @@ impl Reply {
     }
 }
 
-/// Until the other side closes; that may be rude.
+/// Reads until the server closes or resets the connection.
 pub(super) fn read_all(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut part = [0; 4096];

@@ -1,4 +1,4 @@
-//! `tenure demo --fleet`: shares are even after everything, and nothing is left behind.
+//! `tenure demo --fleet`: shares are even after each event, and nothing is left behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Child;
@@ -6,10 +6,10 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Ran, World, eventually, signal};
+use tenure_rig::command::{CommandResult, World, eventually, signal};
 
 #[test]
-fn shares_are_even_after_each_event_and_only_what_must_move_does() {
+fn shares_are_even_after_each_event_and_only_necessary_moves_happen() {
     let world = World::new();
     let ran = world.run(&["demo", "--fleet", "--json"]);
     let answer = ran.exits(0).json();
@@ -42,7 +42,7 @@ fn shares_are_even_after_each_event_and_only_what_must_move_does() {
 }
 
 #[test]
-fn people_get_a_story_a_table_and_next_steps_without_escape_codes() {
+fn text_output_in_a_pipe_has_no_escape_codes() {
     let world = World::new();
     let ran = world.run(&["demo", "--fleet", "--nodes", "2"]);
     ran.exits(0)
@@ -83,52 +83,55 @@ fn faults_of_an_election_are_refused() {
 }
 
 #[test]
-fn settings_of_somebodys_own_are_not_the_members() {
+fn members_do_not_use_the_users_settings() {
     let world = World::new();
     world.put("tenure.toml", "http = \"127.0.0.1:1\"\n");
     let mut command = world.command(&["demo", "--fleet", "--fault", "none", "--json"]);
     let command = command.env("TENURE_LEASE_DURATION", "5m").env("TENURE_SHARDS", "a,b");
-    let answer = Ran::new(command.output().unwrap()).exits(0).json();
+    let answer = CommandResult::new(command.output().unwrap()).exits(0).json();
     assert_eq!(answer["events"][0]["shares"].to_string(), r#"{"m1":10,"m2":10,"m3":10}"#);
     assert_eq!(answer["events"].as_array().unwrap().len(), 1);
 }
 
-/// The demo with nothing happening in it, once shares are even; until what it says ends with `last`.
-fn kept(world: &World, last: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
+/// Starts a demo without events; reads its output until it contains `last`.
+fn start_kept_demo(
+    world: &World,
+    last: &str,
+) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut child = world.start(&["demo", "--fleet", "--fault", "none", "--keep"]);
     let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    while !said.contains(last) {
-        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it has ended:\n{said}");
+    let mut output = String::new();
+    while !output.contains(last) {
+        assert_ne!(lines.read_line(&mut output).unwrap(), 0, "it has ended:\n{output}");
     }
-    (child, lines, said)
+    (child, lines, output)
 }
 
 #[test]
-fn with_keep_it_goes_on_and_says_what_to_type_and_a_member_killed_by_hand_is_replaced() {
+fn keep_runs_on_with_hints_and_a_member_killed_by_hand_is_replaced() {
     let world = World::new();
-    let (mut child, mut lines, mut said) = kept(&world, "It goes on until Ctrl+C.");
+    let (mut child, mut lines, mut output) = start_kept_demo(&world, "It goes on until Ctrl+C.");
     for command in ["fleet status demo\n", "fleet drain demo m1", "fleet pause demo shard-07"] {
-        assert!(said.contains(command), "{said}");
+        assert!(output.contains(command), "{output}");
     }
-    let (_, rest) = said.split_once("[m2] Fleet member started, process ").unwrap();
+    let (_, rest) = output.split_once("[m2] Fleet member started, process ").unwrap();
     let pid = Pid::from_raw(rest.lines().next().unwrap().parse().unwrap()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
-    while !said.ends_with("   m1 15, m3 15\n") {
-        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it has ended:\n{said}");
+    while !output.ends_with("   m1 15, m3 15\n") {
+        assert_ne!(lines.read_line(&mut output).unwrap(), 0, "it has ended:\n{output}");
     }
-    assert!(said.contains("m2 was ended by hand"), "{said}");
+    assert!(output.contains("m2 was ended by hand"), "{output}");
     signal(&child, Signal::INT);
-    lines.read_to_string(&mut said).unwrap();
-    assert!(child.wait().unwrap().success(), "{said}");
-    assert!(!said.contains("Interrupted"), "that is its end:\n{said}");
-    assert!(said.contains("every member is asked to stop"), "{said}");
-    assert!(said.contains("\nby hand  "), "{said}");
+    lines.read_to_string(&mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{output}");
+    assert!(!output.contains("Interrupted"), "that is its end:\n{output}");
+    assert!(output.contains("every member is asked to stop"), "{output}");
+    assert!(output.contains("\nby hand  "), "{output}");
     world.assert_nothing_left();
 }
 
 #[test]
-fn ctrl_c_ends_it_clean_at_any_moment() {
+fn ctrl_c_ends_the_demo_cleanly_at_any_moment() {
     for moment in ["no member yet", "no work yet", "all at work", "one was killed"] {
         let world = World::new();
         let mut child = world.start(&["demo", "--fleet", "-q"]);
@@ -144,14 +147,14 @@ fn ctrl_c_ends_it_clean_at_any_moment() {
         signal(&child, Signal::INT);
         let code = child.wait().unwrap().code();
         let early = moment == "no member yet";
-        // So early it may not have caught the signal yet.
+        // This early the demo may not catch the signal yet.
         assert!(code == Some(0) || early && code.is_none(), "{moment}: {code:?}");
         world.assert_nothing_left();
     }
 }
 
 #[test]
-fn its_members_and_their_work_do_not_outlive_it_even_when_it_is_killed() {
+fn its_members_and_their_work_end_with_the_demo_even_if_it_is_killed() {
     let world = World::new();
     let mut child = world.start(&["demo", "--fleet"]);
     eventually("all at work", || world.running(&["demo-shard"]).len() == 30);
@@ -161,18 +164,18 @@ fn its_members_and_their_work_do_not_outlive_it_even_when_it_is_killed() {
 }
 
 #[test]
-fn nobody_reading_ends_it() {
+fn a_closed_stdout_ends_the_demo() {
     let world = World::new();
-    let (mut child, lines, _) = kept(&world, "10/10/10");
+    let (mut child, lines, _) = start_kept_demo(&world, "10/10/10");
     drop(lines);
     assert!(child.wait().unwrap().success());
     world.assert_nothing_left();
 }
 
 #[test]
-fn a_second_process_at_work_on_a_shard_is_seen_and_the_answer_is_no() {
+fn a_second_worker_of_a_shard_is_detected_and_is_exit_1() {
     let world = World::new();
-    let (mut child, mut lines, mut said) = kept(&world, "It goes on until Ctrl+C.");
+    let (mut child, mut lines, mut output) = start_kept_demo(&world, "It goes on until Ctrl+C.");
     let directory = std::fs::read_dir(world.path()).unwrap().flatten().next().unwrap().path();
     let journal = directory.join("journals/shard-07");
     let mut intruder = world.command(&["demo-shard", journal.to_str().unwrap()]);
@@ -184,9 +187,9 @@ fn a_second_process_at_work_on_a_shard_is_seen_and_the_answer_is_no() {
     signal(&intruder, Signal::TERM);
     assert!(intruder.wait().unwrap().success());
     signal(&child, Signal::INT);
-    lines.read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-    // Its first word, two counts and its last word.
-    assert!(said.contains(" 4 while another member was at the same shard"), "{said}");
+    lines.read_to_string(&mut output).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{output}");
+    // Its first line, two counts and its last line.
+    assert!(output.contains(" 4 while another member was at the same shard"), "{output}");
     world.assert_nothing_left();
 }

@@ -1,8 +1,8 @@
-//! Shards in a file, one a line.
+//! Shards in a file, one per line.
 //!
-//! Its directory is watched and not the file, so that one renamed over it is seen. Neither the making nor the vanishing of the
-//! file is a hint: one that was just made is still empty, and one that is gone changes nothing. A file that changes while it is
-//! read is read again: half a list looks like a list.
+//! The source watches the directory, not the file, so that it notices a file that is renamed over the old one. Neither the
+//! creation nor the removal of the file is a hint: a new file is still empty, and a missing file changes nothing. A file that
+//! changes during a read is read again, because half a list looks like a list.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -15,35 +15,36 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::sync::Semaphore;
 
-use super::lines::Lines;
+use super::line_parser::LineParser;
 use super::{Shards, Source};
 use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::inotify::Inotify;
 
-/// A disk that hangs holds up a thread of its own, and nobody else for longer than this.
-const LIMIT: Duration = Duration::from_secs(30);
-const ATTEMPTS: u32 = 5;
-const BETWEEN: Duration = Duration::from_millis(50);
-/// How often it is tried to listen where it cannot be: the directory is not there, or there is no room for a watch.
-const DEAF: Duration = Duration::from_secs(2);
+/// How long a read may take. A disk that hangs blocks its own thread for longer, but the caller only for this time.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a file that changes during the read is read.
+const MAX_ATTEMPTS: u32 = 5;
+const ATTEMPT_DELAY: Duration = Duration::from_millis(50);
+/// Delay before a failed watch is retried: the directory is missing, or the limit of inotify watches is reached.
+const WATCH_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct FileSource {
     path: PathBuf,
     clock: Clock,
-    /// One reader at a time, so that a disk that hangs costs one thread.
+    /// Allows one reader at a time, so that a disk that hangs blocks only one thread.
     reading: Arc<Semaphore>,
 }
 
-impl File {
+impl FileSource {
     pub(super) fn new(path: PathBuf) -> Self {
-        File { path, clock: Clock::boot(), reading: Arc::new(Semaphore::new(1)) }
+        FileSource { path, clock: Clock::boot(), reading: Arc::new(Semaphore::new(1)) }
     }
 
-    async fn settled(&self) -> Result<Shards> {
-        for _ in 0..ATTEMPTS {
+    async fn read_stable(&self) -> Result<Shards> {
+        for _ in 0..MAX_ATTEMPTS {
             let Ok(permit) = Arc::clone(&self.reading).acquire_owned().await else { break };
             let path = self.path.clone();
             let read = move || {
@@ -53,7 +54,7 @@ impl File {
             };
             match blocking::run(read).await?? {
                 Some(shards) => return Ok(shards),
-                None => self.clock.sleep(BETWEEN).await,
+                None => self.clock.sleep(ATTEMPT_DELAY).await,
             }
         }
         Err(Error::unavailable(format!(
@@ -64,19 +65,19 @@ impl File {
 }
 
 #[async_trait]
-impl Source for File {
+impl Source for FileSource {
     async fn read(&self) -> Result<Shards> {
-        match tokio::time::timeout(LIMIT, self.settled()).await {
+        match tokio::time::timeout(READ_TIMEOUT, self.read_stable()).await {
             Ok(read) => read,
             Err(_) => Err(Error::unavailable(format!(
-                "{} could not be read within {LIMIT:?}: does its disk answer?",
+                "{} could not be read within {READ_TIMEOUT:?}: does its disk answer?",
                 self.shown()
             ))),
         }
     }
 
     fn hints(&self) -> BoxStream<'static, ()> {
-        let watch = Watch { path: self.path.clone(), clock: self.clock.clone(), kernel: None };
+        let watch = FileWatch { path: self.path.clone(), clock: self.clock.clone(), kernel: None };
         stream::unfold(watch, async |mut watch| {
             watch.next().await;
             Some(((), watch))
@@ -89,7 +90,7 @@ impl Source for File {
     }
 }
 
-/// Reads it; `None` if it changed meanwhile.
+/// Reads the file; `None` if it changed during the read.
 fn read(path: &Path) -> Result<Option<Shards>> {
     let cannot = |error: std::io::Error| {
         let message = format!("cannot read the shards in '{}': {error}", path.display());
@@ -99,7 +100,7 @@ fn read(path: &Path) -> Result<Option<Shards>> {
         };
         Err(error)
     };
-    // A pipe would make us wait for whoever writes into it.
+    // Without this flag, opening a named pipe would wait for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let flags = i32::try_from(flags).unwrap_or_default();
     let open = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -118,12 +119,12 @@ fn read(path: &Path) -> Result<Option<Shards>> {
         }
         Err(error) => return cannot(error),
     };
-    let mut lines = Lines::default();
+    let mut lines = LineParser::default();
     let mut piece = vec![0; 1 << 16];
     loop {
         match file.read(&mut piece) {
             Ok(0) => break,
-            Ok(size) => lines.push(&piece[..size]).map_err(|error| at(path, &error))?,
+            Ok(size) => lines.push(&piece[..size]).map_err(|error| in_file(path, &error))?,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return cannot(error),
         }
@@ -136,24 +137,24 @@ fn read(path: &Path) -> Result<Option<Shards>> {
     if state(&before) != state(&after) {
         return Ok(None);
     }
-    lines.finish().map(Some).map_err(|error| at(path, &error))
+    lines.finish().map(Some).map_err(|error| in_file(path, &error))
 }
 
-fn at(path: &Path, error: &Error) -> Error {
+fn in_file(path: &Path, error: &Error) -> Error {
     Error::new(error.kind(), format!("in '{}' {error}", path.display()))
 }
 
-struct Watch {
+struct FileWatch {
     path: PathBuf,
     clock: Clock,
     kernel: Option<Inotify>,
 }
 
-impl Watch {
+impl FileWatch {
     async fn next(&mut self) {
         loop {
             let Some(kernel) = &self.kernel else {
-                match self.listen().await {
+                match self.watch_directory().await {
                     Ok(kernel) => {
                         self.kernel = Some(kernel);
                         return;
@@ -162,27 +163,27 @@ impl Watch {
                         tracing::debug!(path = %self.path.display(), %error, "cannot listen")
                     }
                 }
-                self.clock.sleep(DEAF).await;
+                self.clock.sleep(WATCH_RETRY_DELAY).await;
                 continue;
             };
-            let (mut ours, mut over) = (false, false);
-            let heard = kernel.hear(|event| {
+            let (mut relevant, mut ended) = (false, false);
+            let events = kernel.next_events(|event| {
                 let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
-                over |= event.events().intersects(gone | ReadFlags::UNMOUNT);
-                ours |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+                ended |= event.events().intersects(gone | ReadFlags::UNMOUNT);
+                relevant |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
                 let name = event.file_name().map(std::ffi::CStr::to_bytes).unwrap_or_default();
-                ours |= is_ours(&self.path, name);
+                relevant |= is_relevant(&self.path, name);
             });
-            if heard.await.is_err() || over {
-                // Another directory may be in its place.
+            if events.await.is_err() || ended {
+                // The directory may have been replaced: watch the new one.
                 self.kernel = None;
-            } else if ours {
+            } else if relevant {
                 return;
             }
         }
     }
 
-    async fn listen(&self) -> std::io::Result<Inotify> {
+    async fn watch_directory(&self) -> std::io::Result<Inotify> {
         let kernel = Inotify::new()?;
         let directory = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -193,17 +194,17 @@ impl Watch {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        let listen = move || {
+        let watch = move || {
             kernel.add(&directory, flags)?;
             Ok(kernel)
         };
-        blocking::run(listen).await.map_err(std::io::Error::other)?
+        blocking::run(watch).await.map_err(std::io::Error::other)?
     }
 }
 
-/// Whether what happened to the entry `name` of its directory can have changed what is read.
-fn is_ours(path: &Path, name: &[u8]) -> bool {
-    // Kubernetes turns a link called `..data` to what it has changed.
+/// Whether an event of the directory entry `name` may have changed the list.
+fn is_relevant(path: &Path, name: &[u8]) -> bool {
+    // Kubernetes updates a mounted ConfigMap by replacing the symbolic link `..data`.
     let linked = name.starts_with(b"..");
     linked || path.file_name().is_some_and(|own| own.as_encoded_bytes() == name)
 }
@@ -215,9 +216,9 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
-    use crate::fleet::source::{Keeper, Word};
+    use crate::fleet::source::{LastGood, SourceMessage};
 
-    /// A directory that goes with the test.
+    /// A directory that is removed with the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -232,7 +233,7 @@ mod tests {
             self.0.join(name)
         }
 
-        /// As it should be done: another file, renamed over.
+        /// Replaces a file as recommended: writes a new file and renames it over the old one.
         fn put(&self, name: &str, text: &str) {
             fs::write(self.at("new"), text).unwrap();
             fs::rename(self.at("new"), self.at(name)).unwrap();
@@ -249,7 +250,7 @@ mod tests {
         shards.shards.iter().map(|shard| shard.as_str()).collect()
     }
 
-    async fn told(hints: &mut BoxStream<'static, ()>) -> bool {
+    async fn hinted(hints: &mut BoxStream<'static, ()>) -> bool {
         tokio::time::timeout(Duration::from_secs(10), hints.next()).await.is_ok()
     }
 
@@ -258,50 +259,56 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_vanishes_and_comes_back_drops_nothing() {
+    async fn a_missing_file_drops_no_shard() {
         let scratch = Scratch::new();
         let source = super::super::file(scratch.at("shards"));
-        let mut keeper = Keeper::default();
-        let change = keeper.take(source.read().await);
-        assert!(matches!(&change.words[..], [Word::Fails { kept: None, .. }]), "{change:?}");
-        assert_eq!(keeper.shards(), None);
+        let mut last_good = LastGood::default();
+        let change = last_good.take(source.read().await);
+        assert!(
+            matches!(&change.messages[..], [SourceMessage::Fails { kept: None, .. }]),
+            "{change:?}"
+        );
+        assert_eq!(last_good.shards(), None);
         scratch.put("shards", "a\nb\n");
-        let change = keeper.take(source.read().await);
-        assert!(change.changed && change.words == [Word::Back]);
+        let change = last_good.take(source.read().await);
+        assert!(change.changed && change.messages == [SourceMessage::Back]);
         fs::remove_file(scratch.at("shards")).unwrap();
         let error = source.read().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(error.to_string().contains("No such file"), "{error}");
-        let change = keeper.take(Err(error));
+        let change = last_good.take(Err(error));
         assert!(
-            !change.changed && matches!(&change.words[..], [Word::Fails { kept: Some(2), .. }])
+            !change.changed
+                && matches!(&change.messages[..], [SourceMessage::Fails { kept: Some(2), .. }])
         );
-        assert_eq!(names(keeper.shards().unwrap()), ["a", "b"]);
+        assert_eq!(names(last_good.shards().unwrap()), ["a", "b"]);
         scratch.put("shards", "# all gone\n");
-        let change = keeper.take(source.read().await);
-        assert!(change.changed && change.words == [Word::Back, Word::Emptied(2)]);
+        let change = last_good.take(source.read().await);
+        assert!(
+            change.changed && change.messages == [SourceMessage::Back, SourceMessage::Emptied(2)]
+        );
     }
 
     #[tokio::test]
-    async fn what_is_renamed_over_it_or_written_into_it_is_told() {
+    async fn a_rename_or_a_write_is_a_hint() {
         let scratch = Scratch::new();
         scratch.put("shards", "a\n");
         let source = super::super::file(scratch.at("shards"));
         let mut hints = source.hints();
-        assert!(told(&mut hints).await, "it listens");
+        assert!(hinted(&mut hints).await, "the watch has started");
         scratch.put("shards", "a\nb\n");
-        assert!(told(&mut hints).await);
+        assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["a", "b"]);
         fs::write(scratch.at("shards"), "c\n").unwrap();
-        assert!(told(&mut hints).await);
+        assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["c"]);
         scratch.put("others", "d\n");
         fs::remove_file(scratch.at("shards")).unwrap();
-        assert!(silent(&mut hints).await, "neither another file nor its end is worth a look");
+        assert!(silent(&mut hints).await, "neither another file nor the removal is a hint");
     }
 
     #[tokio::test]
-    async fn a_link_that_is_turned_is_told() {
+    async fn a_replaced_symbolic_link_is_a_hint() {
         // As Kubernetes mounts a ConfigMap.
         let scratch = Scratch::new();
         for (version, text) in [("..1", "a\n"), ("..2", "b\n")] {
@@ -312,31 +319,31 @@ mod tests {
         symlink("..data/shards", scratch.at("shards")).unwrap();
         let source = super::super::file(scratch.at("shards"));
         let mut hints = source.hints();
-        assert!(told(&mut hints).await);
+        assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["a"]);
         symlink("..2", scratch.at("..data_tmp")).unwrap();
         fs::rename(scratch.at("..data_tmp"), scratch.at("..data")).unwrap();
-        assert!(told(&mut hints).await);
+        assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["b"]);
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_replaced_is_listened_to_again() {
+    async fn a_replaced_directory_is_watched_again() {
         let scratch = Scratch::new();
         let directory = scratch.at("etc");
         fs::create_dir(&directory).unwrap();
         let source = super::super::file(directory.join("shards"));
         let mut hints = source.hints();
-        assert!(told(&mut hints).await);
+        assert!(hinted(&mut hints).await);
         fs::rename(&directory, scratch.at("old")).unwrap();
         fs::create_dir(&directory).unwrap();
-        assert!(told(&mut hints).await, "it listens to the new one");
+        assert!(hinted(&mut hints).await, "it watches the new directory");
         fs::write(directory.join("shards"), "a\n").unwrap();
-        assert!(told(&mut hints).await);
+        assert!(hinted(&mut hints).await);
     }
 
     #[tokio::test]
-    async fn what_is_no_file_is_refused_and_nobody_waits_for_it() {
+    async fn a_path_that_is_not_a_regular_file_is_refused_without_waiting() {
         let scratch = Scratch::new();
         let pipe = scratch.at("pipe");
         rustix::fs::mknodat(

@@ -1,30 +1,30 @@
-//! Shards that were given once.
+//! A fixed list of shards.
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use super::gather::Gather;
+use super::shard_set::ShardSet;
 use super::{Shards, Source};
 use crate::error::Result;
 
 #[derive(Debug)]
-pub(super) struct List(Result<Shards>);
+pub(super) struct ListSource(Result<Shards>);
 
-impl List {
+impl ListSource {
     pub(super) fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let mut gather = Gather::default();
+        let mut set = ShardSet::default();
         for (number, name) in names.into_iter().enumerate() {
-            let place = || format!("number {} of the list", number + 1);
-            if let Err(error) = gather.take_text(name.as_ref(), place) {
-                return List(Err(error));
+            let location = || format!("number {} of the list", number + 1);
+            if let Err(error) = set.add_text(name.as_ref(), location) {
+                return ListSource(Err(error));
             }
         }
-        List(gather.finish())
+        ListSource(set.finish())
     }
 }
 
 #[async_trait]
-impl Source for List {
+impl Source for ListSource {
     async fn read(&self) -> Result<Shards> {
         self.0.clone()
     }

@@ -1,31 +1,32 @@
-//! Shards in the names of keys at a Redis server: what the `*` of a pattern stands for.
+//! Shards in the names of keys on a Redis server: the text that the `*` of a pattern matches.
 //!
-//! They are found with SCAN, a piece at a time, never with KEYS, which would hold up the server. It goes through all keys of
-//! the database, so a large one is better served by a set. There is no hint: every write to every such key would be one, and
-//! each would mean to go through all of them again.
+//! The source reads the keys with SCAN, page by page, never with KEYS, which would block the server. A read scans all keys of
+//! the database, so for a large database a set is better. There are no hints: every write to a matching key would be one, and
+//! each would cause another scan of all keys.
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use super::gather::{Gather, aside};
-use super::redis::{COUNT, cannot_read, page};
+use super::redis::{SCAN_COUNT, cannot_read, page};
+use super::shard_set::ShardSet;
 use super::{Shards, Source};
+use crate::blocking;
 use crate::error::{Error, Result};
 use crate::fleet::{leases_prefix, nodes_prefix};
 use crate::lease::{Name, OWN_PREFIX};
-use crate::store::redis::Server;
+use crate::store::redis::RedisServer;
 
 #[derive(Debug)]
-pub(super) struct Keys {
-    server: Server,
+pub(super) struct RedisKeys {
+    server: RedisServer,
     pattern: String,
     before: String,
     after: String,
-    /// How keys begin that are no shards but made for them: a lease taken for a shard would have a lease, and so on.
-    own: [String; 3],
+    /// The prefixes of Tenure's own keys. They are no shards: a lease taken for a shard would get a lease, and so on.
+    own_prefixes: [String; 3],
 }
 
-impl Keys {
+impl RedisKeys {
     pub(super) fn new(url: &str, pattern: &str, fleet: &Name) -> Result<Self> {
         let refused = |why: &str| {
             Err(Error::invalid(format!("the pattern '{}' {why}", pattern.escape_debug())))
@@ -42,35 +43,36 @@ impl Keys {
         if after.contains('*') {
             return refused("has more than one '*', so it does not say which one is the shard");
         }
-        let own = [leases_prefix(fleet), nodes_prefix(fleet), OWN_PREFIX.to_owned()];
-        Ok(Keys {
-            server: Server::at(url)?,
+        let own_prefixes = [leases_prefix(fleet), nodes_prefix(fleet), OWN_PREFIX.to_owned()];
+        Ok(RedisKeys {
+            server: RedisServer::from_url(url)?,
             pattern: pattern.to_owned(),
             before: before.to_owned(),
             after: after.to_owned(),
-            own,
+            own_prefixes,
         })
     }
 
-    async fn scanned(&self) -> Result<Shards> {
-        let mut gather = Gather::default();
+    async fn scan(&self) -> Result<Shards> {
+        let mut set = ShardSet::default();
         let mut cursor = b"0".to_vec();
         loop {
             let mut command = ::redis::cmd("SCAN");
-            command.arg(&cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(COUNT);
+            command.arg(&cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(SCAN_COUNT);
             let (next, keys) = page(&self.server, &command, &self.pattern, "key").await?;
             for key in keys {
-                if self.own.iter().any(|own| key.starts_with(own.as_bytes())) {
+                if self.own_prefixes.iter().any(|own| key.starts_with(own.as_bytes())) {
                     continue;
                 }
                 let rest = key.strip_prefix(self.before.as_bytes());
                 if let Some(shard) = rest.and_then(|rest| rest.strip_suffix(self.after.as_bytes()))
                 {
-                    gather.take(shard, || format!("in the key '{}'", begin(&key)))?;
+                    set.add(shard, || format!("in the key '{}'", begin(&key)))?;
                 }
             }
             if next == b"0" {
-                return aside(|| gather.finish()).await;
+                // Sorting a million names would delay the other tasks of this thread.
+                return blocking::run(|| set.finish()).await?;
             }
             cursor = next;
         }
@@ -82,9 +84,9 @@ fn begin(key: &[u8]) -> std::slice::EscapeAscii<'_> {
 }
 
 #[async_trait]
-impl Source for Keys {
+impl Source for RedisKeys {
     async fn read(&self) -> Result<Shards> {
-        self.scanned().await.map_err(|error| cannot_read(&self.shown(), &error))
+        self.scan().await.map_err(|error| cannot_read(&self.shown(), &error))
     }
 
     fn hints(&self) -> BoxStream<'static, ()> {

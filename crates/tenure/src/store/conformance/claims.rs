@@ -1,43 +1,45 @@
-//! Who gets a lease, keeps it and gives it back, while nobody's time runs out.
+//! Claims, renewals and releases while no lease expires.
 
 use futures_util::FutureExt;
 
-use super::scene::{LONG, Scene, Verdict, anew, id};
+use super::harness::{Harness, LONG, PropertyResult, id, new_campaign};
 use crate::lease::{Claim, Hold, Nonce};
 
-pub(super) async fn second_claim_is_refused(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
-    let claim = scene.claim("job", "a");
+pub(super) async fn second_claim_is_refused(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    let claim = harness.claim("job", "a");
     let hold = a.hold(&claim).await;
-    let lease = b.refused(&scene.claim("job", "b")).await;
+    let lease = b.refused(&harness.claim("job", "b")).await;
     let holder = lease.holder.clone().expect("Taken must say who has it");
     assert_eq!(holder.id, "a");
     assert_eq!(holder.nonce, Some(claim.nonce));
     assert_eq!(lease.token, Some(hold.token));
     assert_eq!(lease.ttl, claim.ttl);
     assert!(!lease.left.is_zero() && lease.left <= LONG, "{lease:?}");
-    // A refusal takes nothing from the holder, nor does it leave anything to the refused.
+    // A refusal takes nothing from the holder and leaves nothing to the refused candidate.
     a.kept(&hold).await;
-    b.refused(&scene.claim("job", "b")).await;
+    b.refused(&harness.claim("job", "b")).await;
     Ok(())
 }
 
-pub(super) async fn repeat_of_an_unanswered_claim_keeps_its_token(scene: Scene<'_>) -> Verdict {
-    let claim = scene.claim("job", "a");
-    let first = scene.open().await.granted(&claim).await;
-    // Over another connection, as after a broken one.
-    let again = scene.open().await.granted(&claim).await;
+pub(super) async fn repeat_of_an_unanswered_claim_keeps_its_token(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let claim = harness.claim("job", "a");
+    let first = harness.open().await.granted(&claim).await;
+    // Over another connection, as after a connection loss.
+    let again = harness.open().await.granted(&claim).await;
     assert_eq!(again.hold, first.hold);
     assert_eq!(again.lineage, first.lineage, "it is the same term");
     assert_eq!(again.checkpoint, first.checkpoint);
     Ok(())
 }
 
-pub(super) async fn cancelled_claim_can_be_repeated(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn cancelled_claim_can_be_repeated(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     for round in 0..20 {
-        let claim = scene.claim(&format!("job-{round}"), "a");
-        // Polled once, so that the request may be on its way, and dropped.
+        let claim = harness.claim(&format!("job-{round}"), "a");
+        // Polled once, so that the request may be in flight, and then dropped.
         drop(store.acquire(&claim).now_or_never());
         let hold = store.hold(&claim).await;
         // The abandoned request may arrive after the second one; it must not change the term.
@@ -47,41 +49,43 @@ pub(super) async fn cancelled_claim_can_be_repeated(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn new_campaign_never_gets_an_old_token(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
+pub(super) async fn new_campaign_never_gets_an_old_token(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
     let hold = store.hold(&claim).await;
-    // While its own old term lasts, that is somebody else's.
-    let lease = store.refused(&anew(&claim)).await;
+    // While the candidate's own earlier term lasts, it counts as another candidate's.
+    let lease = store.refused(&new_campaign(&claim)).await;
     assert_eq!(lease.holder.expect("held").nonce, Some(claim.nonce));
     store.release(&hold).await;
-    let next = store.hold(&anew(&claim)).await;
+    let next = store.hold(&new_campaign(&claim)).await;
     assert!(next.token > hold.token, "{next:?} after {hold:?}");
     Ok(())
 }
 
-pub(super) async fn delayed_release_frees_nothing_of_the_next_term(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
+pub(super) async fn delayed_release_does_not_free_the_next_term(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
     let old = store.hold(&claim).await;
     store.release(&old).await;
-    let new = store.hold(&anew(&claim)).await;
+    let new = store.hold(&new_campaign(&claim)).await;
     store.release(&old).await;
-    store.refused(&scene.claim("job", "b")).await;
+    store.refused(&harness.claim("job", "b")).await;
     store.kept(&new).await;
-    // Nor does one that knows the new nonce, but not the new token.
+    // Nor does a release with the new nonce but the old token.
     let confused = Hold { token: old.token, ..new.clone() };
     store.release(&confused).await;
     store.kept(&new).await;
     Ok(())
 }
 
-pub(super) async fn token_grows_over_release(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
+pub(super) async fn token_grows_over_release(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
     let mut last = None;
     for round in 0..20 {
         let (store, who) = if round % 2 == 0 { (&a, "a") } else { (&b, "b") };
-        let hold = store.hold(&scene.claim("job", who)).await;
+        let hold = store.hold(&harness.claim("job", who)).await;
         assert!(Some(hold.token) > last, "{hold:?} after {last:?}");
         store.release(&hold).await;
         last = Some(hold.token);
@@ -89,23 +93,23 @@ pub(super) async fn token_grows_over_release(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn renew_keeps_the_token(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
+pub(super) async fn renew_keeps_the_token(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
     let hold = store.hold(&claim).await;
     for _ in 0..3 {
         store.kept(&hold).await;
     }
-    let lease = store.look(&hold.name).await;
+    let lease = store.observe_one(&hold.name).await;
     assert_eq!(lease.token, Some(hold.token));
     assert_eq!(lease.holder.expect("held").nonce, Some(claim.nonce));
     Ok(())
 }
 
-pub(super) async fn renew_refused_with_an_old_token(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    // The same nonce in both terms, so that nothing but the token tells them apart.
-    let claim = scene.claim("job", "a");
+pub(super) async fn renew_refused_with_an_old_token(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    // The same nonce in both terms, so that only the token distinguishes them.
+    let claim = harness.claim("job", "a");
     let old = store.hold(&claim).await;
     store.release(&old).await;
     let lease = store.lost(&old).await;
@@ -118,9 +122,9 @@ pub(super) async fn renew_refused_with_an_old_token(scene: Scene<'_>) -> Verdict
     Ok(())
 }
 
-pub(super) async fn renew_refused_with_another_nonce(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.claim("job", "a")).await;
+pub(super) async fn renew_refused_with_another_nonce(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.claim("job", "a")).await;
     let other = Hold { nonce: Nonce::random(), ..hold.clone() };
     store.lost(&other).await;
     store.unsaved(&other, 1).await;
@@ -128,70 +132,70 @@ pub(super) async fn renew_refused_with_another_nonce(scene: Scene<'_>) -> Verdic
     Ok(())
 }
 
-pub(super) async fn renew_refused_to_another_candidate(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
+pub(super) async fn renew_refused_to_another_candidate(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
     let hold = store.hold(&claim).await;
     let other = Hold { candidate: id("b"), ..hold.clone() };
     store.lost(&other).await;
     store.unsaved(&other, 1).await;
-    // A nonce is nobody's without its candidate.
+    // A nonce proves nothing without its candidate.
     let stolen = Claim { candidate: id("b"), ..claim };
     store.refused(&stolen).await;
     store.kept(&hold).await;
     Ok(())
 }
 
-pub(super) async fn release_by_another_does_nothing(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.claim("job", "a")).await;
+pub(super) async fn release_by_another_does_nothing(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.claim("job", "a")).await;
     let (candidate, nonce) = (id("b"), Nonce::random());
     for other in [Hold { candidate, ..hold.clone() }, Hold { nonce, ..hold.clone() }] {
-        scene.open().await.release(&other).await;
-        store.refused(&scene.claim("job", "c")).await;
+        harness.open().await.release(&other).await;
+        store.refused(&harness.claim("job", "c")).await;
     }
     store.kept(&hold).await;
-    // Nor does it make anything where there was nothing.
-    let name = scene.name("unused");
+    // Nor does it create a record where there was none.
+    let name = harness.name("unused");
     store.release(&Hold { name: name.clone(), ..hold }).await;
-    assert_eq!(store.look_at(&crate::store::Scope::name(&name)).await, []);
+    assert_eq!(store.observe_leases(&crate::store::Scope::name(&name)).await, []);
     Ok(())
 }
 
-pub(super) async fn release_frees_at_once(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
-    let hold = a.hold(&scene.claim("job", "a")).await;
-    b.refused(&scene.claim("job", "b")).await;
+pub(super) async fn release_frees_at_once(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    let hold = a.hold(&harness.claim("job", "a")).await;
+    b.refused(&harness.claim("job", "b")).await;
     a.release(&hold).await;
-    let lease = b.look(&hold.name).await;
+    let lease = b.observe_one(&hold.name).await;
     assert_eq!(lease.holder, None);
     assert!(lease.left.is_zero(), "a free lease has nothing left: {lease:?}");
     assert_eq!(lease.token, Some(hold.token), "the token survives");
-    b.hold(&scene.claim("job", "b")).await;
+    b.hold(&harness.claim("job", "b")).await;
     a.lost(&hold).await;
     Ok(())
 }
 
-pub(super) async fn release_twice_is_no_error(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.claim("job", "a")).await;
+pub(super) async fn release_twice_is_no_error(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.claim("job", "a")).await;
     store.release(&hold).await;
     store.release(&hold).await;
-    let lease = store.look(&hold.name).await;
+    let lease = store.observe_one(&hold.name).await;
     assert_eq!((lease.holder, lease.token), (None, Some(hold.token)));
     Ok(())
 }
 
-pub(super) async fn detached_handle_sees_the_same_leases(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let detached = super::scene::Handle(store.0.detached());
+pub(super) async fn detached_handle_sees_the_same_leases(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let detached = super::harness::HarnessStore(store.0.detached());
     assert_eq!(detached.0.url(), store.0.url());
-    let hold = store.hold(&scene.claim("job", "a")).await;
-    detached.refused(&scene.claim("job", "b")).await;
+    let hold = store.hold(&harness.claim("job", "a")).await;
+    detached.refused(&harness.claim("job", "b")).await;
     detached.kept(&hold).await;
-    // It lives on without the one it came from.
+    // The detached handle works without the handle it came from.
     drop(store);
     detached.release(&hold).await;
-    scene.open().await.hold(&scene.claim("job", "b")).await;
+    harness.open().await.hold(&harness.claim("job", "b")).await;
     Ok(())
 }

@@ -1,67 +1,66 @@
-//! What happens when time runs out. Nothing here asserts that a short lease is alive after more
-//! than one call: a busy machine may pause.
+//! Expiry. No property here asserts that a short lease is live after more than one call: a busy machine may pause.
 
-use super::scene::{LONG, Scene, Verdict, anew};
+use super::harness::{Harness, LONG, PropertyResult, new_campaign};
 use crate::lease::{Claim, Ended};
 
-pub(super) async fn expiry_frees_within_the_limit(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
-    let hold = a.hold(&scene.short("job", "a")).await;
-    // A store that judges by watching has to have seen it.
-    b.look(&hold.name).await;
-    scene.wait_out().await;
-    let lease = b.look(&hold.name).await;
-    assert_eq!(lease.holder, None, "nobody holds what has run out");
+pub(super) async fn expiry_frees_within_the_limit(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    let hold = a.hold(&harness.short_claim("job", "a")).await;
+    // A store that judges expiry by observation must have observed the lease first.
+    b.observe_one(&hold.name).await;
+    harness.wait_for_expiry().await;
+    let lease = b.observe_one(&hold.name).await;
+    assert_eq!(lease.holder, None, "an expired lease has no holder");
     assert!(lease.left.is_zero(), "a free lease has nothing left: {lease:?}");
     let lineage = lease.lineage.expect("a record of ours has a lineage");
     assert_eq!(lineage.before, Ended::Expired(hold.token));
-    let grant = b.granted(&scene.claim("job", "b")).await;
+    let grant = b.granted(&harness.claim("job", "b")).await;
     assert_eq!(grant.lineage.before, Ended::Expired(hold.token));
     Ok(())
 }
 
-pub(super) async fn token_grows_over_expiry(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
-    let first = a.hold(&scene.short("job", "a")).await;
-    b.look(&first.name).await;
-    scene.wait_out().await;
-    let second = b.hold(&scene.short("job", "b")).await;
+pub(super) async fn token_grows_over_expiry(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    let first = a.hold(&harness.short_claim("job", "a")).await;
+    b.observe_one(&first.name).await;
+    harness.wait_for_expiry().await;
+    let second = b.hold(&harness.short_claim("job", "b")).await;
     assert!(second.token > first.token, "{second:?} after {first:?}");
-    a.look(&first.name).await;
-    scene.wait_out().await;
-    let third = a.hold(&scene.claim("job", "a")).await;
+    a.observe_one(&first.name).await;
+    harness.wait_for_expiry().await;
+    let third = a.hold(&harness.claim("job", "a")).await;
     assert!(third.token > second.token, "{third:?} after {second:?}");
     Ok(())
 }
 
-pub(super) async fn renew_refused_after_expiry(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.short("job", "a")).await;
-    scene.wait_out().await;
-    // Also while nobody else has come: an expired term never comes back.
+pub(super) async fn renew_refused_after_expiry(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.short_claim("job", "a")).await;
+    harness.wait_for_expiry().await;
+    // Also while no other candidate has claimed it: an expired term never becomes valid again.
     let lease = store.lost(&hold).await;
-    assert_eq!(lease.holder, None, "nobody holds what has run out");
-    let next = store.hold(&scene.claim("job", "b")).await;
+    assert_eq!(lease.holder, None, "an expired lease has no holder");
+    let next = store.hold(&harness.claim("job", "b")).await;
     store.lost(&hold).await;
     store.kept(&next).await;
     Ok(())
 }
 
-pub(super) async fn save_refused_after_expiry(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.short("job", "a")).await;
-    scene.wait_out().await;
+pub(super) async fn save_refused_after_expiry(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.short_claim("job", "a")).await;
+    harness.wait_for_expiry().await;
     store.unsaved(&hold, 1).await;
-    assert_eq!(store.look(&hold.name).await.checkpoint, None);
+    assert_eq!(store.observe_one(&hold.name).await.checkpoint, None);
     Ok(())
 }
 
-pub(super) async fn release_after_expiry_does_nothing(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let old = store.hold(&scene.short("job", "a")).await;
-    scene.wait_out().await;
+pub(super) async fn release_after_expiry_does_nothing(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let old = store.hold(&harness.short_claim("job", "a")).await;
+    harness.wait_for_expiry().await;
     store.release(&old).await;
-    let grant = store.granted(&scene.claim("job", "a")).await;
+    let grant = store.granted(&harness.claim("job", "a")).await;
     let before = grant.lineage.before;
     assert_eq!(before, Ended::Expired(old.token), "it ended before the release came");
     store.release(&old).await;
@@ -69,12 +68,12 @@ pub(super) async fn release_after_expiry_does_nothing(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn repeat_after_expiry_is_a_new_term(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.short("job", "a");
+pub(super) async fn repeat_after_expiry_is_a_new_term(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.short_claim("job", "a");
     let old = store.hold(&claim).await;
-    scene.wait_out().await;
-    // The very same claim, come late: not the term that is over.
+    harness.wait_for_expiry().await;
+    // The same claim, late: it must not continue the term that is over.
     let claim = Claim { ttl: LONG, ..claim };
     let new = store.hold(&claim).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
@@ -84,31 +83,31 @@ pub(super) async fn repeat_after_expiry_is_a_new_term(scene: Scene<'_>) -> Verdi
     Ok(())
 }
 
-pub(super) async fn renew_extends(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.short("job", "a")).await;
+pub(super) async fn renew_extends(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.short_claim("job", "a")).await;
     store.kept(&hold).await;
-    scene.wait_out().await;
-    let lease = store.refused(&scene.claim("job", "b")).await;
+    harness.wait_for_expiry().await;
+    let lease = store.refused(&harness.claim("job", "b")).await;
     assert_eq!(lease.ttl, LONG, "the TTL is the renewal's");
     store.kept(&hold).await;
-    // And by the renewal's TTL, not by the first one's.
-    let short = scene.fixture.short_ttl();
-    let renewed = store.renew(&hold, short).await;
+    // It extends by the renewal's TTL, not by the claim's.
+    let short_ttl = harness.fixture.short_ttl();
+    let renewed = store.renew(&hold, short_ttl).await;
     assert!(matches!(&renewed, Ok(answer) if answer.is_held()), "{renewed:?}");
-    scene.wait_out().await;
-    store.hold(&scene.claim("job", "b")).await;
+    harness.wait_for_expiry().await;
+    store.hold(&harness.claim("job", "b")).await;
     Ok(())
 }
 
-pub(super) async fn repeat_of_a_claim_extends(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.short("job", "a");
+pub(super) async fn repeat_of_a_claim_extends(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.short_claim("job", "a");
     let hold = store.hold(&claim).await;
     let repeated = Claim { ttl: LONG, ..claim };
     assert_eq!(store.hold(&repeated).await, hold);
-    scene.wait_out().await;
-    store.refused(&anew(&repeated)).await;
+    harness.wait_for_expiry().await;
+    store.refused(&new_campaign(&repeated)).await;
     store.kept(&hold).await;
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! As long, as many and as odd as the contract allows.
+//! Limits: the longest, largest and most unusual values that the contract allows.
 
-use super::scene::{Scene, Verdict, claim, expect_kind, id, name};
+use super::harness::{Harness, PropertyResult, claim, expect_kind, id, name};
 use crate::error::Kind;
 use crate::lease::{Claim, Hold, Name, Note, Token};
 use crate::store::{Revoke, Scope};
 
 /// The first number that is not a token.
-const END: u64 = 1 << 53;
+const TOKEN_END: u64 = 1 << 53;
 
-/// Names that a path, a pattern or a separator could mistake for another.
+/// Names that a path, a pattern or a separator could confuse with another name.
 fn odd_names() -> Vec<Name> {
     let mut names: Vec<String> = [
         "x",
@@ -56,7 +56,7 @@ fn odd_names() -> Vec<Name> {
         "a-2fb",
         "a_2f",
         "AZaz09._:/-",
-        // A fleet's own: what is percent-encoded stays as it is.
+        // A fleet's own names: what is percent-encoded stays as it is.
         "a%20b",
         "a%2520b",
         "a%2Fb",
@@ -65,7 +65,7 @@ fn odd_names() -> Vec<Name> {
     ]
     .map(str::to_owned)
     .into();
-    // 200 bytes of each kind, and such as differ in their last byte only.
+    // Names of 200 bytes of each kind, and names that differ only in their last byte.
     for part in ["x", "X", "/", ".", ":", "_", "-", "a/", "a:"] {
         names.push(part.repeat(200 / part.len()));
     }
@@ -73,17 +73,23 @@ fn odd_names() -> Vec<Name> {
     names.push(format!("{}y", "x".repeat(199)));
     names.push(format!("{}:", "/".repeat(199)));
     let mut names: Vec<Name> = names.iter().map(|text| name(text)).collect();
-    // Our own about them are longer: an ask, and a member's presence.
-    names.extend([name("a").ask(), name(&"x".repeat(200)).ask(), name(&"/".repeat(200)).ask()]);
+    // Tenure's own names about them are longer: a request, and a member's presence.
+    names.extend([
+        name("a").request_name(),
+        name(&"x".repeat(200)).request_name(),
+        name(&"/".repeat(200)).request_name(),
+    ]);
     names.push(name(&format!("tenure:node:{}:{}", "x".repeat(200), "/".repeat(100))));
     names
 }
 
-pub(super) async fn names_at_the_limits_are_different_leases(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
+pub(super) async fn names_at_the_limits_are_different_leases(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
     let names = odd_names();
     let mut holds: Vec<Hold> = Vec::new();
-    // One by one, so that it is plain which one is taken for which.
+    // One by one, so that a failure shows which name is confused with which.
     for (number, name) in names.iter().enumerate() {
         holds.push(a.hold(&claim(name, &format!("c-{number}"))).await);
     }
@@ -95,54 +101,54 @@ pub(super) async fn names_at_the_limits_are_different_leases(scene: Scene<'_>) -
         let holder = lease.holder.clone().expect("held");
         assert_eq!((&lease.name, holder.id), (name, format!("c-{number}")));
     }
-    let mut seen = b.look_at(&Scope::Names(names.clone())).await;
-    seen.sort_unstable_by(|x, y| x.name.cmp(&y.name));
+    let mut observed = b.observe_leases(&Scope::Names(names.clone())).await;
+    observed.sort_unstable_by(|x, y| x.name.cmp(&y.name));
     let mut sorted = names.clone();
     sorted.sort_unstable();
-    assert_eq!(seen.into_iter().map(|lease| lease.name).collect::<Vec<_>>(), sorted);
+    assert_eq!(observed.into_iter().map(|lease| lease.name).collect::<Vec<_>>(), sorted);
     for (number, hold) in holds.iter().enumerate() {
         a.kept(hold).await;
         a.release(hold).await;
-        assert_eq!(b.look(&hold.name).await.holder, None);
+        assert_eq!(b.observe_one(&hold.name).await.holder, None);
         if let Some(next) = holds.get(number + 1) {
-            let holder = b.look(&next.name).await.holder;
+            let holder = b.observe_one(&next.name).await.holder;
             assert!(holder.is_some(), "releasing '{}' freed '{}'", hold.name, next.name);
         }
     }
     Ok(())
 }
 
-pub(super) async fn odd_names_are_found_by_prefix(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn odd_names_are_found_by_prefix(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     let parts = ["a/../b", "..", "a.lease", "a:b", "a/", "A"];
     for part in parts {
-        store.hold(&scene.claim(part, "a")).await;
+        store.hold(&harness.claim(part, "a")).await;
     }
-    let seen = store.look_at(&Scope::Prefix(scene.prefix().to_owned())).await;
-    let mut seen: Vec<_> = seen.into_iter().map(|lease| lease.name).collect();
-    seen.sort_unstable();
-    let mut expected: Vec<_> = parts.map(|part| scene.name(part)).into();
+    let observed = store.observe_leases(&Scope::Prefix(harness.prefix().to_owned())).await;
+    let mut observed: Vec<_> = observed.into_iter().map(|lease| lease.name).collect();
+    observed.sort_unstable();
+    let mut expected: Vec<_> = parts.map(|part| harness.name(part)).into();
     expected.sort_unstable();
-    assert_eq!(seen, expected);
+    assert_eq!(observed, expected);
     Ok(())
 }
 
-pub(super) async fn ids_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn ids_at_the_limits_round_trip(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     let ids = ["x".repeat(100), "/".repeat(100), "-".into(), ":".into(), "..".into(), "a:b".into()];
     for (number, who) in ids.iter().enumerate() {
-        let claim = scene.claim(&number.to_string(), who);
+        let claim = harness.claim(&number.to_string(), who);
         let hold = store.hold(&claim).await;
-        assert_eq!(store.look(&hold.name).await.holder.expect("held").id, *who);
+        assert_eq!(store.observe_one(&hold.name).await.holder.expect("held").id, *who);
         store.kept(&hold).await;
         store.release_to(&hold, Some(id(who))).await;
-        assert_eq!(store.look(&hold.name).await.next, Some(id(who)));
+        assert_eq!(store.observe_one(&hold.name).await.next, Some(id(who)));
     }
     Ok(())
 }
 
-pub(super) async fn notes_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn notes_at_the_limits_round_trip(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     let notes = [
         String::new(),
         "x".repeat(512),
@@ -154,41 +160,41 @@ pub(super) async fn notes_at_the_limits_come_back(scene: Scene<'_>) -> Verdict {
     ];
     for (number, text) in notes.iter().enumerate() {
         let note = Note::new(text).expect("within the limits");
-        let claim = Claim { note: note.clone(), ..scene.claim(&number.to_string(), "a") };
+        let claim = Claim { note: note.clone(), ..harness.claim(&number.to_string(), "a") };
         let hold = store.hold(&claim).await;
-        assert_eq!(store.look(&hold.name).await.note, note);
-        assert_eq!(store.refused(&scene.claim(&number.to_string(), "b")).await.note, note);
+        assert_eq!(store.observe_one(&hold.name).await.note, note);
+        assert_eq!(store.refused(&harness.claim(&number.to_string(), "b")).await.note, note);
         store.kept(&hold).await;
-        assert_eq!(store.look(&hold.name).await.note, note, "a renewal keeps it");
-        // It is the holder's: none of it is left for the next.
+        assert_eq!(store.observe_one(&hold.name).await.note, note, "a renewal keeps it");
+        // The note belongs to the holder: the next holder gets none of it.
         store.release(&hold).await;
-        store.hold(&scene.claim(&number.to_string(), "b")).await;
-        assert_eq!(store.look(&hold.name).await.note, Note::default());
+        store.hold(&harness.claim(&number.to_string(), "b")).await;
+        assert_eq!(store.observe_one(&hold.name).await.note, Note::default());
     }
     Ok(())
 }
 
-pub(super) async fn a_repeated_claim_replaces_the_note(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn a_repeated_claim_replaces_the_note(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     let note = |text: &str| Note::new(text).expect("a valid note");
-    let claim = Claim { note: note("waiting"), ..scene.claim("job", "a") };
+    let claim = Claim { note: note("waiting"), ..harness.claim("job", "a") };
     let first = store.hold(&claim).await;
     let again = store.hold(&Claim { note: note("leading"), ..claim.clone() }).await;
     assert_eq!(again, first, "the same term");
-    assert_eq!(store.look(&first.name).await.note, note("leading"));
+    assert_eq!(store.observe_one(&first.name).await.note, note("leading"));
     // A renewal and a claim of another candidate change nothing.
     store.kept(&first).await;
-    let other = Claim { note: note("other"), ..scene.claim("job", "b") };
+    let other = Claim { note: note("other"), ..harness.claim("job", "b") };
     assert_eq!(store.refused(&other).await.note, note("leading"));
-    assert_eq!(store.look(&first.name).await.note, note("leading"));
+    assert_eq!(store.observe_one(&first.name).await.note, note("leading"));
     Ok(())
 }
 
-pub(super) async fn longest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn longest_ttl_is_accepted(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     let ttl = store.0.limits().max_ttl;
-    let hold = store.hold(&Claim { ttl, ..scene.claim("job", "a") }).await;
-    let lease = store.refused(&scene.claim("job", "b")).await;
+    let hold = store.hold(&Claim { ttl, ..harness.claim("job", "a") }).await;
+    let lease = store.refused(&harness.claim("job", "b")).await;
     assert_eq!(lease.ttl, ttl);
     assert!(lease.left <= ttl && lease.left > ttl / 2, "{lease:?}");
     let renewed = store.renew(&hold, ttl).await;
@@ -196,50 +202,50 @@ pub(super) async fn longest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn shortest_ttl_is_taken(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
+pub(super) async fn shortest_ttl_is_accepted(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
     let ttl = store.0.limits().min_ttl;
-    let old = store.hold(&Claim { ttl, ..scene.claim("job", "a") }).await;
-    scene.fixture.pass(scene.fixture.frees_within(ttl)).await;
-    let new = store.hold(&scene.claim("job", "b")).await;
+    let old = store.hold(&Claim { ttl, ..harness.claim("job", "a") }).await;
+    harness.fixture.pass(harness.fixture.frees_within(ttl)).await;
+    let new = store.hold(&harness.claim("job", "b")).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
     Ok(())
 }
 
-pub(super) async fn token_is_refused_at_two_to_the_53(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
-    scene.set_token(&claim.name, END - 1).await?;
-    // Again and again: a refusal must leave nothing behind that a second try could use.
+pub(super) async fn token_is_refused_at_two_to_the_53(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
+    harness.set_token(&claim.name, TOKEN_END - 1).await?;
+    // Repeated: a refusal must leave nothing behind that a second attempt could use.
     for _ in 0..3 {
         expect_kind("acquire", store.acquire(&claim).await, Kind::Corrupt);
     }
     for when in [Revoke::InTime, Revoke::Now] {
         expect_kind("revoke", store.0.revoke(&claim.name, when).await, Kind::Corrupt);
     }
-    // Whether it is shown as free or as corrupt, nobody has it.
+    // Whether it is reported as free or as corrupt, no candidate holds it.
     let found = store.observe(&Scope::name(&claim.name)).await;
     assert!(found.iter().flatten().all(|lease| lease.holder.is_none()), "{found:?}");
     let hold = Hold {
         name: claim.name.clone(),
         candidate: claim.candidate.clone(),
         nonce: claim.nonce,
-        token: Token::new(END - 1).expect("the last token"),
+        token: Token::new(TOKEN_END - 1).expect("the last token"),
     };
     let renewed = store.renew(&hold, claim.ttl).await;
     assert!(!matches!(&renewed, Ok(answer) if answer.is_held()), "{renewed:?}");
     Ok(())
 }
 
-pub(super) async fn last_tokens_are_exact(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
-    scene.set_token(&claim.name, END - 4).await?;
-    // Where numbers are doubles or printed as 9e15, two of these are the same.
-    for expected in [END - 3, END - 2, END - 1] {
+pub(super) async fn last_tokens_are_exact(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
+    harness.set_token(&claim.name, TOKEN_END - 4).await?;
+    // If numbers are doubles or printed as 9e15, two of these are equal.
+    for expected in [TOKEN_END - 3, TOKEN_END - 2, TOKEN_END - 1] {
         let hold = store.hold(&claim).await;
         assert_eq!(hold.token.get(), expected);
-        assert_eq!(store.look(&hold.name).await.token, Some(hold.token));
+        assert_eq!(store.observe_one(&hold.name).await.token, Some(hold.token));
         store.kept(&hold).await;
         store.saved(&hold, 1, b"x").await;
         store.release(&hold).await;

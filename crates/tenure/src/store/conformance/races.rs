@@ -1,16 +1,18 @@
-//! Many at the same time. These need a runtime with several threads to be worth much.
+//! Concurrent operations. These properties need a runtime with several threads to be meaningful.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::scene::{Handle, Scene, Verdict, anew, checkpoint, claim, soon};
+use super::harness::{
+    Harness, HarnessStore, PropertyResult, checkpoint, claim, new_campaign, within_timeout,
+};
 use crate::clock::Clock;
 use crate::error::Kind;
 use crate::lease::{Answer, Claim, Grant, Hold};
 
-/// Claims at the same time, each over its handle.
-async fn race(racers: Vec<(Handle, Claim)>) -> Vec<Answer<Grant>> {
+/// Claims concurrently, each over its own handle.
+async fn race(racers: Vec<(HarnessStore, Claim)>) -> Vec<Answer<Grant>> {
     let start = Arc::new(tokio::sync::Barrier::new(racers.len()));
     let racers: Vec<_> = racers
         .into_iter()
@@ -24,13 +26,13 @@ async fn race(racers: Vec<(Handle, Claim)>) -> Vec<Answer<Grant>> {
         .collect();
     let mut answers = Vec::new();
     for racer in racers {
-        let answer = soon("a claim", racer).await.expect("no claim panics");
+        let answer = within_timeout("a claim", racer).await.expect("no claim panics");
         answers.push(answer.expect("a contended claim is answered"));
     }
     answers
 }
 
-/// The one who won; the others must have been told so.
+/// The hold of the only winner; all others must have got Taken with this holder.
 fn only_winner(answers: Vec<Answer<Grant>>) -> Hold {
     let held = answers.iter().filter_map(|answer| match answer {
         Answer::Held(grant) => Some(grant.hold.clone()),
@@ -47,17 +49,19 @@ fn only_winner(answers: Vec<Answer<Grant>>) -> Hold {
     held[0].clone()
 }
 
-pub(super) async fn a_hundred_concurrent_claims_give_one_held(scene: Scene<'_>) -> Verdict {
+pub(super) async fn a_hundred_concurrent_claims_give_one_held(
+    harness: Harness<'_>,
+) -> PropertyResult {
     let mut stores = Vec::new();
     for _ in 0..10 {
-        stores.push(scene.open().await);
+        stores.push(harness.open().await);
     }
     let claims = async || {
-        let claim = |number: usize| scene.claim("job", &format!("c-{number}"));
+        let claim = |number: usize| harness.claim("job", &format!("c-{number}"));
         let racer = |number: usize| (stores[number % 10].clone(), claim(number));
         only_winner(race((0..100).map(racer).collect()).await)
     };
-    // For a name nobody has used, and for one that has been released.
+    // For a name that was never used, and for a name that was released.
     let first = claims().await;
     stores[0].kept(&first).await;
     stores[0].release(&first).await;
@@ -67,13 +71,13 @@ pub(super) async fn a_hundred_concurrent_claims_give_one_held(scene: Scene<'_>) 
     Ok(())
 }
 
-pub(super) async fn same_id_twice_never_both_hold(scene: Scene<'_>) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
+pub(super) async fn same_id_twice_never_both_hold(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
     let mut last = None;
     for _ in 0..25 {
-        // One id, as of a machine that was cloned: two campaigns all the same.
-        let first = scene.claim("job", "twin");
-        let second = anew(&first);
+        // One id, as on a cloned machine: still two campaigns.
+        let first = harness.claim("job", "twin");
+        let second = new_campaign(&first);
         let winner = only_winner(race(vec![(a.clone(), first), (b.clone(), second)]).await);
         assert!(Some(winner.token) > last, "{winner:?} after {last:?}");
         last = Some(winner.token);
@@ -82,11 +86,13 @@ pub(super) async fn same_id_twice_never_both_hold(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn concurrent_repeats_of_a_claim_are_one_term(scene: Scene<'_>) -> Verdict {
-    let claim = scene.claim("job", "a");
+pub(super) async fn concurrent_repeats_of_a_claim_are_one_term(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let claim = harness.claim("job", "a");
     let mut racers = Vec::new();
     for _ in 0..10 {
-        racers.push((scene.open().await, claim.clone()));
+        racers.push((harness.open().await, claim.clone()));
     }
     let store = racers[0].0.clone();
     let holds: Vec<Hold> = race(racers)
@@ -99,28 +105,30 @@ pub(super) async fn concurrent_repeats_of_a_claim_are_one_term(scene: Scene<'_>)
     Ok(())
 }
 
-pub(super) async fn concurrent_saves_end_on_the_highest_number(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.claim("job", "a")).await;
+pub(super) async fn concurrent_saves_end_on_the_highest_number(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.claim("job", "a")).await;
     let mut saves = Vec::new();
     for number in 1..=30_u64 {
-        let (store, hold) = (scene.open().await, hold.clone());
+        let (store, hold) = (harness.open().await, hold.clone());
         saves.push(tokio::spawn(async move {
             store.save(&hold, number, number.to_string().as_bytes()).await
         }));
     }
     for save in saves {
-        match soon("a save", save).await.expect("no save panics") {
+        match within_timeout("a save", save).await.expect("no save panics") {
             Ok(Answer::Held(())) => {}
             Err(error) if error.kind() == Kind::Invalid => {}
             other => panic!("expected Held, or Invalid for one overtaken, got {other:?}"),
         }
     }
-    assert_eq!(store.look(&hold.name).await.checkpoint, Some(checkpoint(b"30")));
+    assert_eq!(store.observe_one(&hold.name).await.checkpoint, Some(checkpoint(b"30")));
     Ok(())
 }
 
-/// What the lease protects: adds one by reading, a pause, and writing.
+/// The work that the lease protects: increments by reading, pausing and writing.
 async fn increment(counter: &AtomicU64, inside: &AtomicU64) {
     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold it at once");
     let value = counter.load(Ordering::SeqCst);
@@ -129,15 +137,15 @@ async fn increment(counter: &AtomicU64, inside: &AtomicU64) {
     inside.fetch_sub(1, Ordering::SeqCst);
 }
 
-pub(super) async fn contended_counter_loses_no_update(scene: Scene<'_>) -> Verdict {
+pub(super) async fn contended_counter_loses_no_update(harness: Harness<'_>) -> PropertyResult {
     const WORKERS: u64 = 8;
     const ROUNDS: u64 = 25;
     let counter = Arc::new(AtomicU64::new(0));
     let inside = Arc::new(AtomicU64::new(0));
-    let name = scene.name("counter");
+    let name = harness.name("counter");
     let mut workers = Vec::new();
     for number in 0..WORKERS {
-        let (store, name) = (scene.open().await, name.clone());
+        let (store, name) = (harness.open().await, name.clone());
         let (counter, inside) = (Arc::clone(&counter), Arc::clone(&inside));
         workers.push(tokio::spawn(async move {
             for _ in 0..ROUNDS {
@@ -148,14 +156,14 @@ pub(super) async fn contended_counter_loses_no_update(scene: Scene<'_>) -> Verdi
         }));
     }
     for worker in workers {
-        soon("a worker", worker).await.expect("no worker panics");
+        within_timeout("a worker", worker).await.expect("no worker panics");
     }
     assert_eq!(counter.load(Ordering::SeqCst), WORKERS * ROUNDS);
     Ok(())
 }
 
 /// Claims until it is granted.
-async fn campaign(store: &Handle, claim: &Claim) -> Hold {
+async fn campaign(store: &HarnessStore, claim: &Claim) -> Hold {
     loop {
         match store.acquire(claim).await.expect("a contended claim is answered") {
             Answer::Held(grant) => return grant.hold,

@@ -1,23 +1,23 @@
-//! What a store has acknowledged it keeps.
+//! Restarts: a store keeps what it has acknowledged.
 
 use std::time::Duration;
 
-use super::scene::{PATIENCE, Scene, Verdict, checkpoint, claim};
+use super::harness::{HANG_TIMEOUT, Harness, PropertyResult, checkpoint, claim};
 use crate::clock::Clock;
 use crate::error::Kind;
 use crate::lease::{Answer, Ended};
 
-pub(super) async fn token_grows_over_restart(scene: Scene<'_>) -> Verdict {
-    let before = scene.open().await;
-    let released = before.hold(&scene.claim("released", "a")).await;
+pub(super) async fn token_grows_over_restart(harness: Harness<'_>) -> PropertyResult {
+    let before = harness.open().await;
+    let released = before.hold(&harness.claim("released", "a")).await;
     before.release(&released).await;
-    let expired = before.hold(&scene.short("expired", "a")).await;
-    let raised = before.hold(&scene.claim("revoked", "a")).await;
+    let expired = before.hold(&harness.short_claim("expired", "a")).await;
+    let raised = before.hold(&harness.claim("revoked", "a")).await;
     let raised_to = before.revoked(&raised.name, crate::store::Revoke::Now).await.token;
-    scene.wait_out().await;
+    harness.wait_for_expiry().await;
     drop(before);
-    scene.restart().await?;
-    let after = scene.open().await;
+    harness.restart().await?;
+    let after = harness.open().await;
     for (hold, last) in
         [(&released, Some(released.token)), (&expired, Some(expired.token)), (&raised, raised_to)]
     {
@@ -28,40 +28,40 @@ pub(super) async fn token_grows_over_restart(scene: Scene<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn restart_keeps_the_holder(scene: Scene<'_>) -> Verdict {
-    let hold = scene.open().await.hold(&scene.claim("job", "a")).await;
-    scene.restart().await?;
-    let after = scene.open().await;
-    let lease = after.refused(&scene.claim("job", "b")).await;
+pub(super) async fn restart_keeps_the_holder(harness: Harness<'_>) -> PropertyResult {
+    let hold = harness.open().await.hold(&harness.claim("job", "a")).await;
+    harness.restart().await?;
+    let after = harness.open().await;
+    let lease = after.refused(&harness.claim("job", "b")).await;
     assert_eq!(lease.token, Some(hold.token));
     after.kept(&hold).await;
     after.release(&hold).await;
-    after.hold(&scene.claim("job", "b")).await;
+    after.hold(&harness.claim("job", "b")).await;
     Ok(())
 }
 
-pub(super) async fn restart_keeps_lineage_and_checkpoint(scene: Scene<'_>) -> Verdict {
-    let before = scene.open().await;
-    let hold = before.hold(&scene.claim("job", "a")).await;
+pub(super) async fn restart_keeps_lineage_and_checkpoint(harness: Harness<'_>) -> PropertyResult {
+    let before = harness.open().await;
+    let hold = before.hold(&harness.claim("job", "a")).await;
     before.saved(&hold, 1, b"kept").await;
     before.release(&hold).await;
-    scene.restart().await?;
-    let grant = scene.open().await.granted(&scene.claim("job", "b")).await;
+    harness.restart().await?;
+    let grant = harness.open().await.granted(&harness.claim("job", "b")).await;
     assert_eq!(grant.lineage.origin, hold.token);
     assert_eq!(grant.lineage.before, Ended::Released(hold.token));
     assert_eq!(grant.checkpoint, Some(checkpoint(b"kept")));
     Ok(())
 }
 
-pub(super) async fn handle_outlives_a_restart(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let hold = store.hold(&scene.claim("job", "a")).await;
-    scene.restart().await?;
-    // It does not retry, so the first answer may be that there is none; but it comes back alone.
+pub(super) async fn handle_outlives_a_restart(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let hold = store.hold(&harness.claim("job", "a")).await;
+    harness.restart().await?;
+    // A store does not retry, so the first answer may be an error; but the handle recovers by itself.
     let clock = Clock::boot();
-    let end = clock.now() + PATIENCE;
+    let end = clock.now() + HANG_TIMEOUT;
     loop {
-        match store.renew(&hold, super::scene::LONG).await {
+        match store.renew(&hold, super::harness::LONG).await {
             Ok(Answer::Held(())) => return Ok(()),
             Err(error) if error.kind() == Kind::Unavailable && clock.now() < end => {}
             other => panic!("renew after the restart: expected Held at last, got {other:?}"),

@@ -1,8 +1,8 @@
-//! A start-up wait that a holder asks for: recorded, shown to every reader, kept over release and re-grant.
+//! A start-up wait that a holder requests is recorded, shown to every reader, and kept over release and re-grant.
 
 use std::time::Duration;
 
-use super::scene::{Scene, Verdict};
+use super::harness::{Harness, PropertyResult};
 use crate::lease::{Claim, ClaimedWait, StartupWait, WaitReason};
 use crate::store::Revoke;
 
@@ -13,8 +13,8 @@ fn waiting(claim: &Claim, wait: StartupWait) -> Claim {
     Claim { wait: ClaimedWait::AtLeast(wait), ..claim.clone() }
 }
 
-/// Asserts that this is about what is left of [`LONG_WAIT`].
-fn is_long(wait: Option<StartupWait>) {
+/// Asserts that this is about the remaining time of [`LONG_WAIT`].
+fn assert_long(wait: Option<StartupWait>) {
     let wait = wait.expect("the holder waits");
     assert_eq!(wait.reason, LONG_WAIT.reason);
     assert!(wait.left <= LONG_WAIT.left, "{wait:?}");
@@ -22,58 +22,58 @@ fn is_long(wait: Option<StartupWait>) {
 }
 
 pub(super) async fn wait_of_a_holder_is_recorded_by_its_repeated_claim(
-    scene: Scene<'_>,
-) -> Verdict {
-    let (a, b) = (scene.open().await, scene.open().await);
-    let claim = scene.claim("job", "a");
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    let claim = harness.claim("job", "a");
     let first = a.granted(&claim).await;
     assert_eq!(first.wait, None);
-    assert_eq!(b.look(&claim.name).await.leader(), Some("a"));
+    assert_eq!(b.observe_one(&claim.name).await.leader(), Some("a"));
     let again = a.granted(&waiting(&claim, LONG_WAIT)).await;
     assert_eq!(again.hold, first.hold, "the same term");
-    is_long(again.wait);
-    let lease = b.look(&claim.name).await;
+    assert_long(again.wait);
+    let lease = b.observe_one(&claim.name).await;
     assert_eq!((lease.leader(), lease.holder.as_ref().map(|h| h.id.as_str())), (None, Some("a")));
-    is_long(lease.wait);
-    is_long(b.refused(&scene.claim("job", "b")).await.wait);
+    assert_long(lease.wait);
+    assert_long(b.refused(&harness.claim("job", "b")).await.wait);
     a.kept(&first.hold).await;
-    is_long(b.look(&claim.name).await.wait);
+    assert_long(b.observe_one(&claim.name).await.wait);
     Ok(())
 }
 
-pub(super) async fn wait_survives_release_and_expiry(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let first = store.granted(&waiting(&scene.claim("job", "a"), LONG_WAIT)).await;
-    is_long(first.wait);
+pub(super) async fn wait_survives_release_and_expiry(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let first = store.granted(&waiting(&harness.claim("job", "a"), LONG_WAIT)).await;
+    assert_long(first.wait);
     store.release(&first.hold).await;
-    assert_eq!(store.look(&first.hold.name).await.wait, None, "no candidate holds it");
-    is_long(store.granted(&scene.short("job", "b")).await.wait);
-    scene.wait_out().await;
-    is_long(store.granted(&scene.claim("job", "c")).await.wait);
+    assert_eq!(store.observe_one(&first.hold.name).await.wait, None, "no candidate holds it");
+    assert_long(store.granted(&harness.short_claim("job", "b")).await.wait);
+    harness.wait_for_expiry().await;
+    assert_long(store.granted(&harness.claim("job", "c")).await.wait);
     Ok(())
 }
 
-pub(super) async fn wait_never_becomes_shorter_by_a_claim(scene: Scene<'_>) -> Verdict {
-    let store = scene.open().await;
-    let claim = scene.claim("job", "a");
+pub(super) async fn wait_never_becomes_shorter_by_a_claim(harness: Harness<'_>) -> PropertyResult {
+    let store = harness.open().await;
+    let claim = harness.claim("job", "a");
     store.granted(&waiting(&claim, LONG_WAIT)).await;
-    let short = StartupWait { left: Duration::from_millis(1), ..LONG_WAIT };
-    is_long(store.granted(&waiting(&claim, short)).await.wait);
-    is_long(store.granted(&claim).await.wait);
+    let short_wait = StartupWait { left: Duration::from_millis(1), ..LONG_WAIT };
+    assert_long(store.granted(&waiting(&claim, short_wait)).await.wait);
+    assert_long(store.granted(&claim).await.wait);
     Ok(())
 }
 
 pub(super) async fn wait_ends_with_a_revocation_now_and_for_a_lease_without_right(
-    scene: Scene<'_>,
-) -> Verdict {
-    let store = scene.open().await;
-    let first = store.granted(&waiting(&scene.claim("job", "a"), LONG_WAIT)).await;
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let store = harness.open().await;
+    let first = store.granted(&waiting(&harness.claim("job", "a"), LONG_WAIT)).await;
     store.0.revoke(&first.hold.name, Revoke::Now).await.expect("a lease to revoke");
-    assert_eq!(store.granted(&scene.claim("job", "b")).await.wait, None);
-    let second = store.granted(&waiting(&scene.claim("node", "a"), LONG_WAIT)).await;
+    assert_eq!(store.granted(&harness.claim("job", "b")).await.wait, None);
+    let second = store.granted(&waiting(&harness.claim("node", "a"), LONG_WAIT)).await;
     store.release(&second.hold).await;
-    let presence = Claim { wait: ClaimedWait::Never, ..scene.claim("node", "b") };
+    let presence = Claim { wait: ClaimedWait::Never, ..harness.claim("node", "b") };
     assert_eq!(store.granted(&presence).await.wait, None);
-    assert_eq!(store.look(&presence.name).await.leader(), Some("b"));
+    assert_eq!(store.observe_one(&presence.name).await.leader(), Some("b"));
     Ok(())
 }

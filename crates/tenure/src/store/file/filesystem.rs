@@ -1,16 +1,16 @@
-//! Which file systems keep the promises this store rests on, and the default place for leases.
+//! The file systems that this store can rely on, and the default directory for leases.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::failure::failed;
+use super::error::failed;
 use crate::error::{Error, Result};
 use crate::store::Grade;
 
-/// Those whose locks exclude, whose rename is atomic and whose fsync is true, all on this machine.
-const ALLOWED: &[(u64, &str)] = &[
+/// Accepted: their locks are exclusive, their rename is atomic and their fsync is reliable, all on this machine.
+const ACCEPTED: &[(u64, &str)] = &[
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -20,8 +20,8 @@ const ALLOWED: &[(u64, &str)] = &[
     (0x794c_7630, "overlayfs"),
 ];
 
-/// Named in the refusal. Anything else is refused too, by its number.
-const KNOWN: &[(u64, &str)] = &[
+/// Refused unless forced, by name. Any other file system is refused too, by its number.
+const REFUSED: &[(u64, &str)] = &[
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
     (0xfe53_4d42, "SMB"),
@@ -40,41 +40,43 @@ const KNOWN: &[(u64, &str)] = &[
     (0xca45_1a4e, "bcachefs"),
 ];
 
-/// What the directory lies on.
+/// The file system of the directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystem {
     name: Option<&'static str>,
     magic: u64,
-    /// C if it is used although it is not one of those that are known to be good.
+    /// C if it is used by force although it is not in the list of accepted file systems.
     pub(super) grade: Grade,
-    /// `syncfs` says when it failed, which it does since Linux 5.8.
-    pub(super) syncfs_tells: bool,
+    /// `syncfs` reports write errors, as it does since Linux 5.8.
+    pub(super) syncfs_reports_errors: bool,
 }
 
 impl FileSystem {
     pub(super) fn of(directory: impl AsFd, path: &str, force: bool) -> Result<Self> {
         let found =
             rustix::fs::fstatfs(directory).map_err(|e| failed("cannot look at", path, e))?;
-        // The kernel keeps 32 bits here, with or without a sign.
+        // The kernel stores 32 bits here, with or without a sign.
         let magic = found.f_type.cast_unsigned() & 0xffff_ffff;
         let named = |list: &[(u64, &'static str)]| {
             list.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
         };
-        let allowed = named(ALLOWED);
+        let accepted = named(ACCEPTED);
         let system = FileSystem {
-            name: allowed.or_else(|| named(KNOWN)),
+            name: accepted.or_else(|| named(REFUSED)),
             magic,
-            grade: if allowed.is_some() { Grade::B } else { Grade::C },
-            syncfs_tells: syncfs_tells(&rustix::system::uname().release().to_string_lossy()),
+            grade: if accepted.is_some() { Grade::B } else { Grade::C },
+            syncfs_reports_errors: syncfs_reports_errors(
+                &rustix::system::uname().release().to_string_lossy(),
+            ),
         };
-        if allowed.is_some() || force {
+        if accepted.is_some() || force {
             return Ok(system);
         }
         Err(Error::denied(format!(
             "{path} lies on {}, whose locks are not known to exclude: two could lead. \
              Choose a directory on {}, or, knowing that, add '?force=1'",
             system.name(),
-            ALLOWED.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
+            ACCEPTED.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
         )))
     }
 
@@ -86,20 +88,20 @@ impl FileSystem {
     }
 }
 
-fn syncfs_tells(release: &str) -> bool {
+fn syncfs_reports_errors(release: &str) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (5, 8)
 }
 
-/// Where leases are if nobody says where: `/var/lib/tenure` for root, else `.local/state/tenure` in the home of the
-/// passwd entry.
+/// The default directory: `/var/lib/tenure` for root, otherwise `.local/state/tenure` in the home directory of the passwd
+/// entry.
 ///
-/// Never by `$HOME`, `$XDG_STATE_HOME` or `/tmp`: those differ between a shell, cron and a unit of one user, and two
-/// directories are two leaders.
+/// It never depends on `$HOME`, `$XDG_STATE_HOME` or `/tmp`: those differ between a shell, cron and a unit of one user, and two
+/// directories mean two leaders.
 ///
 /// # Errors
-/// Invalid if the user has no passwd entry with a home: then a directory must be given.
+/// Invalid if the user has no passwd entry with a home directory: then a directory must be given.
 pub fn default_directory() -> Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     if uid == 0 {
@@ -123,25 +125,26 @@ fn home(passwd: &str, uid: u32) -> Option<&str> {
     home.map(|fields| fields[5]).next().filter(|home| home.starts_with('/'))
 }
 
-/// Makes what is missing above the default directory, and nothing where the first of it is missing.
+/// Creates the missing parents of the default directory, and none if one is missing that Tenure must not create.
 pub(super) fn make_default_parents(directory: &std::path::Path) -> Result<()> {
     let Some(parent) = directory.parent() else { return Ok(()) };
-    let mut missing: Vec<_> = parent.ancestors().take_while(|above| !above.exists()).collect();
-    // `.local` and `state` are ours to make; a home or /var/lib is not.
+    let mut missing: Vec<_> =
+        parent.ancestors().take_while(|parent_directory| !parent_directory.exists()).collect();
+    // Tenure may create `.local` and `state`, but not a home directory or /var/lib.
     if missing.len() > 2 || (!missing.is_empty() && rustix::process::geteuid().is_root()) {
-        let gone = missing.pop().unwrap_or(parent);
+        let missing_parent = missing.pop().unwrap_or(parent);
         return Err(Error::invalid(format!(
             "{} does not exist, so there is no default directory: give one: file:DIR",
-            gone.display()
+            missing_parent.display()
         )));
     }
-    for above in missing.into_iter().rev() {
-        match rustix::fs::mkdir(above, rustix::fs::Mode::RWXU) {
+    for parent_directory in missing.into_iter().rev() {
+        match rustix::fs::mkdir(parent_directory, rustix::fs::Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => {
                 return Err(failed(
                     "cannot make the directory",
-                    &above.display().to_string(),
+                    &parent_directory.display().to_string(),
                     errno,
                 ));
             }
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_home_is_that_of_the_passwd_entry() {
+    fn the_home_directory_comes_from_the_passwd_entry() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:1000::/home/ann:/bin/sh\n\
                       odd:x:1001:1001:::/bin/sh\nann:x:1000:1000::/elsewhere:/bin/sh\n";
         assert_eq!(home(passwd, 1000), Some("/home/ann"));
@@ -164,15 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn syncfs_is_trusted_only_where_it_tells() {
-        for (release, tells) in [
+    fn syncfs_is_used_only_where_it_reports_errors() {
+        for (release, reports) in [
             ("6.18.44-fc", true),
             ("5.8.0", true),
             ("5.7.19", false),
             ("4.19-x", false),
             ("", false),
         ] {
-            assert_eq!(syncfs_tells(release), tells, "{release}");
+            assert_eq!(syncfs_reports_errors(release), reports, "{release}");
         }
     }
 }

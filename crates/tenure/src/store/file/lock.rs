@@ -1,4 +1,8 @@
 //! The lock of a name: `flock` on a file that is never unlinked.
+//!
+//! The batch executor holds it while it changes a record, and the cleanup while it removes one. After the write the owner of
+//! the lock checks that its file is still the one at the path: if it was removed or replaced, another process may hold another
+//! lock.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -8,53 +12,58 @@ use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::directory::{
-    CAREFULLY, Directory, FileId, Handle, PRIVATE_FILE, check_file, make_usable,
+    Directory, DirectoryHandle, FileId, PRIVATE_FILE, SAFE_OPEN, check_file, make_usable,
 };
-use super::failure::failed;
-use super::names::Spot;
+use super::error::failed;
+use super::paths::RecordPath;
 use crate::error::{Error, Result};
 
-/// A name that nobody else changes while this lives.
+/// A held lock: no other process changes the name while this value exists.
 #[derive(Debug)]
 pub(super) struct NameLock<'a> {
-    locks: &'a Handle,
-    /// Where its file is, if that is not `locks` itself: the directory of a long name.
-    sub: Option<(String, Handle)>,
+    locks: &'a DirectoryHandle,
+    /// The directory of a long name, if the lock file is not in `locks` itself.
+    sub: Option<(String, DirectoryHandle)>,
     file_name: String,
     path: String,
     file: OwnedFd,
     id: FileId,
 }
 
-/// How a try came out.
-pub(super) enum Tried<'a> {
+/// The result of a lock attempt.
+pub(super) enum LockAttempt<'a> {
     Locked(NameLock<'a>),
     Busy,
-    /// There is no such file, and it was not to be made: nobody ever locked this name.
+    /// The lock file does not exist and was not to be created: no process ever locked this name.
     Missing,
 }
 
 impl<'a> NameLock<'a> {
-    /// Tries to lock, without waiting.
-    pub(super) fn attempt(directory: &'a Directory, spot: &Spot, make: bool) -> Result<Tried<'a>> {
+    /// Tries to take the lock, without waiting.
+    pub(super) fn attempt(
+        directory: &'a Directory,
+        record_path: &RecordPath,
+        create_missing: bool,
+    ) -> Result<LockAttempt<'a>> {
         let locks = &directory.locks;
-        let sub = match &spot.sub {
+        let sub = match &record_path.sub {
             None => None,
-            Some(name) => match locks.sub(name, make)? {
+            Some(name) => match locks.sub(name, create_missing)? {
                 Some(handle) => Some((name.clone(), handle)),
-                None => return Ok(Tried::Missing),
+                None => return Ok(LockAttempt::Missing),
             },
         };
-        let place = sub.as_ref().map_or(locks, |(_, handle)| handle);
-        let file_name = spot.lock();
-        let path = format!("{}/{file_name}", place.path);
-        let create = if make { OFlags::CREATE } else { OFlags::empty() };
-        let flags = OFlags::RDWR | create | CAREFULLY;
-        // Replaced between opening and locking: the lock that counts is the one at the path.
+        let directory_handle = sub.as_ref().map_or(locks, |(_, handle)| handle);
+        let file_name = record_path.lock();
+        let path = format!("{}/{file_name}", directory_handle.path);
+        let create = if create_missing { OFlags::CREATE } else { OFlags::empty() };
+        let flags = OFlags::RDWR | create | SAFE_OPEN;
+        // If the file was replaced between opening and locking, open it again: the lock that counts is on the file at the path.
         for _ in 0..10 {
-            let file = match rustix::fs::openat(place, &*file_name, flags, PRIVATE_FILE) {
+            let file = match rustix::fs::openat(directory_handle, &*file_name, flags, PRIVATE_FILE)
+            {
                 Ok(file) => file,
-                Err(Errno::NOENT) if !make => return Ok(Tried::Missing),
+                Err(Errno::NOENT) if !create_missing => return Ok(LockAttempt::Missing),
                 Err(errno) => return Err(failed("cannot open the lock", &path, errno)),
             };
             let stat = rustix::fs::fstat(&file).map_err(|e| failed("cannot look at", &path, e))?;
@@ -65,23 +74,23 @@ impl<'a> NameLock<'a> {
             make_usable(&file, &stat, &path)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(Tried::Busy),
+                Err(Errno::WOULDBLOCK) => return Ok(LockAttempt::Busy),
                 Err(errno) => return Err(failed("cannot lock", &path, errno)),
             }
             let id = FileId::from(&stat);
             let lock = NameLock { locks, sub, file_name, path, file, id };
             if lock.is_at_its_path()? {
-                return Ok(Tried::Locked(lock));
+                return Ok(LockAttempt::Locked(lock));
             }
-            return Ok(Tried::Busy);
+            return Ok(LockAttempt::Busy);
         }
-        Ok(Tried::Busy)
+        Ok(LockAttempt::Busy)
     }
 
-    /// That the lock was the one at its path all the time until now.
+    /// Checks that the locked file was the one at its path all the time until now.
     ///
-    /// Asked *after* the record was written: whoever locks another file that was put in its place does so later, and
-    /// therefore sees what we wrote.
+    /// Called *after* the record was written: a process that locks another file put in its place does so later, and therefore
+    /// reads what was written here.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_at_its_path()? {
             return Ok(());
@@ -100,8 +109,8 @@ impl<'a> NameLock<'a> {
         Ok(self.is_at(sub, &self.file_name, self.id)? && self.is_at(self.locks, name, sub.id())?)
     }
 
-    fn is_at(&self, place: &Handle, name: &str, id: FileId) -> Result<bool> {
-        match rustix::fs::statat(place, name, AtFlags::SYMLINK_NOFOLLOW) {
+    fn is_at(&self, directory_handle: &DirectoryHandle, name: &str, id: FileId) -> Result<bool> {
+        match rustix::fs::statat(directory_handle, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(FileId::from(&stat) == id),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(failed("cannot look at", &self.path, errno)),
@@ -111,32 +120,32 @@ impl<'a> NameLock<'a> {
 
 impl Drop for NameLock<'_> {
     fn drop(&mut self) {
-        // Not only closed: a child that was forked meanwhile has the file open too.
+        // Unlock explicitly, because closing is not enough: a child that was forked meanwhile has the file open too.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// What is said when the lock was busy for too long.
-pub(super) fn busy(directory: &Directory, spot: &Spot, waited: Duration) -> Error {
-    let path = format!("{}/{}", directory.locks.path, spot.shown(&spot.lock()));
-    let by = holder(&path);
-    let whom = by.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+/// The error for a lock that stayed busy for too long.
+pub(super) fn busy(directory: &Directory, record_path: &RecordPath, waited: Duration) -> Error {
+    let path = format!("{}/{}", directory.locks.path, record_path.shown(&record_path.lock()));
+    let by = find_holder(&path);
+    let owner = by.map_or("another process".to_owned(), |pid| format!("process {pid}"));
     let message = format!(
-        "waited {} ms for the lock {path}, which {whom} holds: is it stopped or hanging?",
+        "waited {} ms for the lock {path}, which {owner} holds: is it stopped or hanging?",
         waited.as_millis(),
     );
-    Error::unavailable(message).caused_by(Locked { by })
+    Error::unavailable(message).caused_by(LockHolder { by })
 }
 
-/// The cause of an error about a name that another process has locked, and for longer than it should: it is stopped in
-/// the middle of a change, or hangs in the file system. Nobody can change the name before it goes on or is killed.
+/// The cause of an error about a name that another process has locked for longer than expected: that process is stopped in the
+/// middle of a change, or hangs in the file system. No process can change the name until it continues or is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Locked {
-    /// Which process, where that can be seen.
+pub struct LockHolder {
+    /// The process that holds the lock, if it can be determined.
     pub by: Option<u32>,
 }
 
-impl fmt::Display for Locked {
+impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.by {
             Some(pid) => write!(f, "locked by process {pid}"),
@@ -145,27 +154,28 @@ impl fmt::Display for Locked {
     }
 }
 
-impl std::error::Error for Locked {}
+impl std::error::Error for LockHolder {}
 
 /// The process that has locked the file at `path`, as the kernel lists it.
-fn holder(path: &str) -> Option<u32> {
+fn find_holder(path: &str) -> Option<u32> {
     let stat = rustix::fs::stat(path).ok()?;
     let (dev, ino) = (stat.st_dev, stat.st_ino);
     let file = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let listed = |line: &str| flock_line(line).filter(|(_, of)| *of == file).map(|(pid, _)| pid);
+    let listed =
+        |line: &str| parse_flock_line(line).filter(|(_, of)| *of == file).map(|(pid, _)| pid);
     if let Some(pid) = locks.lines().find_map(listed) {
         return Some(pid);
     }
     // On overlayfs and btrfs the list names the superblock's device (and overlayfs its own inode number), and `stat` names
     // others. The descriptor on which a process holds the lock shows the same numbers as the path.
-    let mut holders = locks.lines().filter_map(flock_line).map(|(pid, _)| pid);
+    let mut holders = locks.lines().filter_map(parse_flock_line).map(|(pid, _)| pid);
     holders.find(|&pid| holds_lock_on(pid, FileId::from(&stat)))
 }
 
 /// The process and the file of a line of `/proc/locks`, if it says that a process holds an `flock`:
 /// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:5488679 0 EOF`. Lines of processes that wait have an arrow.
-fn flock_line(line: &str) -> Option<(u32, &str)> {
+fn parse_flock_line(line: &str) -> Option<(u32, &str)> {
     let mut words = line.split_whitespace().skip(1);
     let held = words.next()? == "FLOCK";
     let pid = words.nth(2)?.parse().ok()?;
@@ -178,7 +188,7 @@ fn holds_lock_on(pid: u32, file: FileId) -> bool {
     descriptors.flatten().any(|descriptor| {
         let number = descriptor.file_name();
         let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", number.display()));
-        // First: it cannot hang. A `stat` of another process's file can, on a server that is gone.
+        // Read this first, because it cannot hang. A `stat` of another process's file can, if its file server is gone.
         info.is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:")))
             && rustix::fs::stat(descriptor.path()).is_ok_and(|stat| FileId::from(&stat) == file)
     })

@@ -9,15 +9,15 @@ fn example(term: bool) -> Record {
         origin: token,
         token,
         before: Ended::Died(token),
-        term: term.then(|| Term {
+        term: term.then(|| TermRecord {
             candidate: CandidateId::new("a").unwrap(),
             nonce: Some(Nonce::from_bits(9)),
             ttl: Duration::from_secs(4),
             since_micros: 12,
             note: Note::new("http://[::1]:80 \"ä\"").unwrap(),
             saved: Some(3),
-            era: Era { boot: "b".to_owned(), timens: "time:[1]".to_owned() },
-            live: Some(LiveMark { id: "0".repeat(32), dev: 1, ino: u64::MAX }),
+            era: BootId { boot: "b".to_owned(), timens: "time:[1]".to_owned() },
+            live: Some(LivenessId { id: "0".repeat(32), dev: 1, ino: u64::MAX }),
             until: Some(Moment::from_nanos(77)),
         }),
         next: Some(CandidateId::new("b").unwrap()),
@@ -57,12 +57,12 @@ fn the_largest_record_fits() {
     term.candidate = CandidateId::new(&"x".repeat(100)).unwrap();
     term.saved = Some(u64::MAX);
     let (bytes, _) = bytes(&record, u64::MAX);
-    assert!(bytes.len() <= RECORD_MAX, "{}", bytes.len());
+    assert!(bytes.len() <= MAX_RECORD_BYTES, "{}", bytes.len());
     assert_eq!(parse(&bytes).unwrap().record, record);
 }
 
 #[test]
-fn cut_at_any_length_it_is_corrupt_or_its_time_is_unknown() {
+fn a_truncated_record_is_corrupt_or_its_time_is_unknown() {
     let record = example(true);
     let (bytes, head_len) = bytes(&record, 5);
     for length in 0..bytes.len() {
@@ -95,7 +95,7 @@ fn one_flipped_bit_in_the_head_is_corrupt_and_in_the_tail_makes_the_time_unknown
 }
 
 #[test]
-fn a_tail_of_another_head_is_not_believed() {
+fn a_tail_of_another_head_is_ignored() {
     let (one, head_len) = bytes(&example(true), 5);
     let mut other = example(true);
     other.term.as_mut().unwrap().saved = Some(4);
@@ -118,7 +118,7 @@ fn with_crc(json: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_no_one_of_us_writes_is_corrupt_whatever_its_checksum() {
+fn content_that_no_encoder_writes_is_corrupt_even_with_a_valid_checksum() {
     let good = String::from_utf8(example(true).encode_head().unwrap()).unwrap();
     let good = good.lines().next().unwrap();
     assert!(parse(&with_crc(good)).is_ok());
@@ -142,10 +142,10 @@ fn what_no_one_of_us_writes_is_corrupt_whatever_its_checksum() {
     ] {
         let bad = good.replacen(from, to, 1);
         assert_ne!(bad, good, "{from}");
-        let why = parse(&with_crc(&bad)).unwrap_err();
-        assert!(why.contains(says), "{from} → {to}: {why}");
+        let reason = parse(&with_crc(&bad)).unwrap_err();
+        assert!(reason.contains(says), "{from} → {to}: {reason}");
     }
-    let long = with_crc(&format!("{good}{}", " ".repeat(RECORD_MAX)));
+    let long = with_crc(&format!("{good}{}", " ".repeat(MAX_RECORD_BYTES)));
     assert!(parse(&long).unwrap_err().contains("longer"));
     let more = [with_crc(good), vec![b'x'; TAIL_LEN + 1]].concat();
     assert!(parse(&more).unwrap_err().contains("after its end"));
@@ -153,17 +153,17 @@ fn what_no_one_of_us_writes_is_corrupt_whatever_its_checksum() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(parse(&bytes).is_err());
     }
 
     #[test]
-    fn no_json_makes_it_panic_or_free(json in "\\PC{0,200}") {
+    fn no_json_makes_the_parser_panic_or_free_the_lease(json in "\\PC{0,200}") {
         prop_assert!(parse(&with_crc(&json)).is_err());
     }
 
     #[test]
-    fn damage_never_frees(
+    fn damage_never_frees_the_lease(
         at in 0..10_000_usize,
         with in proptest::collection::vec(any::<u8>(), 1..40),
     ) {

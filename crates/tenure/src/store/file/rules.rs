@@ -1,9 +1,11 @@
-//! PURE: what each verb does to a record. The same rules as the reference's [`Ledger`](crate::store::memory::Ledger),
-//! on a record whose standing somebody else has judged.
+//! PURE: the rules of each operation on a record. They are the same rules as those of the reference store,
+//! [`Leases`](crate::store::memory::Leases), but the caller has already judged whether the recorded term is live.
+//!
+//! The batch executor calls [`Operation::apply`], and then writes or removes the record as the returned [`Step`] says.
 
 use std::time::Duration;
 
-use super::record::{Era, LiveMark, Record, Term};
+use super::record::{BootId, LivenessId, Record, TermRecord};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::lease::{
@@ -13,76 +15,81 @@ use crate::lease::{
 use crate::store::Revoke;
 use crate::store::ephemeral::is_ephemeral;
 use crate::store::leads_from::LeadsFrom;
-use crate::store::memory::{never_seen, older_save};
+use crate::store::memory::{older_save, unknown_lease};
 
-/// How long a verb without a TTL waits for somebody else's lock.
-const PATIENCE: Duration = Duration::from_millis(100);
-const PATIENCE_MIN: Duration = Duration::from_millis(20);
+/// How long an operation without a TTL waits for a lock that another process holds.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// The least time that an operation with a TTL waits for such a lock.
+const MIN_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What is true of a record's term now.
+/// The state of a record's term now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// There is none.
+    /// The record has no term.
     Free,
-    /// Its holder has this long left.
+    /// The term is live; its holder has this much time left.
     Live(Duration),
-    /// It stands there, but is over: expired or died.
+    /// The record still has a term, but it is over: expired or died.
     Over(Ended),
 }
 
-/// A record and what was judged of it.
+/// A record and the state of its term.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judged<'a> {
+pub(super) struct FoundRecord<'a> {
     pub(super) record: &'a Record,
     pub(super) standing: Standing,
 }
 
-/// The circumstances of a verb.
+/// The context in which an operation is applied.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<'a> {
+pub(super) struct RuleContext<'a> {
     pub(super) now: Moment,
-    /// The clock under the tokens.
+    /// The clock that tokens are minted from.
     pub(super) minting_micros: u64,
-    /// Our own boot and time namespace, on whose clock `now` is.
-    pub(super) era: &'a Era,
-    /// The file that goes with our process.
-    pub(super) live: Option<&'a LiveMark>,
-    /// The greatest token remembered of this name.
+    /// The boot and time namespace of this process; `now` is on its clock.
+    pub(super) era: &'a BootId,
+    /// The liveness file of this process.
+    pub(super) live: Option<&'a LivenessId>,
+    /// The greatest token of this name that this process has read or written.
     pub(super) floor: Option<Token>,
 }
 
-/// What comes of a verb.
+/// The result of applying an operation.
 #[derive(Debug)]
 pub(super) enum Step<T> {
-    /// The answer; the record stays as it is.
+    /// The answer; the record stays unchanged.
     Answer(T),
-    /// The answer once this record stands there.
+    /// The answer, valid once this record is written.
     Write(Box<Record>, T),
-    /// The answer once the record is removed.
+    /// The answer, valid once the record is removed.
     Remove(T),
 }
 
-/// One of the store's verbs on one name.
-pub(super) trait Verb {
+/// A store operation on one name.
+pub(super) trait Operation {
     type Answer;
 
-    /// It changes nothing but the holder's time, which needs no fsync.
+    /// It changes only the holder's time, which needs no fsync.
     const RENEWS: bool = false;
 
-    /// It may make a record where there was none.
+    /// It may create a record where there was none.
     const CLAIMS: bool = false;
 
     fn name(&self) -> &Name;
 
-    /// How long it waits for a name that is locked.
-    fn patience(&self) -> Duration {
-        PATIENCE
+    /// How long it waits while another process holds the lock.
+    fn lock_timeout(&self) -> Duration {
+        LOCK_TIMEOUT
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>>;
+    fn apply(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        context: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>>;
 }
 
-impl Verb for Claim {
+impl Operation for Claim {
     type Answer = Answer<Grant>;
 
     const CLAIMS: bool = true;
@@ -91,70 +98,76 @@ impl Verb for Claim {
         &self.name
     }
 
-    fn patience(&self) -> Duration {
-        (self.ttl / 10).max(PATIENCE_MIN)
+    fn lock_timeout(&self) -> Duration {
+        (self.ttl / 10).max(MIN_LOCK_TIMEOUT)
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>> {
+    fn apply(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        context: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>> {
         let mut record = match found {
             None => {
-                let token = Token::mint(at.floor, at.minting_micros)?;
+                let token = Token::mint(context.floor, context.minting_micros)?;
                 Record::new(self.name.clone(), token)
             }
-            Some(Judged { record, standing: Standing::Live(_) }) => {
+            Some(FoundRecord { record, standing: Standing::Live(_) }) => {
                 let mut record = record.clone();
-                let ours = |term: &&mut Term| {
+                let same_campaign = |term: &&mut TermRecord| {
                     term.nonce == Some(self.nonce) && term.candidate == self.candidate
                 };
-                return Ok(match record.term.as_mut().filter(ours) {
-                    None => Step::Answer(Answer::Taken(Box::new(lease(found, &self.name, at)))),
-                    // The reply to an earlier try was lost, or the holder changes its note: the same answer again,
+                return Ok(match record.term.as_mut().filter(same_campaign) {
+                    None => {
+                        Step::Answer(Answer::Taken(Box::new(lease(found, &self.name, context))))
+                    }
+                    // The reply to an earlier attempt was lost, or the holder changes its note: return the same answer again,
                     // extended.
                     Some(term) => {
                         term.note = self.note.clone();
-                        term.extend(self.ttl, at);
-                        record.claim_wait(self, at);
-                        let grant = record.grant(self, at);
+                        term.extend(self.ttl, context);
+                        record.claim_wait(self, context);
+                        let grant = record.grant(self, context);
                         Step::Write(Box::new(record), Answer::Held(grant))
                     }
                 });
             }
-            Some(Judged { record, standing }) => {
+            Some(FoundRecord { record, standing }) => {
                 let mut record = record.clone();
                 record.end(standing);
-                record.token = Token::mint(Some(record.token), at.minting_micros)?;
+                record.token = Token::mint(Some(record.token), context.minting_micros)?;
                 record
             }
         };
         record.next = None;
         record.ephemeral = is_ephemeral(self);
-        let mut term = Term {
+        let mut term = TermRecord {
             candidate: self.candidate.clone(),
             nonce: Some(self.nonce),
             ttl: self.ttl,
-            since_micros: at.minting_micros,
+            since_micros: context.minting_micros,
             note: self.note.clone(),
             saved: None,
-            era: at.era.clone(),
-            live: at.live.filter(|_| self.ends_with_process).cloned(),
+            era: context.era.clone(),
+            live: context.live.filter(|_| self.ends_with_process).cloned(),
             until: None,
         };
-        term.extend(self.ttl, at);
+        term.extend(self.ttl, context);
         record.term = Some(term);
-        record.claim_wait(self, at);
-        let grant = record.grant(self, at);
+        record.claim_wait(self, context);
+        let grant = record.grant(self, context);
         Ok(Step::Write(Box::new(record), Answer::Held(grant)))
     }
 }
 
-/// A hold to be extended.
+/// A request to extend a hold.
 #[derive(Debug)]
 pub(super) struct Renewal {
     pub(super) hold: Hold,
     pub(super) ttl: Duration,
 }
 
-impl Verb for Renewal {
+impl Operation for Renewal {
     type Answer = Answer;
 
     const RENEWS: bool = true;
@@ -163,34 +176,38 @@ impl Verb for Renewal {
         &self.hold.name
     }
 
-    fn patience(&self) -> Duration {
-        (self.ttl / 10).max(PATIENCE_MIN)
+    fn lock_timeout(&self) -> Duration {
+        (self.ttl / 10).max(MIN_LOCK_TIMEOUT)
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>> {
+    fn apply(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        context: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>> {
         let Some((mut record, mut term)) = held(found, &self.hold) else {
-            return Ok(taken(found, &self.hold.name, at));
+            return Ok(taken(found, &self.hold.name, context));
         };
-        term.extend(self.ttl, at);
+        term.extend(self.ttl, context);
         record.term = Some(term);
         Ok(Step::Write(Box::new(record), Answer::Held(())))
     }
 }
 
-impl Verb for Release {
+impl Operation for Release {
     type Answer = ();
 
     fn name(&self) -> &Name {
         &self.hold.name
     }
 
-    fn step(&self, found: Option<Judged<'_>>, _at: At<'_>) -> Result<Step<()>> {
+    fn apply(&self, found: Option<FoundRecord<'_>>, _context: RuleContext<'_>) -> Result<Step<()>> {
         let Some((mut record, _term)) = held(found, &self.hold) else {
             return Ok(Step::Answer(()));
         };
         if record.ephemeral {
-            // The next token of this name is the clock, which is greater than the last one unless the clock was set back,
-            // and no right was ever granted by it.
+            // The next token of this name is minted from the clock. It is greater than the last token unless the clock was set
+            // back, and no right was ever granted under that name.
             return Ok(Step::Remove(()));
         }
         record.term = None;
@@ -200,7 +217,7 @@ impl Verb for Release {
     }
 }
 
-/// A checkpoint to be left under a hold.
+/// A request to save a checkpoint under a hold.
 #[derive(Debug)]
 pub(super) struct Save {
     pub(super) hold: Hold,
@@ -208,16 +225,20 @@ pub(super) struct Save {
     pub(super) checkpoint: Checkpoint,
 }
 
-impl Verb for Save {
+impl Operation for Save {
     type Answer = Answer;
 
     fn name(&self) -> &Name {
         &self.hold.name
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Self::Answer>> {
+    fn apply(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        context: RuleContext<'_>,
+    ) -> Result<Step<Self::Answer>> {
         let Some((mut record, mut term)) = held(found, &self.hold) else {
-            return Ok(taken(found, &self.hold.name, at));
+            return Ok(taken(found, &self.hold.name, context));
         };
         match term.saved {
             Some(last) if self.number < last => Err(older_save(&self.hold.name, self.number, last)),
@@ -232,28 +253,32 @@ impl Verb for Save {
     }
 }
 
-/// A name to be taken from its holder.
+/// A request to revoke a lease.
 #[derive(Debug)]
 pub(super) struct Revocation {
     pub(super) name: Name,
     pub(super) when: Revoke,
 }
 
-impl Verb for Revocation {
+impl Operation for Revocation {
     type Answer = Lease;
 
     fn name(&self) -> &Name {
         &self.name
     }
 
-    fn step(&self, found: Option<Judged<'_>>, at: At<'_>) -> Result<Step<Lease>> {
-        let Some(Judged { record, standing }) = found else {
+    fn apply(
+        &self,
+        found: Option<FoundRecord<'_>>,
+        context: RuleContext<'_>,
+    ) -> Result<Step<Lease>> {
+        let Some(FoundRecord { record, standing }) = found else {
             let name = &self.name;
             return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
         };
         let mut record = record.clone();
         let last = record.token;
-        record.token = Token::mint(Some(last), at.minting_micros)?;
+        record.token = Token::mint(Some(last), context.minting_micros)?;
         let standing = match (standing, self.when) {
             (Standing::Live(_), Revoke::InTime) => {
                 if let Some(term) = record.term.as_mut() {
@@ -272,17 +297,17 @@ impl Verb for Revocation {
             }
         };
         if self.when == Revoke::Now {
-            // The operator vouches for it that no earlier holder is at work.
+            // The operator guarantees that no earlier holder is still working.
             record.leads_from = None;
         }
-        let lease = lease(Some(Judged { record: &record, standing }), &self.name, at);
+        let lease = lease(Some(FoundRecord { record: &record, standing }), &self.name, context);
         Ok(Step::Write(Box::new(record), lease))
     }
 }
 
-/// The record and its term, taken out, if `hold` is the live term of it.
-fn held(found: Option<Judged<'_>>, hold: &Hold) -> Option<(Record, Term)> {
-    let Judged { record, standing: Standing::Live(_) } = found? else {
+/// The record without its term, and the term, if `hold` is the record's live term.
+fn held(found: Option<FoundRecord<'_>>, hold: &Hold) -> Option<(Record, TermRecord)> {
+    let FoundRecord { record, standing: Standing::Live(_) } = found? else {
         return None;
     };
     let mut record = record.clone();
@@ -291,21 +316,25 @@ fn held(found: Option<Judged<'_>>, hold: &Hold) -> Option<(Record, Term)> {
     (same_candidate && record.token == hold.token).then_some((record, term))
 }
 
-fn taken(found: Option<Judged<'_>>, name: &Name, at: At<'_>) -> Step<Answer> {
-    Step::Answer(Answer::Taken(Box::new(lease(found, name, at))))
+fn taken(found: Option<FoundRecord<'_>>, name: &Name, context: RuleContext<'_>) -> Step<Answer> {
+    Step::Answer(Answer::Taken(Box::new(lease(found, name, context))))
 }
 
-/// The lease as it is shown.
-pub(super) fn lease(found: Option<Judged<'_>>, name: &Name, at: At<'_>) -> Lease {
-    let Some(Judged { record, standing }) = found else {
-        return never_seen(name);
+/// The lease as the store reports it.
+pub(super) fn lease(
+    found: Option<FoundRecord<'_>>,
+    name: &Name,
+    context: RuleContext<'_>,
+) -> Lease {
+    let Some(FoundRecord { record, standing }) = found else {
+        return unknown_lease(name);
     };
     let (term, left) = match standing {
         Standing::Live(left) => (record.term.as_ref(), left),
         Standing::Free | Standing::Over(_) => (None, Duration::ZERO),
     };
     let before = match standing {
-        // Nobody has come yet since it ended.
+        // The term has ended, and no candidate has acquired the lease since.
         Standing::Over(ended) => ended,
         Standing::Free | Standing::Live(_) => record.before,
     };
@@ -320,8 +349,8 @@ pub(super) fn lease(found: Option<Judged<'_>>, name: &Name, at: At<'_>) -> Lease
         next: record.next.clone(),
         lineage: Some(Lineage { origin: record.origin, before }),
         checkpoint: record.checkpoint.clone(),
-        store_time: Some(store_time(at.now)),
-        wait: term.and_then(|_| record.wait(at)),
+        store_time: Some(store_time(context.now)),
+        wait: term.and_then(|_| record.wait(context)),
     }
 }
 
@@ -330,7 +359,7 @@ fn store_time(now: Moment) -> StoreTime {
 }
 
 impl Record {
-    /// The record of a name that never had a term, free.
+    /// The free record of a name that never had a term.
     pub(super) fn new(name: Name, token: Token) -> Self {
         Record {
             name,
@@ -345,15 +374,15 @@ impl Record {
         }
     }
 
-    fn claim_wait(&mut self, claim: &Claim, at: At<'_>) {
-        self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, at.minting_micros);
+    fn claim_wait(&mut self, claim: &Claim, context: RuleContext<'_>) {
+        self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, context.minting_micros);
     }
 
-    fn wait(&self, at: At<'_>) -> Option<StartupWait> {
-        LeadsFrom::wait(self.leads_from, at.minting_micros)
+    fn wait(&self, context: RuleContext<'_>) -> Option<StartupWait> {
+        LeadsFrom::wait(self.leads_from, context.minting_micros)
     }
 
-    /// Clears away a term that is over.
+    /// Removes a term that is over.
     fn end(&mut self, standing: Standing) {
         if let Standing::Over(ended) = standing {
             self.term = None;
@@ -361,25 +390,25 @@ impl Record {
         }
     }
 
-    fn grant(&self, claim: &Claim, at: At<'_>) -> Grant {
+    fn grant(&self, claim: &Claim, context: RuleContext<'_>) -> Grant {
         Grant {
             hold: claim.held_in(self.token),
             lineage: Lineage { origin: self.origin, before: self.before },
             checkpoint: self.checkpoint.clone(),
-            store_time: Some(store_time(at.now)),
-            wait: self.wait(at),
+            store_time: Some(store_time(context.now)),
+            wait: self.wait(context),
         }
     }
 }
 
-impl Term {
-    /// From now on for `ttl`, on our own clock.
-    fn extend(&mut self, ttl: Duration, at: At<'_>) {
-        // The head keeps whole microseconds; rounded up, so that the record never says less than was granted.
+impl TermRecord {
+    /// Extends the term by `ttl` from now, on the clock of this process.
+    fn extend(&mut self, ttl: Duration, context: RuleContext<'_>) {
+        // The head stores whole microseconds, rounded up, so that the record never states less time than was granted.
         let micros = u64::try_from(ttl.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
         self.ttl = Duration::from_micros(micros);
-        self.era = at.era.clone();
-        self.until = Some(at.now + self.ttl);
+        self.era = context.era.clone();
+        self.until = Some(context.now + self.ttl);
     }
 }
 

@@ -1,4 +1,5 @@
-//! The rules of this store and those of the reference, side by side: whatever is asked, the answers are the same.
+//! The rules of this store and those of the reference store, side by side: both give the same answers to any history of
+//! operations.
 
 use std::cell::RefCell;
 
@@ -8,35 +9,35 @@ use super::super::record::parse;
 use super::*;
 use crate::lease::{CandidateId, Note};
 use crate::store::Scope;
-use crate::store::memory::Ledger;
+use crate::store::memory::Leases;
 
 #[derive(Clone, Debug)]
-enum Ask {
+enum AnyOperation {
     Acquire { who: u8, ttl: u64 },
-    Renew { whose: usize, ttl: u64 },
-    Release { whose: usize, next: bool },
-    Save { whose: usize, number: u64 },
+    Renew { nth_hold: usize, ttl: u64 },
+    Release { nth_hold: usize, next: bool },
+    Save { nth_hold: usize, number: u64 },
     Revoke { now: bool },
     Wait(u64),
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn any_operation() -> impl Strategy<Value = AnyOperation> {
     let ttl = prop_oneof![Just(100_u64), Just(200)];
     prop_oneof![
-        4 => (0..4_u8, ttl.clone()).prop_map(|(who, ttl)| Ask::Acquire { who, ttl }),
-        3 => (0..6_usize, ttl).prop_map(|(whose, ttl)| Ask::Renew { whose, ttl }),
-        2 => (0..6_usize, any::<bool>()).prop_map(|(whose, next)| Ask::Release { whose, next }),
-        2 => (0..6_usize, 0..4_u64).prop_map(|(whose, number)| Ask::Save { whose, number }),
-        1 => any::<bool>().prop_map(|now| Ask::Revoke { now }),
-        4 => (0..150_u64).prop_map(Ask::Wait),
+        4 => (0..4_u8, ttl.clone()).prop_map(|(who, ttl)| AnyOperation::Acquire { who, ttl }),
+        3 => (0..6_usize, ttl).prop_map(|(nth_hold, ttl)| AnyOperation::Renew { nth_hold, ttl }),
+        2 => (0..6_usize, any::<bool>()).prop_map(|(nth_hold, next)| AnyOperation::Release { nth_hold, next }),
+        2 => (0..6_usize, 0..4_u64).prop_map(|(nth_hold, number)| AnyOperation::Save { nth_hold, number }),
+        1 => any::<bool>().prop_map(|now| AnyOperation::Revoke { now }),
+        4 => (0..150_u64).prop_map(AnyOperation::Wait),
     ]
 }
 
-/// A directory with one record in it, without the directory.
+/// One record in memory, in place of a directory.
 #[derive(Default)]
-struct Shelf(RefCell<Option<Vec<u8>>>);
+struct RecordSlot(RefCell<Option<Vec<u8>>>);
 
-impl Shelf {
+impl RecordSlot {
     fn found(&self, now: Moment) -> Option<(Record, Standing)> {
         let bytes = self.0.borrow();
         let record = parse(bytes.as_deref()?).expect("our own writing").record;
@@ -50,16 +51,16 @@ impl Shelf {
         Some((record, standing))
     }
 
-    fn lease(&self, at: At<'_>) -> Option<Lease> {
-        let (record, standing) = self.found(at.now)?;
-        Some(lease(Some(Judged { record: &record, standing }), &record.name, at))
+    fn lease(&self, context: RuleContext<'_>) -> Option<Lease> {
+        let (record, standing) = self.found(context.now)?;
+        Some(lease(Some(FoundRecord { record: &record, standing }), &record.name, context))
     }
 
-    fn ask<V: Verb>(&self, verb: &V, at: At<'_>) -> Result<V::Answer> {
-        let found = self.found(at.now);
-        let judged =
-            found.as_ref().map(|(record, standing)| Judged { record, standing: *standing });
-        match verb.step(judged, at)? {
+    fn apply<V: Operation>(&self, operation: &V, context: RuleContext<'_>) -> Result<V::Answer> {
+        let found = self.found(context.now);
+        let found_record =
+            found.as_ref().map(|(record, standing)| FoundRecord { record, standing: *standing });
+        match operation.apply(found_record, context)? {
             Step::Answer(answer) => Ok(answer),
             Step::Write(record, answer) => {
                 let head = record.encode_head().expect("it can be written");
@@ -75,7 +76,7 @@ impl Shelf {
     }
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(ours: Result<T>, reference: Result<T>) {
+fn assert_same<T: PartialEq + std::fmt::Debug>(ours: Result<T>, reference: Result<T>) {
     match (ours, reference) {
         (Ok(ours), Ok(reference)) => assert_eq!(ours, reference),
         (Err(ours), Err(reference)) => {
@@ -85,16 +86,16 @@ fn same<T: PartialEq + std::fmt::Debug>(ours: Result<T>, reference: Result<T>) {
     }
 }
 
-fn run(asks: Vec<Ask>) {
-    let (shelf, mut ledger) = (Shelf::default(), Ledger::default());
+fn run(operations: Vec<AnyOperation>) {
+    let (slot, mut leases) = (RecordSlot::default(), Leases::default());
     let name = Name::new("n").unwrap();
-    let era = Era { boot: "b".to_owned(), timens: "t".to_owned() };
+    let era = BootId { boot: "b".to_owned(), timens: "t".to_owned() };
     let mut now = Moment::from_nanos(1_000_000_000);
     let token = Token::new(1).unwrap();
     let mut holds: Vec<Hold> = Vec::new();
-    for ask in asks {
+    for operation in operations {
         let minting_micros = now.as_nanos() / 1_000;
-        let at = At { now, minting_micros, era: &era, live: None, floor: None };
+        let context = RuleContext { now, minting_micros, era: &era, live: None, floor: None };
         let candidate = |who: u8| CandidateId::new(&format!("c{}", who % 3)).unwrap();
         let made_up = || Hold {
             name: name.clone(),
@@ -102,44 +103,51 @@ fn run(asks: Vec<Ask>) {
             nonce: crate::Nonce::from_bits(0),
             token,
         };
-        let hold = |whose: usize| holds.iter().rev().nth(whose).cloned().unwrap_or_else(made_up);
+        let hold =
+            |nth_hold: usize| holds.iter().rev().nth(nth_hold).cloned().unwrap_or_else(made_up);
         let ms = Duration::from_millis;
-        match ask {
-            Ask::Acquire { who, ttl } => {
+        match operation {
+            AnyOperation::Acquire { who, ttl } => {
                 let nonce = crate::Nonce::from_bits(who.into());
                 let mut claim = Claim::new(name.clone(), candidate(who), nonce, ms(ttl));
                 claim.note = Note::new(&format!("note {who}")).unwrap();
-                let ours = shelf.ask(&claim, at);
+                let ours = slot.apply(&claim, context);
                 if let Ok(Answer::Held(grant)) = &ours {
                     holds.push(grant.hold.clone());
                 }
-                same(ours, ledger.acquire(now, minting_micros, &claim));
+                assert_same(ours, leases.acquire(now, minting_micros, &claim));
             }
-            Ask::Renew { whose, ttl } => {
-                let renewal = Renewal { hold: hold(whose), ttl: ms(ttl) };
-                same(shelf.ask(&renewal, at), ledger.renew(now, &renewal.hold, ms(ttl)));
+            AnyOperation::Renew { nth_hold, ttl } => {
+                let renewal = Renewal { hold: hold(nth_hold), ttl: ms(ttl) };
+                assert_same(
+                    slot.apply(&renewal, context),
+                    leases.renew(now, &renewal.hold, ms(ttl)),
+                );
             }
-            Ask::Release { whose, next } => {
-                let release = Release { hold: hold(whose), next: next.then(|| candidate(1)) };
-                same(shelf.ask(&release, at), ledger.release(now, &release).map(|_| ()));
+            AnyOperation::Release { nth_hold, next } => {
+                let release = Release { hold: hold(nth_hold), next: next.then(|| candidate(1)) };
+                assert_same(
+                    slot.apply(&release, context),
+                    leases.release(now, &release).map(|_| ()),
+                );
             }
-            Ask::Save { whose, number } => {
+            AnyOperation::Save { nth_hold, number } => {
                 let checkpoint = Checkpoint::new(number.to_le_bytes()).unwrap();
-                let save = Save { hold: hold(whose), number, checkpoint };
-                let reference = ledger.save(now, &save.hold, number, &save.checkpoint);
-                same(shelf.ask(&save, at), reference);
+                let save = Save { hold: hold(nth_hold), number, checkpoint };
+                let reference = leases.save(now, &save.hold, number, &save.checkpoint);
+                assert_same(slot.apply(&save, context), reference);
             }
-            Ask::Revoke { now: at_once } => {
+            AnyOperation::Revoke { now: at_once } => {
                 let when = if at_once { Revoke::Now } else { Revoke::InTime };
                 let revocation = Revocation { name: name.clone(), when };
-                let reference = ledger.revoke(now, minting_micros, &name, when);
-                same(shelf.ask(&revocation, at), reference);
+                let reference = leases.revoke(now, minting_micros, &name, when);
+                assert_same(slot.apply(&revocation, context), reference);
             }
-            Ask::Wait(time) => now = now + ms(time),
+            AnyOperation::Wait(time) => now = now + ms(time),
         }
-        let at = At { now, ..at };
-        let reference = ledger.observe(now, &Scope::name(&name)).pop().map(Result::unwrap);
-        assert_eq!(shelf.lease(at), reference);
+        let context = RuleContext { now, ..context };
+        let reference = leases.observe(now, &Scope::name(&name)).pop().map(Result::unwrap);
+        assert_eq!(slot.lease(context), reference);
     }
 }
 
@@ -147,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn the_answers_are_those_of_the_reference(asks in proptest::collection::vec(ask(), 1..60)) {
-        run(asks);
+    fn the_answers_are_those_of_the_reference(operations in proptest::collection::vec(any_operation(), 1..60)) {
+        run(operations);
     }
 }

@@ -1,18 +1,18 @@
-//! What can be seen only from inside: other boots, other clocks, locks that are taken away.
+//! Tests that need internals: other boots, other clocks, locks that are taken away.
 
 use std::os::unix::fs::PermissionsExt;
 
 use super::directory::Directory;
-use super::draft::Sync;
-use super::lock::{NameLock, Tried};
-use super::names::Spot;
-use super::planted;
-use super::sight::{Right, look};
+use super::lock::{LockAttempt, NameLock};
+use super::paths::RecordPath;
+use super::read::{ReadMode, read_record};
+use super::temp_record::Sync;
+use super::test_records;
 use super::*;
 use crate::error::Kind;
 use crate::lease::{CandidateId, Ended, Nonce, Token};
 
-/// A private directory, gone at the end.
+/// A private directory, removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -25,11 +25,11 @@ impl Scratch {
     }
 
     async fn open(&self) -> FileStore {
-        FileStore::open(&self.0, Options::default()).await.unwrap()
+        FileStore::open(&self.0, FileOptions::default()).await.unwrap()
     }
 
     fn record(&self) -> PathBuf {
-        planted::record_path(&self.0, &name())
+        test_records::record_path(&self.0, &name())
     }
 }
 
@@ -60,22 +60,22 @@ async fn left(store: &FileStore) -> Duration {
 }
 
 const TTL: Duration = Duration::from_millis(300);
-/// For what has to be held still after a few calls, and is then waited for.
-const SOME: Duration = Duration::from_secs(3);
+/// For a lease that must still be held after a few calls, and whose expiry the test waits for.
+const MEDIUM: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_record_of_another_boot_is_waited_for_its_own_ttl_and_a_change_begins_anew() {
+async fn a_challenger_waits_the_ttl_of_a_record_of_another_boot_and_again_after_a_change() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let token = Token::new(5).unwrap();
-    planted::of_another_boot(&scratch.0, &name(), token, TTL, 1).unwrap();
+    test_records::of_another_boot(&scratch.0, &name(), token, TTL, 1).unwrap();
     let claim = claim("b", LONG);
     let Answer::Taken(lease) = acquire(&store, &claim).await else { panic!("granted at once") };
     assert!(lease.left > TTL, "{:?}", lease.left);
     store.0.clock.sleep(TTL / 2).await;
     assert!(left(&store).await <= TTL / 2 + Duration::from_millis(10));
-    planted::of_another_boot(&scratch.0, &name(), token, TTL, 2).unwrap();
+    test_records::of_another_boot(&scratch.0, &name(), token, TTL, 2).unwrap();
     let changed = store.0.clock.now();
     loop {
         match acquire(&store, &claim).await {
@@ -90,10 +90,10 @@ async fn a_record_of_another_boot_is_waited_for_its_own_ttl_and_a_change_begins_
 }
 
 #[tokio::test]
-async fn another_handle_does_not_know_what_this_one_has_seen() {
+async fn observations_are_not_shared_between_handles() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
-    planted::of_another_boot(&scratch.0, &name(), Token::new(5).unwrap(), TTL, 1).unwrap();
+    test_records::of_another_boot(&scratch.0, &name(), Token::new(5).unwrap(), TTL, 1).unwrap();
     assert!(!acquire(&store, &claim("b", LONG)).await.is_held());
     store.0.clock.sleep(TTL * 2).await;
     let newcomer = scratch.open().await;
@@ -106,7 +106,7 @@ async fn another_handle_does_not_know_what_this_one_has_seen() {
 async fn a_damaged_tail_costs_the_challenger_a_ttl_and_the_holder_nothing() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
-    let ours = hold(&store, &claim("a", SOME)).await;
+    let ours = hold(&store, &claim("a", MEDIUM)).await;
     let damage = || {
         let mut bytes = std::fs::read(scratch.record()).unwrap();
         let end = bytes.len() - 40;
@@ -114,36 +114,37 @@ async fn a_damaged_tail_costs_the_challenger_a_ttl_and_the_holder_nothing() {
         std::fs::write(scratch.record(), bytes).unwrap();
     };
     damage();
-    assert!(!acquire(&store, &claim("b", SOME)).await.is_held());
-    let renewed = store.renew(std::slice::from_ref(&ours), SOME).await.unwrap().remove(0).unwrap();
+    assert!(!acquire(&store, &claim("b", MEDIUM)).await.is_held());
+    let renewed =
+        store.renew(std::slice::from_ref(&ours), MEDIUM).await.unwrap().remove(0).unwrap();
     assert!(renewed.is_held());
     damage();
     let saved = store.save(&ours, 1, &Checkpoint::new("x").unwrap()).await.unwrap();
     assert!(saved.is_held());
-    // The time is still unknown, and nobody has made one up.
-    let begun = store.0.clock.now();
-    while !acquire(&store, &claim("b", SOME)).await.is_held() {
+    // The time is still unknown, and no operation has invented one.
+    let started = store.0.clock.now();
+    while !acquire(&store, &claim("b", MEDIUM)).await.is_held() {
         store.0.clock.sleep(Duration::from_millis(5)).await;
     }
-    assert!(store.0.clock.now().since(begun) >= SOME);
+    assert!(store.0.clock.now().since(started) >= MEDIUM);
 }
 
 #[tokio::test]
-async fn a_clock_that_went_back_in_the_same_boot_is_not_believed() {
+async fn a_clock_that_went_back_in_the_same_boot_is_not_trusted() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     hold(&store, &claim("a", TTL)).await;
-    // As if the boot clock had been an hour ahead when it was written.
-    let sight = look(&store.0.directory, &name(), Right::Locked).unwrap().unwrap();
-    let mut record = sight.record;
+    // As if the boot clock had been an hour ahead when the record was written.
+    let found = read_record(&store.0.directory, &name(), ReadMode::Locked).unwrap().unwrap();
+    let mut record = found.record;
     record.term.as_mut().unwrap().until = Some(store.0.clock.now() + Duration::from_secs(3600));
-    super::draft::put_tail(&sight.file, &record, &sight.head, 9, "x").unwrap();
+    super::temp_record::write_tail(&found.file, &record, &found.head, 9, "x").unwrap();
     let left = left(&store).await;
     assert!(left > TTL && left < TTL * 2, "{left:?}");
 }
 
 #[tokio::test]
-async fn after_fork_nothing_is_answered() {
+async fn after_fork_every_operation_fails() {
     let scratch = Scratch::new();
     let mut store = scratch.open().await;
     let ours = hold(&store, &claim("a", LONG)).await;
@@ -156,7 +157,7 @@ async fn after_fork_nothing_is_answered() {
 }
 
 #[tokio::test]
-async fn a_record_put_back_from_a_backup_is_corrupt_to_whoever_remembers() {
+async fn a_record_restored_from_a_backup_is_corrupt_to_a_process_that_knows_a_newer_token() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let old = hold(&store, &claim("a", LONG)).await;
@@ -167,7 +168,7 @@ async fn a_record_put_back_from_a_backup_is_corrupt_to_whoever_remembers() {
     let error = store.renew(&[old], LONG).await.unwrap().remove(0).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().contains("went back"), "{error}");
-    // Removed altogether, the next token is still greater.
+    // Even if the record is removed, the next token is greater.
     std::fs::remove_file(scratch.record()).unwrap();
     let grant = acquire(&store, &claim("c", LONG)).await.held().unwrap();
     assert!(grant.hold.token > new.token);
@@ -180,45 +181,45 @@ async fn a_late_repeat_of_a_claim_does_not_shorten_a_newer_renewal() {
     let store = scratch.open().await;
     let claim = claim("a", LONG);
     let ours = hold(&store, &claim).await;
-    let Shared { directory, judge, memory, clock, .. } = &*store.0;
-    let mut late = Pass::new(directory, judge, memory, clock, None);
+    let FileStoreInner { directory, judge, tokens, clock, .. } = &*store.0;
+    let mut late = BatchRun::new(directory, judge, tokens, clock, None);
     let mut slots = vec![late.prepare(&claim, Sync::Now)];
     clock.sleep(TTL).await;
     let before = clock.now();
     assert!(store.renew(&[ours], LONG).await.unwrap().remove(0).unwrap().is_held());
     late.commit_all(&[claim], &mut slots);
-    let record = look(directory, &name(), Right::Glance).unwrap().unwrap().record;
+    let record = read_record(directory, &name(), ReadMode::Unlocked).unwrap().unwrap().record;
     assert!(record.term.unwrap().until.unwrap() >= before + LONG);
 }
 
 #[tokio::test]
-async fn a_draft_that_was_overtaken_is_written_anew() {
+async fn an_overtaken_temp_record_is_written_again() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let (early, late) = (claim("a", LONG), claim("b", LONG));
-    let Shared { directory, judge, memory, clock, .. } = &*store.0;
-    let mut pass = Pass::new(directory, judge, memory, clock, None);
-    let mut slots = vec![pass.prepare(&early, Sync::Now)];
+    let FileStoreInner { directory, judge, tokens, clock, .. } = &*store.0;
+    let mut batch_run = BatchRun::new(directory, judge, tokens, clock, None);
+    let mut slots = vec![batch_run.prepare(&early, Sync::Now)];
     let theirs = hold(&store, &late).await;
-    pass.commit_all(&[early], &mut slots);
-    assert!(!pass.answers(slots, Ok(())).remove(0).unwrap().is_held());
+    batch_run.commit_all(&[early], &mut slots);
+    assert!(!batch_run.answers(slots, Ok(())).remove(0).unwrap().is_held());
     let lease = store.observe(&Scope::name(&name())).await.unwrap().remove(0).unwrap();
     assert_eq!(lease.token, Some(theirs.token));
     assert_eq!(std::fs::read_dir(scratch.0.join("tmp")).unwrap().count(), 0);
 }
 
 fn lock(directory: &Directory) -> Option<NameLock<'_>> {
-    match NameLock::attempt(directory, &Spot::of(&name()), true).unwrap() {
-        Tried::Locked(lock) => Some(lock),
-        Tried::Busy | Tried::Missing => None,
+    match NameLock::attempt(directory, &RecordPath::of(&name()), true).unwrap() {
+        LockAttempt::Locked(lock) => Some(lock),
+        LockAttempt::Busy | LockAttempt::Missing => None,
     }
 }
 
 #[tokio::test]
-async fn a_lock_file_replaced_while_it_is_held_spoils_what_was_done_under_it() {
+async fn a_lock_file_replaced_while_it_is_held_invalidates_what_was_done_under_it() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.open().await, scratch.open().await);
-    let path = planted::lock_path(&scratch.0, &name());
+    let path = test_records::lock_path(&scratch.0, &name());
     let first = lock(&a.0.directory).expect("free");
     assert!(lock(&b.0.directory).is_none());
     first.check().unwrap();
@@ -231,7 +232,7 @@ async fn a_lock_file_replaced_while_it_is_held_spoils_what_was_done_under_it() {
 }
 
 #[tokio::test]
-async fn whoever_is_in_the_way_is_named() {
+async fn the_error_names_the_process_that_holds_the_lock() {
     use std::error::Error as _;
     let scratch = Scratch::new();
     let (a, b) = (scratch.open().await, scratch.open().await);
@@ -239,13 +240,13 @@ async fn whoever_is_in_the_way_is_named() {
     let _stuck = lock(&b.0.directory).expect("free");
     let answer = a.release(&[Release::from(ours)]).await.unwrap().remove(0).unwrap_err();
     assert_eq!(answer.kind(), Kind::Unavailable);
-    let locked = answer.source().and_then(|source| source.downcast_ref::<Locked>());
-    assert_eq!(locked, Some(&Locked { by: Some(std::process::id()) }), "{answer}");
+    let locked = answer.source().and_then(|source| source.downcast_ref::<LockHolder>());
+    assert_eq!(locked, Some(&LockHolder { by: Some(std::process::id()) }), "{answer}");
     assert!(answer.to_string().contains(&format!("process {}", std::process::id())), "{answer}");
 }
 
 #[tokio::test]
-async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
+async fn leftovers_of_dead_processes_are_removed_and_files_of_live_ones_stay() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let mut ours = claim("a", LONG);
@@ -256,7 +257,7 @@ async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
     std::fs::write(live.join("fresh"), "").unwrap();
     std::fs::write(tmp.join("left"), "").unwrap();
     let old = std::time::UNIX_EPOCH + Duration::from_secs(1);
-    let mine = live.join(&store.0.live.get().unwrap().mark.id);
+    let mine = live.join(&store.0.live.get().unwrap().id.id);
     for path in [&mine, &live.join("dead"), &tmp.join("left")] {
         std::fs::File::open(path).unwrap().set_modified(old).unwrap();
     }
@@ -276,7 +277,7 @@ async fn what_long_dead_processes_left_is_swept_away_and_the_living_stay() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_url_is_said() {
+async fn errors_say_what_is_wrong_with_a_url() {
     for (url, says) in [
         ("file:/x?force=yes", "0 or 1"),
         ("file:/x?mode=1", "no option 'mode'; it has force, create"),
@@ -295,7 +296,7 @@ async fn what_is_wrong_with_a_url_is_said() {
 }
 
 #[tokio::test]
-async fn it_says_what_it_is() {
+async fn examine_reports_what_the_directory_is() {
     let scratch = Scratch::new();
     let store = scratch.open().await;
     let report = store.examine().await.unwrap();
@@ -308,7 +309,7 @@ async fn it_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_made_by_those_who_only_want_what_exists() {
+async fn a_missing_directory_is_not_created_with_create_0() {
     let scratch = Scratch::new();
     let path = scratch.0.join("moved-away");
     let url = format!("file:{}?create=0", path.display());

@@ -1,8 +1,8 @@
-//! Being told: inotify on the records and on the files that go with processes.
+//! Watches the directory: inotify on the records and on the liveness files.
 //!
-//! A new record is moved into `leases/`, which is what a watcher listens for; a renewal rewrites a tail and wakes
-//! nobody. A process that dies closes its file in `live/`. Files are looked at on threads where a disk that hangs holds
-//! up nobody.
+//! A new record is moved into `leases/`, and a watcher subscribes to such moves. A renewal rewrites a tail and wakes no
+//! watcher. A process that dies closes its file in `live/`. Files are read on threads where a hanging disk delays no other
+//! task.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,88 +13,90 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::fs::inotify::{Event, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::Shared;
-use super::directory::Handle;
-use super::live::{entries, is_free};
-use super::names::{Entry, Spot, is_sub, read_back};
-use super::sight::{Right, look};
+use super::FileStoreInner;
+use super::directory::DirectoryHandle;
+use super::liveness::{entries, is_unlocked};
+use super::paths::{FileKind, RecordPath, is_sub, parse_file_name};
+use super::read::{ReadMode, read_record};
 use crate::blocking;
 use crate::inotify::Inotify;
 use crate::lease::{Ended, Name};
 use crate::store::{Change, Scope};
 
-/// The kernel tells of the closed file a little before it drops the lock.
-const LOCK_DROPS_WITHIN: u32 = 50;
-const STEP: Duration = Duration::from_millis(1);
+/// The maximum number of checks for the lock of a dead process: the kernel reports the closed file shortly before it drops the
+/// lock.
+const MAX_LOCK_CHECKS: u32 = 50;
+/// The time between two of these checks.
+const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often to tell to look where the kernel cannot tell us.
-const BLIND: Duration = Duration::from_millis(200);
+/// How often to yield [`Change::Look`] where inotify is not available.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// See [`Store::watch`](crate::store::Store::watch).
-pub(super) fn watch(shared: Arc<Shared>, scope: Scope) -> BoxStream<'static, Change> {
-    stream::unfold(Watching::Begin(shared, scope), |state| async {
+pub(super) fn watch(shared: Arc<FileStoreInner>, scope: Scope) -> BoxStream<'static, Change> {
+    stream::unfold(WatchState::Begin(shared, scope), |state| async {
         match state {
-            Watching::Begin(shared, scope) => {
-                let next = match Ears::new(&shared, &scope).await {
-                    Ok(ears) => {
+            WatchState::Begin(shared, scope) => {
+                let next = match Watches::new(&shared, &scope).await {
+                    Ok(watches) => {
                         let queue = VecDeque::new();
-                        Watching::Listening(Watch { shared, scope, ears, queue })
+                        WatchState::Watching(DirectoryWatch { shared, scope, watches, queue })
                     }
                     Err(error) => {
                         let path = &shared.directory.leases.path;
                         tracing::warn!(
                             "cannot be told of changes in {path} ({error}), so they are looked for \
                              every {} ms; raise fs.inotify.max_user_instances",
-                            BLIND.as_millis()
+                            POLL_INTERVAL.as_millis()
                         );
-                        Watching::Blind(shared)
+                        WatchState::Polling(shared)
                     }
                 };
                 Some((Change::Look, next))
             }
-            Watching::Listening(mut watch) => {
+            WatchState::Watching(mut watch) => {
                 let change = watch.next().await;
-                Some((change, Watching::Listening(watch)))
+                Some((change, WatchState::Watching(watch)))
             }
-            Watching::Blind(shared) => {
-                shared.clock.sleep(BLIND).await;
-                Some((Change::Look, Watching::Blind(shared)))
+            WatchState::Polling(shared) => {
+                shared.clock.sleep(POLL_INTERVAL).await;
+                Some((Change::Look, WatchState::Polling(shared)))
             }
         }
     })
     .boxed()
 }
 
-enum Watching {
-    Begin(Arc<Shared>, Scope),
-    Listening(Watch),
-    Blind(Arc<Shared>),
+enum WatchState {
+    Begin(Arc<FileStoreInner>, Scope),
+    Watching(DirectoryWatch),
+    Polling(Arc<FileStoreInner>),
 }
 
-/// What the kernel watches for us.
-struct Ears {
+/// The inotify watches of one subscription.
+struct Watches {
     kernel: Inotify,
     leases: i32,
     live: i32,
-    /// Whether a directory of long names can matter.
+    /// Whether directories of long names can contain a name of the scope.
     subs: bool,
 }
 
-/// What was heard in one reading.
+/// The events of one read.
 #[derive(Default)]
-struct Heard {
+struct Notifications {
     records: BTreeSet<Name>,
     deaths: BTreeSet<String>,
-    /// A directory of long names was made.
+    /// A directory of long names was created.
     subs: bool,
-    /// Something that only a look can tell.
-    look: bool,
+    /// A change that only observing the store can explain.
+    needs_observe: bool,
 }
 
-impl Ears {
-    async fn new(shared: &Arc<Shared>, scope: &Scope) -> std::io::Result<Self> {
+impl Watches {
+    async fn new(shared: &Arc<FileStoreInner>, scope: &Scope) -> std::io::Result<Self> {
         let kernel = Inotify::new()?;
-        let listen = {
+        let subscribe = {
             let (kernel, shared) = (kernel.clone(), Arc::clone(shared));
             move || {
                 let moved = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
@@ -105,130 +107,130 @@ impl Ears {
                 Ok::<_, Errno>((leases, live))
             }
         };
-        let (leases, live) = blocking::run(listen).await.map_err(std::io::Error::other)??;
+        let (leases, live) = blocking::run(subscribe).await.map_err(std::io::Error::other)??;
         let subs = match scope {
-            Scope::Names(names) => names.iter().any(|name| Spot::of(name).sub.is_some()),
+            Scope::Names(names) => names.iter().any(|name| RecordPath::of(name).sub.is_some()),
             Scope::Prefix(_) => true,
         };
-        let ears = Ears { kernel, leases, live, subs };
-        ears.add_subs(shared).await;
-        Ok(ears)
+        let watches = Watches { kernel, leases, live, subs };
+        watches.add_subs(shared).await;
+        Ok(watches)
     }
 
-    /// Directories of long names are few: all of them are watched, and any of them is a reason to look.
-    async fn add_subs(&self, shared: &Arc<Shared>) {
+    /// Directories of long names are few: all are watched, and a change in any of them yields [`Change::Look`].
+    async fn add_subs(&self, shared: &Arc<FileStoreInner>) {
         if !self.subs {
             return;
         }
         let (kernel, shared) = (self.kernel.clone(), Arc::clone(shared));
-        let listen = move || {
+        let subscribe = move || {
             let leases = &shared.directory.leases;
             for entry in entries(leases).unwrap_or_default().iter().filter(|entry| is_sub(entry)) {
                 if let Ok(Some(sub)) = leases.sub(entry, false) {
-                    // Without it a long name is looked at when its time is up.
+                    // Without this watch, a waiter observes a long name when its lease expires.
                     let _ = add(&kernel, &sub, WatchFlags::MOVED_TO);
                 }
             }
         };
-        let _ = blocking::run(listen).await;
+        let _ = blocking::run(subscribe).await;
     }
 
-    /// Waits until there is something to hear, and hears all of it.
-    async fn hear(&self, scope: &Scope) -> std::io::Result<Heard> {
-        let mut heard = Heard::default();
-        self.kernel.hear(|event| self.sort(event, scope, &mut heard)).await?;
-        Ok(heard)
+    /// Waits for events and reads all that are available.
+    async fn read(&self, scope: &Scope) -> std::io::Result<Notifications> {
+        let mut notifications = Notifications::default();
+        self.kernel.next_events(|event| self.sort(event, scope, &mut notifications)).await?;
+        Ok(notifications)
     }
 
-    fn sort(&self, event: &Event<'_>, scope: &Scope, heard: &mut Heard) {
+    fn sort(&self, event: &Event<'_>, scope: &Scope, notifications: &mut Notifications) {
         let name = event.file_name().and_then(|name| name.to_str().ok()).unwrap_or_default();
         let what = event.events();
         if event.wd() == self.live {
-            heard.deaths.insert(name.to_owned());
+            notifications.deaths.insert(name.to_owned());
         } else if what.contains(ReadFlags::CREATE) {
-            heard.subs |= self.subs && is_sub(name);
+            notifications.subs |= self.subs && is_sub(name);
         } else if event.wd() == self.leases && what.contains(ReadFlags::MOVED_TO) {
-            match read_back(None, name) {
-                Entry::Of(name) if scope.contains(&name) => {
-                    heard.records.insert(name);
+            match parse_file_name(None, name) {
+                FileKind::Of(name) if scope.contains(&name) => {
+                    notifications.records.insert(name);
                 }
-                Entry::Of(_) | Entry::Other => {}
-                Entry::Stranger(_) => heard.look = true,
+                FileKind::Of(_) | FileKind::Other => {}
+                FileKind::Invalid(_) => notifications.needs_observe = true,
             }
         } else {
-            // Removed, moved, overflown, or in a directory of long names.
-            heard.look = true;
+            // A removal, a move, a queue overflow, or an event in a directory of long names.
+            notifications.needs_observe = true;
         }
     }
 }
 
-/// Through the open handle, so that it is the directory we opened and no other at its path.
-fn add(kernel: &Inotify, handle: &Handle, flags: WatchFlags) -> rustix::io::Result<i32> {
+/// Adds the watch through the open handle, so that it is on the directory that was opened and not on another one at its path.
+fn add(kernel: &Inotify, handle: &DirectoryHandle, flags: WatchFlags) -> rustix::io::Result<i32> {
     kernel.add(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()), flags)
 }
 
-struct Watch {
-    shared: Arc<Shared>,
+struct DirectoryWatch {
+    shared: Arc<FileStoreInner>,
     scope: Scope,
-    ears: Ears,
+    watches: Watches,
     queue: VecDeque<Change>,
 }
 
-impl Watch {
+impl DirectoryWatch {
     async fn next(&mut self) -> Change {
         loop {
             if let Some(change) = self.queue.pop_front() {
                 return change;
             }
-            match self.ears.hear(&self.scope).await {
-                Ok(heard) => self.digest(heard).await,
+            match self.watches.read(&self.scope).await {
+                Ok(notifications) => self.process(notifications).await,
                 Err(error) => {
                     tracing::warn!("cannot hear of changes: {error}");
-                    self.shared.clock.sleep(BLIND).await;
+                    self.shared.clock.sleep(POLL_INTERVAL).await;
                     return Change::Look;
                 }
             }
         }
     }
 
-    async fn digest(&mut self, heard: Heard) {
-        if heard.subs {
-            // What was put there before we listened is seen by looking.
-            self.ears.add_subs(&self.shared).await;
+    async fn process(&mut self, notifications: Notifications) {
+        if notifications.subs {
+            // Records that were created before the watch existed are found by observing.
+            self.watches.add_subs(&self.shared).await;
         }
-        for id in &heard.deaths {
+        for id in &notifications.deaths {
             self.wait_for_lock(id).await;
         }
-        if heard.look || heard.subs || !heard.deaths.is_empty() {
-            // Looking finds everything else too.
+        if notifications.needs_observe || notifications.subs || !notifications.deaths.is_empty() {
+            // An observation covers all other events too.
             self.queue.push_back(Change::Look);
             return;
         }
         let shared = Arc::clone(&self.shared);
-        let read = move || heard.records.iter().map(|name| change(&shared, name)).collect();
+        let read = move || notifications.records.iter().map(|name| change(&shared, name)).collect();
         let changes: Vec<Change> = blocking::run(read).await.unwrap_or_else(|_| vec![Change::Look]);
         self.queue.extend(changes);
     }
 
-    /// Returns when the dead process's lock is free, so that whoever looks then finds it so.
+    /// Returns when the dead process's lock is free, so that a caller that observes afterwards finds it free.
     async fn wait_for_lock(&self, id: &str) {
-        for _ in 0..LOCK_DROPS_WITHIN {
+        for _ in 0..MAX_LOCK_CHECKS {
             let (shared, id) = (Arc::clone(&self.shared), id.to_owned());
-            let free = move || is_free(&shared.directory.live, &id, None);
+            let free = move || is_unlocked(&shared.directory.live, &id, None);
             if blocking::run(free).await.unwrap_or(true) {
                 return;
             }
-            self.shared.clock.sleep(STEP).await;
+            self.shared.clock.sleep(LOCK_CHECK_INTERVAL).await;
         }
     }
 }
 
-/// What happened to a record, as far as it shows.
-fn change(shared: &Shared, name: &Name) -> Change {
-    let Ok(Some(sight)) = look(&shared.directory, name, Right::Glance) else {
+/// The change of a record, as far as the record shows it.
+fn change(shared: &FileStoreInner, name: &Name) -> Change {
+    let Ok(Some(found)) = read_record(&shared.directory, name, ReadMode::Unlocked) else {
         return Change::Look;
     };
-    let record = sight.record;
+    let record = found.record;
     let name = name.clone();
     match (&record.term, record.before) {
         (Some(term), _) if term.nonce.is_some() => {
@@ -238,7 +240,7 @@ fn change(shared: &Shared, name: &Name) -> Change {
         (None, Ended::Released(token)) if token == record.token => {
             Change::Freed { name, next: record.next }
         }
-        // Revoked.
+        // The lease was revoked.
         _ => Change::Look,
     }
 }

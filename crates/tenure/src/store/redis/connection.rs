@@ -1,7 +1,7 @@
-//! One connection for all callers, made when it is needed and replaced when it is not to be trusted.
+//! One connection for all callers, made when it is needed and replaced when it is no longer trusted.
 //!
-//! Connecting takes three round trips at most (TCP, TLS, log-in), which may be longer than a caller has. So an attempt runs
-//! in a task of its own: callers join the attempt in flight, and one that is dropped does not end it.
+//! Connecting takes up to three round trips (TCP, TLS, log-in), which may be more time than a caller has. So an attempt runs in
+//! its own task: callers join the attempt in flight, and a caller that is dropped does not end it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,45 +11,45 @@ use redis::aio::PubSub;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::dial::{Dialer, Io, off_the_runtime};
-use super::link::{Link, LinkState};
+use super::connect::{Dialer, Io, run_blocking};
 use super::login::log_in;
 use super::server_info::ServerInfo;
-use super::settings::Settings;
+use super::session::{LinkState, Session};
+use super::settings::RedisSettings;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
 
-/// Where connections come from. The handle on a store has one, and so one connection.
+/// Makes connections. Each store handle has one connector, and so one connection.
 #[derive(Debug)]
 pub(super) struct Connector {
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<RedisSettings>,
     dialer: Dialer,
-    slot: Arc<Mutex<Slot>>,
+    slot: Arc<Mutex<ConnectionSlot>>,
 }
 
 /// The connection, or the attempt to make one.
 #[derive(Debug, Default)]
-struct Slot {
-    link: Option<Arc<Link>>,
+struct ConnectionSlot {
+    link: Option<Arc<Session>>,
     attempt: Option<Attempt>,
-    /// Why the last attempt failed, if no caller has waited for it and an operator must act.
+    /// The error of the last attempt, if no caller waited for it and an operator must act.
     unreported: Option<Error>,
 }
 
 #[derive(Debug)]
 struct Attempt {
-    outcome: watch::Receiver<Option<Result<Arc<Link>>>>,
+    outcome: watch::Receiver<Option<Result<Arc<Session>>>>,
     task: AbortHandle,
 }
 
 impl Connector {
-    pub(super) fn new(settings: Arc<Settings>) -> Self {
+    pub(super) fn new(settings: Arc<RedisSettings>) -> Self {
         let dialer = Dialer::new(Arc::clone(&settings));
         Connector { settings, dialer, slot: Arc::default() }
     }
 
-    /// The connection, a new one if there is none that can be trusted.
-    pub(super) async fn link(&self) -> Result<Arc<Link>> {
+    /// The connection; a new one if there is none that can be trusted.
+    pub(super) async fn link(&self) -> Result<Arc<Session>> {
         let (suspect, mut outcome) = {
             let mut slot = locked(&self.slot);
             let suspect = match slot.link.as_ref().map(|link| (link, link.state())) {
@@ -64,7 +64,7 @@ impl Connector {
                 return Err(error);
             }
             let outcome = match &slot.attempt {
-                // An attempt whose runtime has ended is closed.
+                // The channel of an attempt whose runtime has ended is closed.
                 Some(attempt) if attempt.outcome.has_changed().is_ok() => attempt.outcome.clone(),
                 _ => self.start(&mut slot),
             };
@@ -88,7 +88,7 @@ impl Connector {
         }
     }
 
-    fn start(&self, slot: &mut Slot) -> watch::Receiver<Option<Result<Arc<Link>>>> {
+    fn start(&self, slot: &mut ConnectionSlot) -> watch::Receiver<Option<Result<Arc<Session>>>> {
         let (sender, outcome) = watch::channel(None);
         let (dialer, shared) = (self.dialer.clone(), Arc::clone(&self.slot));
         let attempt = async move {
@@ -110,15 +110,15 @@ impl Connector {
         outcome
     }
 
-    /// A connection of its own, for listening.
+    /// A separate connection for subscriptions.
     pub(super) async fn pubsub(&self) -> Result<PubSub> {
         let connecting = async {
             let LoggedIn { stream, .. } = self.dialer.logged_in(false).await?;
             let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
             let pubsub = PubSub::new(&bare, stream).await;
-            pubsub.map_err(|error| self.settings.trouble(&error, None).error)
+            pubsub.map_err(|error| self.settings.call_error(&error, None).error)
         };
-        self.dialer.within_limit(Box::pin(connecting)).await
+        self.dialer.with_timeout(Box::pin(connecting)).await
     }
 }
 
@@ -135,15 +135,15 @@ struct LoggedIn {
     stream: Box<dyn Io>,
     password: Option<String>,
     info: ServerInfo,
-    /// How long the log-in took, which is one flight of commands.
+    /// The duration of the log-in, which is one round trip.
     round_trip: Duration,
 }
 
 impl Dialer {
-    /// Files are read again for every connection: what was replaced on disk is used.
+    /// Files are read again for every connection, so that a file that was replaced on disk takes effect.
     async fn logged_in(&self, examine: bool) -> Result<LoggedIn> {
         let settings = Arc::clone(&self.settings);
-        let password = off_the_runtime(move || settings.password()).await?;
+        let password = run_blocking(move || settings.password()).await?;
         let mut stream = self.stream().await?;
         let (clock, settings) = (Clock::boot(), &self.settings);
         let sent = clock.now();
@@ -151,15 +151,15 @@ impl Dialer {
         Ok(LoggedIn { stream, password, info, round_trip: clock.now().since(sent) })
     }
 
-    async fn link(&self) -> Result<Link> {
+    async fn link(&self) -> Result<Session> {
         let connecting = async {
             let LoggedIn { stream, password, info, round_trip } = self.logged_in(true).await?;
             let settings = Arc::clone(&self.settings);
-            let link = Link::new(settings, stream, password, round_trip).await?;
-            link.learn(&info)?;
+            let link = Session::new(settings, stream, password, round_trip).await?;
+            link.record_state(&info)?;
             Ok(link)
         };
-        self.within_limit(Box::pin(connecting)).await
+        self.with_timeout(Box::pin(connecting)).await
     }
 }
 

@@ -1,40 +1,40 @@
-//! What kind of Redis this is and what it promises: for `tenure doctor`.
+//! Examines the server for `tenure doctor`: what it is and what it promises.
 
 use std::time::Duration;
 
-use super::link::Link;
 use super::server_info::ServerInfo;
+use super::session::Session;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::store::{Check, Grade, Report, Verdict};
 
 const PINGS: usize = 10;
 
-/// How to let us read what we would like to judge.
+/// Advice for a user that lacks the permission to read the server's state.
 const ALLOW_INFO: &str = "we may not ask: allow it with ACL SETUSER NAME +info";
 const ALLOW_CONFIG: &str = "we may not ask: allow it with ACL SETUSER NAME +config|get";
 
-/// What covers a server that is not durable.
+/// What protects leases on a server that is not durable.
 const START_UP_WAIT: &str =
     "After a restart candidates hold leases for up to one TTL before they lead";
 
-pub(super) async fn examine(link: &Link, clock: &Clock) -> Result<Report> {
+pub(super) async fn examine(link: &Session, clock: &Clock) -> Result<Report> {
     let round_trip = round_trip(link, clock).await?;
     let drift = drift(link, clock).await?;
     let info = ServerInfo::read(link).await;
     let mut checks = vec![version(&info)];
     checks.extend(promises(&info));
-    checks.extend([youth(&info), drift]);
+    checks.extend([uptime(&info), drift]);
     Ok(Report { what: what(&info), grade: grade(&info), round_trip, checks })
 }
 
-/// What the server promises as it is set up now.
+/// The grade of the server with its current configuration.
 pub(super) fn grade(info: &ServerInfo) -> Grade {
     let kept = promises(info).iter().all(|check| check.verdict == Verdict::Good);
     if kept { Grade::B } else { Grade::C }
 }
 
-/// What the grade rests on.
+/// The checks that decide the grade.
 fn promises(info: &ServerInfo) -> [Check; 3] {
     [role(info), durability(info), eviction(info)]
 }
@@ -145,7 +145,7 @@ fn eviction(info: &ServerInfo) -> Check {
     }
 }
 
-fn youth(info: &ServerInfo) -> Check {
+fn uptime(info: &ServerInfo) -> Check {
     match info.fact("uptime_in_seconds") {
         Some(seconds) => check("uptime", Verdict::Good, format!("{seconds} s")),
         None => check(
@@ -156,25 +156,25 @@ fn youth(info: &ServerInfo) -> Check {
     }
 }
 
-/// For people: nothing depends on the two clocks agreeing.
-async fn drift(link: &Link, clock: &Clock) -> Result<Check> {
-    let value = link.send(redis::cmd("TIME")).await.map_err(|trouble| trouble.error)?;
-    let ours = clock.minting_micros();
+/// For information only: no rule depends on the two clocks agreeing.
+async fn drift(link: &Session, clock: &Clock) -> Result<Check> {
+    let value = link.send(redis::cmd("TIME")).await.map_err(|call_error| call_error.error)?;
+    let local_micros = clock.minting_micros();
     let parts: Vec<u64> = redis::from_redis_value(value).unwrap_or_default();
-    let theirs = match parts[..] {
+    let server_micros = match parts[..] {
         [seconds, micros] => seconds.saturating_mul(1_000_000).saturating_add(micros),
         _ => 0,
     };
-    let apart = Duration::from_micros(ours.abs_diff(theirs));
-    let found = format!("{apart:?} from this machine's; leases do not depend on it");
+    let difference = Duration::from_micros(local_micros.abs_diff(server_micros));
+    let found = format!("{difference:?} from this machine's; leases do not depend on it");
     Ok(check("clock", Verdict::Good, found))
 }
 
-async fn round_trip(link: &Link, clock: &Clock) -> Result<Duration> {
+async fn round_trip(link: &Session, clock: &Clock) -> Result<Duration> {
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
         let sent = clock.now();
-        link.send(redis::cmd("PING")).await.map_err(|trouble| trouble.error)?;
+        link.send(redis::cmd("PING")).await.map_err(|call_error| call_error.error)?;
         times.push(clock.now().since(sent));
     }
     times.sort_unstable();

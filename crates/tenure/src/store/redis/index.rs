@@ -1,12 +1,12 @@
-//! The names that begin with a prefix: ephemeral leases from the set of presences, all others from the index.
+//! Lists the names that begin with a prefix: ephemeral leases from the presence set, all others from the index.
 
-use super::link::Link;
 use super::script::{BATCH, Call, INDEX, INDEX_KEY, PRESENCE_KEY};
+use super::session::Session;
 use crate::error::{Error, Result};
 use crate::lease::Name;
 use crate::store::ephemeral::{has_only_ephemeral, only_ephemeral_below};
 
-/// What to do with the names of the index from one bound to another, as ZRANGEBYLEX takes bounds.
+/// An action on the names of the index from one bound to another, in the syntax of ZRANGEBYLEX bounds.
 #[derive(Debug, PartialEq, Eq)]
 struct Range {
     action: &'static str,
@@ -20,27 +20,27 @@ impl Range {
     }
 }
 
-/// The ranges of the index with names that begin with `prefix`, in their order. Names of ephemeral leases do not belong in the
+/// The ranges of the index with names that begin with `prefix`, in sorted order. Names of ephemeral leases do not belong in the
 /// index: those that an earlier build left there are removed unread, because they can be many.
 fn ranges(prefix: &str) -> Vec<Range> {
     if has_only_ephemeral(prefix) {
         return Vec::new();
     }
-    // No name holds a byte as large as this.
-    let behind = |prefix: &str| [b"(", prefix.as_bytes(), b"\xff"].concat();
+    // No name contains a byte as large as this.
+    let upper_bound = |prefix: &str| [b"(", prefix.as_bytes(), b"\xff"].concat();
     let mut ranges = Vec::new();
     let mut from = format!("[{prefix}").into_bytes();
     for ephemeral in only_ephemeral_below(prefix) {
         ranges.push(Range::new("list", from, format!("({ephemeral}").into_bytes()));
         let first = format!("[{ephemeral}").into_bytes();
-        ranges.push(Range::new("remove", first, behind(ephemeral)));
-        from = behind(ephemeral);
+        ranges.push(Range::new("remove", first, upper_bound(ephemeral)));
+        from = upper_bound(ephemeral);
     }
-    ranges.push(Range::new("list", from, behind(prefix)));
+    ranges.push(Range::new("list", from, upper_bound(prefix)));
     ranges
 }
 
-/// What is left of `ranges` after a page that ended with the name `last`.
+/// The rest of `ranges` after a page that ended with the name `last`.
 fn ranges_after(ranges: Vec<Range>, last: &str) -> Vec<Range> {
     let is_left = |range: &Range| range.action == "list" && &range.to[1..] > last.as_bytes();
     let mut left: Vec<Range> = ranges.into_iter().filter(is_left).collect();
@@ -50,8 +50,8 @@ fn ranges_after(ranges: Vec<Range>, last: &str) -> Vec<Range> {
     left
 }
 
-/// All names that begin with `prefix`, a page at a time: of the ephemeral leases those that are alive.
-pub(super) async fn names_below(link: &Link, prefix: &str) -> Result<Vec<Name>> {
+/// All names that begin with `prefix`, read page by page. Of the ephemeral leases only those that are live.
+pub(super) async fn names_below(link: &Session, prefix: &str) -> Result<Vec<Name>> {
     let mut names: Vec<Name> = Vec::new();
     let mut ranges = ranges(prefix);
     let mut presences = format!("={prefix}");
@@ -85,7 +85,7 @@ pub(super) async fn names_below(link: &Link, prefix: &str) -> Result<Vec<Name>> 
 mod tests {
     use super::*;
 
-    /// Ranges as text, where `~` is the byte that no name holds.
+    /// Ranges as text, where `~` is the byte that no name contains.
     fn shown(ranges: &[Range]) -> Vec<String> {
         let text = |bound: &[u8]| -> String {
             bound.iter().map(|&byte| if byte == 0xff { '~' } else { char::from(byte) }).collect()

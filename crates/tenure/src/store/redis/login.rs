@@ -1,26 +1,27 @@
-//! Logging in: one flight of commands on a new stream.
+//! Logs in: one pipeline of commands on a new stream.
 //!
-//! The replies are read here and not by the driver. A server that refuses our certificate says so only after the TLS
-//! handshake, and one that has too many clients says so and closes: what it says is read even if writing has failed.
+//! The replies are read here and not by the `redis` crate. A server that refuses the client certificate says so only after the
+//! TLS handshake, and a server with too many clients says so and closes the connection: its reply is read even if writing has
+//! failed.
 
 use std::io;
 
 use redis::{Cmd, ErrorKind, Parser, RedisError, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::dial::Io;
+use super::connect::Io;
 use super::server_info::{self, ServerInfo};
-use super::settings::Settings;
+use super::settings::RedisSettings;
 use crate::error::{Error, Kind, Result};
 
-/// More than this is not an answer to a log-in.
-const LONGEST_REPLIES: usize = 1 << 20;
+/// The maximum size of all replies in bytes: more is not an answer to a log-in.
+const MAX_REPLY_BYTES: usize = 1 << 20;
 
-/// Logs in, finds out whether the server is ready (one that is loading answers PING with LOADING), and asks it about
-/// itself if `examine` is set.
+/// Logs in, checks whether the server is ready (a server that is loading answers PING with LOADING), and reads its state if
+/// `examine` is set.
 pub(super) async fn log_in(
     stream: &mut dyn Io,
-    settings: &Settings,
+    settings: &RedisSettings,
     password: Option<&str>,
     examine: bool,
 ) -> Result<ServerInfo> {
@@ -41,7 +42,7 @@ pub(super) async fn log_in(
     let written = written.await;
     let mut replies = Replies::default();
     let failure = replies.read(stream, commands.len()).await.err();
-    let explain = |error: &RedisError| settings.trouble(error, password).error;
+    let explain = |error: &RedisError| settings.call_error(error, password).error;
     for reply in replies.values.iter().take(required) {
         reply.clone().extract_error().map_err(|error| explain(&error))?;
     }
@@ -57,11 +58,11 @@ pub(super) async fn log_in(
 }
 
 fn lost_before_any_answer(
-    settings: &Settings,
+    settings: &RedisSettings,
     writing: Option<io::Error>,
     reading: io::Error,
 ) -> Error {
-    let error = settings.trouble(&writing.unwrap_or(reading).into(), None).error;
+    let error = settings.call_error(&writing.unwrap_or(reading).into(), None).error;
     match error.kind() {
         Kind::Unavailable => {
             let hint = "before it said anything. If it wants TLS, write rediss://";
@@ -71,7 +72,7 @@ fn lost_before_any_answer(
     }
 }
 
-fn credentials(settings: &Settings, password: Option<&str>) -> Vec<Cmd> {
+fn credentials(settings: &RedisSettings, password: Option<&str>) -> Vec<Cmd> {
     let Some(password) = password else { return Vec::new() };
     let mut auth = redis::cmd("AUTH");
     if let Some(user) = &settings.user {
@@ -81,13 +82,13 @@ fn credentials(settings: &Settings, password: Option<&str>) -> Vec<Cmd> {
     vec![auth]
 }
 
-/// Why not all replies came.
+/// Why not all replies arrived.
 enum Failure {
     Lost(io::Error),
     NotRedis(RedisError),
 }
 
-/// What the server has answered so far.
+/// The replies received so far.
 #[derive(Default)]
 struct Replies {
     bytes: Vec<u8>,
@@ -105,13 +106,13 @@ impl Replies {
             if read == 0 {
                 return Err(Failure::Lost(io::ErrorKind::UnexpectedEof.into()));
             }
-            if self.bytes.len() > LONGEST_REPLIES {
+            if self.bytes.len() > MAX_REPLY_BYTES {
                 return Err(Failure::Lost(io::Error::other("its answer does not end")));
             }
         }
     }
 
-    /// Parses all bytes again: they are few, and come in few pieces.
+    /// Parses all bytes again: they are few, and arrive in few pieces.
     fn parse(&mut self, count: usize) -> Result<(), Failure> {
         let (mut parser, mut rest) = (Parser::new(), &self.bytes[..]);
         self.values.clear();

@@ -1,4 +1,4 @@
-//! What the scripts answer, read strictly: anything unexpected is Corrupt, never a lease.
+//! Parses the replies of the scripts strictly: anything unexpected is Corrupt, never a lease.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Holder, Lease, Lineage, Name, Nonce,
     Note, StartupWait, StoreTime, Token, WaitReason,
 };
-use crate::store::memory::{never_seen, older_save};
+use crate::store::memory::{older_save, unknown_lease};
 
-/// More of a stranger's value is not shown.
-const STRANGER_MAX: usize = 256;
+/// The maximum number of bytes of a foreign holder's value that are shown.
+const MAX_FOREIGN_ID_BYTES: usize = 256;
 
-/// The answer to one call: the server's clock, then one item for each question.
-pub(super) struct Reply {
+/// The reply to one call: the server's clock, then one item for each request.
+pub(super) struct ScriptReply {
     head: String,
     clock: Option<StoreTime>,
     items: std::vec::IntoIter<Value>,
 }
 
-impl Reply {
+impl ScriptReply {
     pub(super) fn new(items: Vec<Value>) -> Self {
         let mut items = items.into_iter();
         let head = items.next().and_then(|value| text(value).ok()).unwrap_or_default();
-        Reply { clock: head.parse().ok().map(StoreTime), head, items }
+        ScriptReply { clock: head.parse().ok().map(StoreTime), head, items }
     }
 
     /// A page of the index, and how it ended.
@@ -34,8 +34,8 @@ impl Reply {
         (self.head, self.items.filter_map(|value| text(value).ok()).collect())
     }
 
-    /// The next item, or why there is none to use. `None` is the short answer, yes.
-    fn item(&mut self, name: &Name) -> Result<Option<Item>> {
+    /// The next item, or why it cannot be used. `None` is the short form of a positive answer.
+    fn item(&mut self, name: &Name) -> Result<Option<ReplyItem>> {
         let mut fields = match self.items.next() {
             Some(Value::Int(1)) => return Ok(None),
             Some(Value::Array(fields)) => fields.into_iter(),
@@ -45,25 +45,25 @@ impl Reply {
             }
         };
         let lines = bytes(fields.next().unwrap_or_default())?;
-        let mut item = Item::new(lines, fields.next().unwrap_or_default());
+        let mut item = ReplyItem::new(lines, fields.next().unwrap_or_default());
         if item.is("corrupt") {
             return Err(corrupt(name, &String::from_utf8_lossy(item.rest())));
         }
         Ok(Some(item))
     }
 
-    /// The same where yes is no answer.
-    fn told(&mut self, name: &Name) -> Result<Item> {
+    /// The same where the short form is not a valid answer.
+    fn full_item(&mut self, name: &Name) -> Result<ReplyItem> {
         self.item(name)?.ok_or_else(|| corrupt(name, &unreadable().to_string()))
     }
 
     pub(super) fn claimed(&mut self, claim: &Claim) -> Result<Answer<Grant>> {
         let clock = self.clock;
-        let mut item = self.told(&claim.name)?;
+        let mut item = self.full_item(&claim.name)?;
         if !item.is("held") {
             return Ok(Answer::Taken(Box::new(item.lease(&claim.name, clock)?)));
         }
-        let read = |item: &mut Item| {
+        let read = |item: &mut ReplyItem| {
             Ok(Grant {
                 hold: claim.held_in(item.token()?),
                 lineage: Lineage { origin: item.token()?, before: item.ended()? },
@@ -72,8 +72,9 @@ impl Reply {
                 checkpoint: item.checkpoint()?,
             })
         };
-        // The lease may well be ours, but not one we could prove.
-        let grant = read(&mut item).map_err(|why: Error| corrupt(&claim.name, &why.to_string()))?;
+        // The candidate may well hold the lease, but it cannot prove it.
+        let grant =
+            read(&mut item).map_err(|reason: Error| corrupt(&claim.name, &reason.to_string()))?;
         Ok(Answer::Held(grant))
     }
 
@@ -100,7 +101,7 @@ impl Reply {
 
     pub(super) fn revoked(&mut self, name: &Name) -> Result<Lease> {
         let clock = self.clock;
-        let item = self.told(name)?;
+        let item = self.full_item(name)?;
         let known = item.is("lease");
         let lease = item.lease(name, clock)?;
         if known {
@@ -115,35 +116,35 @@ impl Reply {
         }))
     }
 
-    /// `None` where the name was never used.
+    /// `None` if the name was never used.
     pub(super) fn observed(&mut self, name: &Name) -> Result<Option<Lease>> {
         let clock = self.clock;
-        let lease = self.told(name)?.lease(name, clock)?;
+        let lease = self.full_item(name)?.lease(name, clock)?;
         Ok((lease.holder.is_some() || lease.token.is_some()).then_some(lease))
     }
 }
 
-fn corrupt(name: &Name, why: &str) -> Error {
+fn corrupt(name: &Name, reason: &str) -> Error {
     Error::corrupt(format!(
-        "what lies under '{name}' in Redis is not a lease of ours: {why}. It was left as it is; \
+        "what lies under '{name}' in Redis is not a lease of ours: {reason}. It was left as it is; \
          once nobody counts on it, delete the keys '{name}' and '{}'",
         companion(name)
     ))
 }
 
-/// One item, line by line: the first is what it is.
-struct Item {
+/// One item, line by line. The first line is its tag.
+struct ReplyItem {
     lines: Vec<u8>,
-    /// How long the first is.
+    /// The length of the first line.
     tag: usize,
-    /// How much of them was read.
+    /// How many bytes of the lines were read.
     read: usize,
     checkpoint: Value,
 }
 
-impl Item {
+impl ReplyItem {
     fn new(lines: Vec<u8>, checkpoint: Value) -> Self {
-        let mut item = Item { lines, tag: 0, read: 0, checkpoint };
+        let mut item = ReplyItem { lines, tag: 0, read: 0, checkpoint };
         item.tag = item.line().len();
         item
     }
@@ -154,10 +155,10 @@ impl Item {
 
     fn lease(mut self, name: &Name, clock: Option<StoreTime>) -> Result<Lease> {
         let held = match self.line() {
-            b"none" => return Ok(never_seen(name)),
+            b"none" => return Ok(unknown_lease(name)),
             kind => kind != b"free",
         };
-        self.fields(name, held, clock).map_err(|why| corrupt(name, &why.to_string()))
+        self.fields(name, held, clock).map_err(|reason| corrupt(name, &reason.to_string()))
     }
 
     fn fields(&mut self, name: &Name, held: bool, clock: Option<StoreTime>) -> Result<Lease> {
@@ -178,7 +179,8 @@ impl Item {
         };
         if held {
             let id = self.rest();
-            let id = String::from_utf8_lossy(&id[..id.len().min(STRANGER_MAX)]).into_owned();
+            let id =
+                String::from_utf8_lossy(&id[..id.len().min(MAX_FOREIGN_ID_BYTES)]).into_owned();
             lease.holder = Some(Holder { id, nonce });
         }
         Ok(lease)
@@ -190,13 +192,13 @@ impl Item {
         Ok(origin.map(|origin| Lineage { origin, before }))
     }
 
-    /// What is left.
+    /// The bytes that were not read yet.
     fn rest(&mut self) -> &[u8] {
         let from = std::mem::replace(&mut self.read, self.lines.len());
         &self.lines[from..]
     }
 
-    /// The next line; an empty one when there is none left, which most do not take.
+    /// The next line; an empty one if there is none left, which most fields do not accept.
     fn line(&mut self) -> &[u8] {
         let rest = &self.lines[self.read..];
         let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The scripts, and how they are called: EVALSHA, a thousand names at a time, a few calls under way
-//! at once.
+//! The Lua scripts and how they are called: by EVALSHA, up to a thousand names per call, a few calls in flight at once.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -9,19 +8,19 @@ use std::time::Duration;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::{Cmd, Value};
 
-use super::link::Link;
-use super::reply::Reply;
+use super::reply::ScriptReply;
+use super::session::Session;
 use crate::error::{Error, Result};
 use crate::lease::Name;
 
-/// Names in one call. The server does nothing else meanwhile: about 15 ms at this size to
-/// acquire, 7 ms to renew.
+/// The maximum number of names in one call. The server does nothing else meanwhile: about 15 ms for an acquire of this size, 7
+/// ms for a renewal.
 pub(super) const BATCH: usize = 1_000;
-/// Calls under way at once: enough to keep the server busy, few enough that a renewal which comes
-/// behind a long acquire on the same connection waits no longer than on another one.
-const UNDER_WAY: usize = 2;
+/// The maximum number of calls in flight: enough to keep the server busy, but few enough that a renewal behind a long acquire
+/// on the same connection waits no longer than on another connection.
+const MAX_IN_FLIGHT: usize = 2;
 
-/// A script and the name under which the server keeps it.
+/// A script and the hash under which the server caches it.
 pub(super) struct Script {
     code: &'static str,
     hash: LazyLock<String>,
@@ -46,16 +45,17 @@ scripts! {
     INDEX = "index.lua";
 }
 
-/// The set of all names, so that a prefix is looked up and not searched for.
+/// The set of all names, so that a prefix needs no scan of the key space.
 pub(super) const INDEX_KEY: &str = "tenure:index";
 
-/// The ephemeral leases, by the time at which their terms end.
+/// The ephemeral leases, ordered by the time at which their terms end.
 pub(super) const PRESENCE_KEY: &str = "tenure:presence";
 
-/// What is known of the server itself: since when it has forgotten nothing.
+/// What was observed of the server itself: since when it has lost nothing.
 pub(super) const SERVER_KEY: &str = "tenure:server";
 
-/// Around its name, where the rest of a lease lies: in the same hash slot as the lease.
+/// The parts around a lease's name in the key of its companion, which holds the rest of the lease. The braces put it in the
+/// same hash slot as the lease.
 const COMPANION: (&str, &str) = ("tenure:{", "}");
 
 pub(super) fn companion(name: &Name) -> String {
@@ -65,18 +65,18 @@ pub(super) fn companion(name: &Name) -> String {
 /// A script with its keys and arguments.
 pub(super) struct Call {
     script: &'static Script,
-    keys: Words,
-    arguments: Words,
+    keys: ScriptArgs,
+    arguments: ScriptArgs,
 }
 
-/// Words one after the other in one piece: a call has thousands.
+/// Arguments in one contiguous buffer, because a call has thousands.
 #[derive(Default)]
-struct Words {
+struct ScriptArgs {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Words {
+impl ScriptArgs {
     fn push(&mut self, parts: &[&[u8]]) {
         for part in parts {
             self.bytes.extend_from_slice(part);
@@ -85,7 +85,7 @@ impl Words {
     }
 
     fn show(&mut self, value: impl Display) {
-        // Memory is all it could run out of.
+        // Writing to a `Vec` cannot fail.
         let _ = write!(self.bytes, "{value}");
         self.ends.push(self.bytes.len());
     }
@@ -98,7 +98,7 @@ impl Words {
 
 impl Call {
     pub(super) fn new(script: &'static Script) -> Self {
-        Call { script, keys: Words::default(), arguments: Words::default() }
+        Call { script, keys: ScriptArgs::default(), arguments: ScriptArgs::default() }
     }
 
     pub(super) fn key(&mut self, key: &str) -> &mut Self {
@@ -119,19 +119,19 @@ impl Call {
         self
     }
 
-    /// An argument as it shows itself.
+    /// An argument as its `Display` text.
     pub(super) fn shown(&mut self, argument: impl Display) -> &mut Self {
         self.arguments.show(argument);
         self
     }
 
-    /// One round trip: the first time on a connection with the script in full, later with its hash. A second one only where
-    /// the server has lost its scripts since.
-    pub(super) async fn send(&self, link: &Link) -> Result<Reply> {
+    /// Sends the call in one round trip: the first time on a connection with the script in full, later with its hash. There is
+    /// a second round trip only if the server has lost its scripts since.
+    pub(super) async fn send(&self, link: &Session) -> Result<ScriptReply> {
         let in_full = || self.command("EVAL", self.script.code);
         let answer = if link.knows_script(&self.script.hash) {
             match link.send(self.command("EVALSHA", &self.script.hash)).await {
-                Err(trouble) if trouble.no_script => {
+                Err(call_error) if call_error.no_script => {
                     link.forget_scripts();
                     link.send(in_full()).await
                 }
@@ -140,16 +140,16 @@ impl Call {
         } else {
             link.send(in_full()).await
         };
-        match answer.map_err(|trouble| trouble.error)? {
-            Value::Array(items) => Ok(Reply::new(items)),
+        match answer.map_err(|call_error| call_error.error)? {
+            Value::Array(items) => Ok(ScriptReply::new(items)),
             _ => Err(Error::unavailable(
                 "Redis answered a script of ours with something else than a list",
             )),
         }
     }
 
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(verb);
+    fn command(&self, command_name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(command_name);
         command.arg(script).arg(self.keys.ends.len());
         for word in self.keys.iter().chain(self.arguments.iter()) {
             command.arg(word);
@@ -158,26 +158,26 @@ impl Call {
     }
 }
 
-/// Calls a script for all of `items`, and answers in their order.
+/// Calls a script for all of `items`, and returns the answers in their order.
 ///
-/// What a call that failed was about is unknown item by item, unless all of them failed.
+/// If a call fails, each of its items gets the error; if all calls fail, the error is the outer one.
 pub(super) async fn in_batches<I: Sync, T: Send>(
-    link: &Link,
+    link: &Session,
     items: &[I],
     call: impl Fn(&[I]) -> Call + Sync,
-    read: impl Fn(&mut Reply, &I) -> Result<T> + Sync,
+    read: impl Fn(&mut ScriptReply, &I) -> Result<T> + Sync,
 ) -> Result<Vec<Result<T>>> {
     let mut chunks = items.chunks(BATCH);
-    let mut under_way = FuturesOrdered::new();
+    let mut in_flight = FuturesOrdered::new();
     let mut answers = Vec::with_capacity(items.len());
     let (mut answered, mut failure) = (false, None);
     loop {
-        while under_way.len() < UNDER_WAY
+        while in_flight.len() < MAX_IN_FLIGHT
             && let Some(chunk) = chunks.next()
         {
-            under_way.push_back(batch(link, chunk, &call, &read));
+            in_flight.push_back(batch(link, chunk, &call, &read));
         }
-        match under_way.next().await {
+        match in_flight.next().await {
             Some((_, Ok(batch))) => {
                 answered = true;
                 answers.extend(batch);
@@ -195,12 +195,12 @@ pub(super) async fn in_batches<I: Sync, T: Send>(
     }
 }
 
-/// One call, from its making to the reading of its answers; and how many it was about.
+/// Builds one call, sends it and reads its answers. Also returns the number of items.
 async fn batch<I, T>(
-    link: &Link,
+    link: &Session,
     items: &[I],
     call: &impl Fn(&[I]) -> Call,
-    read: &impl Fn(&mut Reply, &I) -> Result<T>,
+    read: &impl Fn(&mut ScriptReply, &I) -> Result<T>,
 ) -> (usize, Result<Vec<Result<T>>>) {
     let answers = match call(items).send(link).await {
         Ok(mut reply) => Ok(items.iter().map(|item| read(&mut reply, item)).collect()),
@@ -209,8 +209,7 @@ async fn batch<I, T>(
     (items.len(), answers)
 }
 
-/// Whole milliseconds, rounded up: a lease that ended earlier than its holder believes would be two
-/// leaders.
+/// Whole milliseconds, rounded up: a lease that ended earlier than its holder assumes would allow two leaders.
 pub(super) fn millis(ttl: Duration) -> u128 {
     ttl.as_nanos().div_ceil(1_000_000)
 }

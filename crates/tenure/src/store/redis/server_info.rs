@@ -1,4 +1,4 @@
-//! What the server says of itself: its role, how it keeps what it acknowledged, what it evicts.
+//! The server's state: its role, how it persists what it acknowledged, and what it evicts.
 //!
 //! Read at log-in, and again while leases are claimed and renewed: an operator can change each of these at run time.
 
@@ -6,35 +6,38 @@ use std::collections::HashMap;
 
 use redis::{Cmd, Value};
 
-use super::link::Link;
+use super::session::Session;
 
-type Facts = HashMap<String, String>;
+type InfoFields = HashMap<String, String>;
 
 /// INFO, and the part of the configuration that INFO does not show.
 #[derive(Debug, Default)]
 pub(super) struct ServerInfo {
-    info: Facts,
-    config: Facts,
+    info: InfoFields,
+    config: InfoFields,
 }
 
 impl ServerInfo {
-    /// From the answers to [`commands`]. What this user may not read is missing.
+    /// Parses the answers to [`commands`]. What this user may not read is missing.
     pub(super) fn new(answers: impl IntoIterator<Item = Value>) -> ServerInfo {
         let mut answers = answers.into_iter().map(|answer| answer.extract_error().ok());
         let mut answer = || answers.next().flatten();
         let (info, config) = (answer(), answer());
         let pairs = config.and_then(|value| redis::from_redis_value(value).ok());
-        ServerInfo { info: info.map(facts).unwrap_or_default(), config: pairs.unwrap_or_default() }
+        ServerInfo {
+            info: info.map(parse_info).unwrap_or_default(),
+            config: pairs.unwrap_or_default(),
+        }
     }
 
-    /// Asks the server.
-    pub(super) async fn read(link: &Link) -> ServerInfo {
+    /// Reads the state from the server.
+    pub(super) async fn read(link: &Session) -> ServerInfo {
         let [info, config] = commands();
         let (info, config) = tokio::join!(link.send(info), link.send(config));
         ServerInfo::new([info, config].map(|answer| answer.unwrap_or(Value::Nil)))
     }
 
-    /// A line of INFO.
+    /// A field of INFO.
     pub(super) fn fact(&self, key: &str) -> Option<&str> {
         self.info.get(key).map(String::as_str)
     }
@@ -53,15 +56,15 @@ impl ServerInfo {
         }
     }
 
-    /// Whether the configuration says that every write is on disk before it is acknowledged. Whether the append-only file is
-    /// written at this moment is asked by the script that grants.
+    /// Whether, by its configuration, every write is on disk before it is acknowledged. Whether the append-only file is being
+    /// written at this moment is checked by the script that grants.
     pub(super) fn fsyncs_every_write(&self) -> bool {
         self.setting("appendonly") == Some("yes")
             && self.setting("appendfsync") == Some("always")
             && self.setting("no-appendfsync-on-rewrite") == Some("no")
     }
 
-    /// Whether the append-only file was switched on a moment ago: it holds nothing before its first rewrite is done.
+    /// Whether the append-only file was just switched on: it contains nothing before its first rewrite is done.
     pub(super) fn awaits_first_rewrite(&self) -> bool {
         let is = |key, value| self.fact(key) == Some(value);
         let rewrites = is("aof_rewrite_in_progress", "1") || is("aof_rewrite_scheduled", "1");
@@ -69,14 +72,14 @@ impl ServerInfo {
     }
 }
 
-/// What a server is asked about itself.
+/// The commands that read the server's state.
 pub(super) fn commands() -> [Cmd; 2] {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("*append*");
     [redis::cmd("INFO"), config]
 }
 
-fn facts(info: Value) -> Facts {
+fn parse_info(info: Value) -> InfoFields {
     let text = match info {
         Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Value::VerbatimString { text, .. } => text,

@@ -1,47 +1,45 @@
-//! What the URL says: where the server is, who we are there, and how TLS is set up.
+//! The settings of a Redis URL: the server's address, the credentials, and TLS.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::super::{shown, url::StoreUrl};
+use super::super::{open::StoreUrl, redact_url};
 use crate::error::{Error, Result};
 
 /// `quarantine` is the earlier name of `startup_wait`, and still accepted.
 const OPTIONS: &[&str] =
     &["password_file", "ca", "cert", "key", "socket", "startup_wait", "quarantine"];
-const PORT: u16 = 6379;
+const DEFAULT_PORT: u16 = 6379;
 
-/// Said wherever something in the URL is wrong that may be a piece of a password: it is not
-/// repeated.
-const ENCODE: &str = "Write redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], and in user and password \
+/// Advice for errors about a part of the URL that may belong to a password: that part is not repeated.
+const ENCODING_ADVICE: &str = "Write redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], and in user and password \
                       / ? # @ : % as %2F %3F %23 %40 %3A %25";
 
-pub(super) struct Settings {
-    pub(super) place: Place,
+pub(super) struct RedisSettings {
+    pub(super) address: RedisAddress,
     pub(super) tls: Option<Tls>,
     pub(super) user: Option<String>,
     password: Option<Password>,
     pub(super) database: u32,
-    /// How long after the start of a server that is not durable a candidate holds a lease without leading; `None`: its
-    /// TTL. Zero: it leads at once, on every server.
+    /// How long after the start of a server that is not durable a candidate holds a lease without leading. `None`: its TTL.
+    /// Zero: it leads at once, on every server.
     pub(super) startup_wait: Option<Duration>,
-    /// The URL as it may be shown.
+    /// The URL for messages, without secrets.
     pub(super) url: String,
-    /// The server was of grade B when it was last asked. Not known is no.
+    /// Whether the server had grade B when it was last examined; false if it was not examined.
     pub(super) grade_b: AtomicBool,
-    /// A primary was found there.
+    /// Whether a primary was ever found at this address.
     pub(super) found_primary: AtomicBool,
 }
 
-pub(super) enum Place {
+pub(super) enum RedisAddress {
     Tcp { host: String, port: u16 },
     Socket(PathBuf),
 }
 
-/// Files are named, not read: they are read at every connect, so that what was renewed on disk is
-/// used.
+/// Paths, not contents: the files are read at every connection, so that renewed files take effect.
 pub(super) struct Tls {
     pub(super) ca: Option<PathBuf>,
     pub(super) identity: Option<(PathBuf, PathBuf)>,
@@ -52,27 +50,27 @@ enum Password {
     File(PathBuf),
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
     }
 }
 
-/// Where, for messages: without user, database and options.
-impl fmt::Display for Settings {
+/// The server's address for messages: without user, database and options.
+impl fmt::Display for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        match &self.place {
-            Place::Tcp { host, port } if host.contains(':') => {
+        match &self.address {
+            RedisAddress::Tcp { host, port } if host.contains(':') => {
                 write!(f, "{scheme}://[{host}]:{port}")
             }
-            Place::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
-            Place::Socket(path) => write!(f, "{scheme}://?socket={}", path.display()),
+            RedisAddress::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            RedisAddress::Socket(path) => write!(f, "{scheme}://?socket={}", path.display()),
         }
     }
 }
 
-impl Settings {
+impl RedisSettings {
     pub(super) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
         let options = url.options(OPTIONS).map_err(|error| {
             // A '?' in a password makes the rest of it look like an option.
@@ -107,8 +105,8 @@ impl Settings {
                 return Err(Error::invalid("the options cert and key come together or not at all"));
             }
         };
-        Ok(Settings {
-            place: place(address, path("socket")?, secure)?,
+        Ok(RedisSettings {
+            address: parse_address(address, path("socket")?, secure)?,
             tls: secure.then_some(Tls { ca, identity }),
             user,
             password,
@@ -120,8 +118,7 @@ impl Settings {
         })
     }
 
-    /// The password, read anew where it comes from a file, so that a changed one is used by the
-    /// next connection.
+    /// The password. A password file is read again each time, so that the next connection uses a changed password.
     pub(super) fn password(&self) -> Result<Option<String>> {
         let path = match &self.password {
             None => return Ok(None),
@@ -141,7 +138,7 @@ impl Settings {
     }
 }
 
-/// A file an operator must have put there.
+/// Reads a small file that an operator must have provided.
 pub(super) fn read_small(path: &std::path::Path) -> Result<Vec<u8>> {
     use std::io::Read;
     const LIMIT: u64 = 1 << 20;
@@ -159,8 +156,8 @@ pub(super) fn read_small(path: &std::path::Path) -> Result<Vec<u8>> {
     }
 }
 
-fn malformed(why: &str) -> Error {
-    Error::invalid(format!("the Redis URL cannot be read: {why}. {ENCODE}"))
+fn malformed(reason: &str) -> Error {
+    Error::invalid(format!("the Redis URL cannot be read: {reason}. {ENCODING_ADVICE}"))
 }
 
 fn credentials(
@@ -186,7 +183,7 @@ fn credentials(
         (None, None) => None,
     };
     if user.is_some() && password.is_none() {
-        // Without AUTH the server would take us for its default user, who may do more.
+        // Without AUTH the server would treat the connection as its default user, which may have more permissions.
         return Err(Error::invalid(
             "a user without a password: add one, or the option password_file",
         ));
@@ -194,7 +191,7 @@ fn credentials(
     Ok((user, password))
 }
 
-fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> {
+fn parse_address(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<RedisAddress> {
     if let Some(path) = socket {
         if secure {
             return Err(Error::invalid(
@@ -204,7 +201,7 @@ fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> 
         if !address.is_empty() {
             return Err(Error::invalid("a host and the option socket: give one of them"));
         }
-        return Ok(Place::Socket(path));
+        return Ok(RedisAddress::Socket(path));
     }
     let (host, port) = match address.strip_prefix('[') {
         Some(rest) => {
@@ -225,14 +222,14 @@ fn place(address: &str, socket: Option<PathBuf>, secure: bool) -> Result<Place> 
         return Err(malformed("the host is missing or is not a name or an address"));
     }
     let port = match port {
-        None => PORT,
+        None => DEFAULT_PORT,
         Some(port) => port
             .parse()
             .ok()
             .filter(|port| *port != 0)
             .ok_or_else(|| malformed("the port is not a number from 1 to 65535"))?,
     };
-    Ok(Place::Tcp { host: host.to_owned(), port })
+    Ok(RedisAddress::Tcp { host: host.to_owned(), port })
 }
 
 fn number(database: &str) -> Result<u32> {
@@ -252,7 +249,7 @@ fn file(key: &str, value: &str) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Err(Error::invalid(format!("the option {key} takes the path of a file")));
     }
-    // Two working directories must not be two servers.
+    // A relative path would mean two servers in two working directories.
     if key == "socket" && !path.is_absolute() {
         return Err(Error::invalid("the option socket takes an absolute path, beginning with '/'"));
     }
@@ -268,7 +265,7 @@ fn startup_wait(named: Option<&str>, earlier: Option<&str>) -> Result<Option<Dur
     }
 }
 
-/// `12s`, `500ms`, `2m`.
+/// Parses `12s`, `500ms`, `2m`.
 fn duration(text: &str) -> Result<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = text.split_at(digits);
@@ -288,7 +285,7 @@ fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -315,5 +312,5 @@ fn displayed(url: &StoreUrl<'_>, options: &[(&str, &str)]) -> String {
     let options: Vec<String> =
         options.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-    shown(&format!("{}:{}{query}", url.scheme, url.rest))
+    redact_url(&format!("{}:{}{query}", url.scheme, url.rest))
 }

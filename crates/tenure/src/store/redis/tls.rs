@@ -1,5 +1,5 @@
-//! TLS for `rediss://`: rustls with ring, TLS 1.2 at least, the system's roots or a given CA, and
-//! no way to skip a check.
+//! TLS for `rediss://`: rustls with ring, TLS 1.2 or later, the system's root certificates or a given CA. No check can be
+//! skipped.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::settings::{Settings, Tls, read_small};
+use super::settings::{RedisSettings, Tls, read_small};
 use crate::error::{Error, Result};
 
-/// Reads the files anew: certificates are replaced on disk while we run.
-pub(super) fn connector(settings: &Settings) -> Result<TlsConnector> {
+/// Reads the files again for every connection: certificates are replaced on disk while the process runs.
+pub(super) fn connector(settings: &RedisSettings) -> Result<TlsConnector> {
     let Some(tls) = &settings.tls else {
         return Err(Error::invalid("not a rediss:// URL"));
     };
@@ -36,7 +36,7 @@ pub(super) fn connector(settings: &Settings) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The name the server's certificate must be for.
+/// The name that the server's certificate must contain.
 pub(super) fn server_name(host: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).map_err(|_| {
         Error::invalid(format!("'{}' is not a host name TLS can check", host.escape_debug()))
@@ -51,7 +51,7 @@ fn roots(tls: &Tls) -> Result<RootCertStore> {
         }
         return Ok(roots);
     }
-    // Some of a system's certificates may be beyond us; none at all is worth a word.
+    // Some of the system's certificates may not be parsable; only having none at all is an error.
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
@@ -73,6 +73,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
 }
 
-fn unusable(path: &Path, what: &str, why: &str) -> Error {
-    Error::denied(format!("'{}' is no usable {what}: {why}", path.display()))
+fn unusable(path: &Path, what: &str, reason: &str) -> Error {
+    Error::denied(format!("'{}' is no usable {what}: {reason}", path.display()))
 }

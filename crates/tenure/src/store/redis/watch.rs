@@ -1,60 +1,59 @@
-//! Being told of leases.
+//! Watches leases through pub/sub.
 //!
-//! The first item comes when the server has confirmed that it listens, and so does one after every
-//! reconnection: whoever looks after it has missed nothing. What runs out by itself is not
-//! announced; the waiter has a timer for it.
+//! The first item arrives when the server has confirmed the subscription, and one more after every reconnection: a caller that
+//! observes after it has missed nothing. Expiry is not published; the waiter has a timer for it.
 
 use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use redis::Msg;
 
-use super::ear::{Channels, Ear, Heard};
-use super::settings::Settings;
+use super::pubsub::{Channels, PubsubEvent, Subscription};
+use super::settings::RedisSettings;
 use crate::clock::Clock;
 use crate::lease::{CandidateId, Name, Token};
 use crate::store::{Change, Scope};
 
-/// Before the name in a channel's name. Channels are not in a database, so one that is not the
-/// first is named.
-pub(super) fn channel_prefix(settings: &Settings) -> String {
+/// The prefix of a lease's channel. Channels are global to all databases, so the prefix contains the number of a database other
+/// than 0.
+pub(super) fn channel_prefix(settings: &RedisSettings) -> String {
     match settings.database {
         0 => "tenure:wake:".to_owned(),
         other => format!("tenure:wake@{other}:"),
     }
 }
 
-struct Watch {
-    ear: Ear,
+struct RedisWatch {
+    subscription: Subscription,
     scope: Scope,
     prefix: String,
 }
 
 pub(super) fn watch(
-    settings: Arc<Settings>,
+    settings: Arc<RedisSettings>,
     clock: Clock,
     scope: Scope,
 ) -> BoxStream<'static, Change> {
     let prefix = channel_prefix(&settings);
-    let ear = Ear::new(settings, clock, channels(&prefix, &scope));
-    stream::unfold(Watch { ear, scope, prefix }, async |mut watch| {
+    let subscription = Subscription::new(settings, clock, channels(&prefix, &scope));
+    stream::unfold(RedisWatch { subscription, scope, prefix }, async |mut watch| {
         let change = watch.next().await;
         Some((change, watch))
     })
     .boxed()
 }
 
-impl Watch {
+impl RedisWatch {
     async fn next(&mut self) -> Change {
         loop {
-            match self.ear.next().await {
-                Heard::Listening => return Change::Look,
-                Heard::Message(message) => {
+            match self.subscription.next().await {
+                PubsubEvent::Subscribed => return Change::Look,
+                PubsubEvent::Message(message) => {
                     if let Some(change) = change(&self.prefix, &self.scope, &message) {
                         return change;
                     }
                 }
-                Heard::Nothing(error) => tracing::debug!(%error, "cannot listen"),
+                PubsubEvent::Failed(error) => tracing::debug!(%error, "cannot listen"),
             }
         }
     }
@@ -64,8 +63,7 @@ fn channels(prefix: &str, scope: &Scope) -> Channels {
     let channel = |end: &str| format!("{prefix}{end}");
     match scope {
         Scope::Prefix(begin) => {
-            // A user's patterns are compared by the letter: `&tenure:wake:*` allows that one and
-            // none within it.
+            // An ACL compares patterns literally: `&tenure:wake:*` allows that pattern and no narrower one.
             let (narrow, wide) = (escaped(&channel(begin)) + "*", channel("*"));
             Channels::Like { narrow, wide }
         }
@@ -75,18 +73,17 @@ fn channels(prefix: &str, scope: &Scope) -> Channels {
     }
 }
 
-/// What a message says, if it concerns the scope. Whatever we do not understand is a reason to
-/// look.
+/// The change that a message reports, if it concerns the scope. A message that cannot be parsed yields [`Change::Look`].
 fn change(prefix: &str, scope: &Scope, message: &Msg) -> Option<Change> {
     let name = message.get_channel_name().strip_prefix(prefix).map(Name::stored)?.ok()?;
     let payload = message.get_payload_bytes();
-    scope.contains(&name).then(|| read(name, payload).unwrap_or(Change::Look))
+    scope.contains(&name).then(|| parse(name, payload).unwrap_or(Change::Look))
 }
 
-fn read(name: Name, payload: &[u8]) -> Option<Change> {
+fn parse(name: Name, payload: &[u8]) -> Option<Change> {
     match std::str::from_utf8(payload).ok()?.split_once(' ')? {
         ("granted", term) => {
-            // Versions before this one said the token alone.
+            // Earlier versions sent only the token.
             let (token, holder) = match term.split_once(' ') {
                 None => (term, None),
                 Some((token, holder)) => (token, Some(CandidateId::new(holder).ok()?)),
@@ -99,7 +96,7 @@ fn read(name: Name, payload: &[u8]) -> Option<Change> {
     }
 }
 
-/// The pattern that matches exactly this text.
+/// A pattern that matches exactly this text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {

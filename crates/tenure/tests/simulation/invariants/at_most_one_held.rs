@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
-/// Who is in a guarded section, and until when at the latest.
+/// The nodes that are in a guarded section, and until when at the latest.
 #[derive(Default)]
 pub(super) struct AtMostOneHeld(BTreeMap<NodeIndex, Time>);
 
@@ -26,7 +26,7 @@ impl Invariant for AtMostOneHeld {
         "I1 AT_MOST_ONE_HELD"
     }
 
-    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Led { node, until, .. } | Fact::Extended { node, until, .. } => {
                 if at < until {
@@ -34,7 +34,7 @@ impl Invariant for AtMostOneHeld {
                 }
                 self.0.insert(node, until);
             }
-            Fact::Told { node, until, .. } => {
+            Fact::StopRequested { node, until, .. } => {
                 self.0.insert(node, until);
             }
             Fact::WorkEnded { node } | Fact::Crashed { node } => {

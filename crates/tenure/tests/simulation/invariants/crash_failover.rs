@@ -1,9 +1,9 @@
-//! L1: in the calm, a leader whose process died is replaced when its lease has run out, and a little.
+//! L1: in the calm, a leader whose process died is replaced shortly after its lease has expired.
 
 use super::Invariant;
 use super::in_time::InTime;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct CrashFailover(InTime);
@@ -13,7 +13,7 @@ impl Invariant for CrashFailover {
         "L1 CRASH_FAILOVER"
     }
 
-    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::LeaderDied { bound } => self.0.by(at + bound),
             Fact::Led { .. } | Fact::Over => return self.0.check(at),

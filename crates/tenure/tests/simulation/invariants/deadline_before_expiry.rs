@@ -1,8 +1,8 @@
-//! I5: whenever a candidate believes, the store keeps the lease for it at least as long.
+//! I5: while a candidate considers itself the leader, the store keeps its lease at least as long.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct DeadlineBeforeExpiry;
@@ -12,7 +12,7 @@ impl Invariant for DeadlineBeforeExpiry {
         "I5 DEADLINE_BEFORE_EXPIRY"
     }
 
-    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Believes { until, expiry: Some(expiry) } if at < until && until > expiry => {
                 Err(format!("believed until {until}, but the store frees it at {expiry}"))

@@ -1,10 +1,10 @@
-//! I2: the tokens of successive terms strictly increase, and no token is led under twice.
+//! I2: the tokens of successive terms strictly increase, and no token is used for two terms.
 
 use tenure::Token;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct FenceStrict(Option<Token>);
@@ -14,7 +14,7 @@ impl Invariant for FenceStrict {
         "I2 FENCE_STRICT"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         let Fact::Led { token, .. } = *fact else {
             return Ok(());
         };

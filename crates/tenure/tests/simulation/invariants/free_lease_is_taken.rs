@@ -1,8 +1,8 @@
-//! L5: once the faults have stopped and everything had time to settle, somebody leads.
+//! L5: once the faults have stopped and everything had time to settle, a candidate leads.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct FreeLeaseIsTaken {
@@ -14,13 +14,15 @@ impl Invariant for FreeLeaseIsTaken {
         "L5 FREE_LEASE_IS_TAKEN"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Led { node, .. } => self.leader = Some(node),
-            Fact::Told { node, .. } | Fact::Crashed { node } if self.leader == Some(node) => {
+            Fact::StopRequested { node, .. } | Fact::Crashed { node }
+                if self.leader == Some(node) =>
+            {
                 self.leader = None;
             }
-            // Before each exercise of the calm, and when all is over, there has been time enough.
+            // Before each exercise of the calm, and at the end, there was enough time.
             Fact::Calm | Fact::Over if self.leader.is_none() => {
                 return Err("nobody leads".to_owned());
             }

@@ -1,8 +1,8 @@
-//! I10: nothing that is not a record of ours leads to a grant.
+//! I10: a record that is not Tenure's never leads to a grant.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct GarbageNeverGrants;
@@ -12,7 +12,7 @@ impl Invariant for GarbageNeverGrants {
         "I10 GARBAGE_NEVER_GRANTS"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Granted { garbage: true } => Err("garbage was granted".to_owned()),
             _ => Ok(()),

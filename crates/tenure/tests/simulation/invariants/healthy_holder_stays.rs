@@ -1,8 +1,8 @@
-//! L4: in the calm, nobody loses a term that nobody asked to end.
+//! L4: in the calm, no candidate loses a term unless the end was requested.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct HealthyHolderStays {
@@ -14,10 +14,10 @@ impl Invariant for HealthyHolderStays {
         "L4 HEALTHY_HOLDER_STAYS"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Calm => self.calm = true,
-            Fact::Told { wanted: false, node, .. } if self.calm => {
+            Fact::StopRequested { wanted: false, node, .. } if self.calm => {
                 return Err(format!("node {node} lost its term"));
             }
             _ => {}

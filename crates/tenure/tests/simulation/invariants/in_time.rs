@@ -1,6 +1,6 @@
-//! What the bounds share: somebody must lead by a certain time.
+//! A bound shared by several invariants: a candidate must lead by a certain time.
 
-use crate::clock::Time;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct InTime(Option<Time>);
@@ -10,7 +10,7 @@ impl InTime {
         self.0 = Some(time);
     }
 
-    /// Somebody leads now, or the world is over.
+    /// A candidate leads now, or the world is over.
     pub(super) fn check(&mut self, at: Time) -> Result<(), String> {
         match self.0.take() {
             Some(by) if at > by => Err(format!("the next leader is {} ns late", at - by)),

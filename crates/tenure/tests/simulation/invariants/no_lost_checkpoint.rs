@@ -1,8 +1,8 @@
-//! I4, for checkpoints: what was acknowledged is what the next leader finds, or something later.
+//! I4, for checkpoints: the next leader finds the last acknowledged checkpoint, or a later one.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct NoLostCheckpoint(u64);
@@ -12,7 +12,7 @@ impl Invariant for NoLostCheckpoint {
         "I4 NO_LOST_UPDATE"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Saved { value } => self.0 = self.0.max(value),
             Fact::Found { value } if value < self.0 => {

@@ -1,12 +1,12 @@
-//! I8: after a release was sent, nothing more is sent to renew under that nonce.
+//! I8: after a release was sent, no renewal is sent under the same nonce.
 
 use std::collections::BTreeSet;
 
 use tenure::Nonce;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::Fact;
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct NoPhantomRenewal(BTreeSet<Nonce>);
@@ -16,7 +16,7 @@ impl Invariant for NoPhantomRenewal {
         "I8 NO_PHANTOM_RENEWAL"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::SentRelease { hold, .. } => {
                 self.0.insert(hold.nonce);

@@ -1,12 +1,12 @@
-//! I6: once a term has ended it never comes back, whatever replies are still on their way.
+//! I6: a term that has ended never resumes, even if replies are still in flight.
 
 use std::collections::BTreeMap;
 
 use tenure::Token;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct NoResurrection {
@@ -27,7 +27,7 @@ impl Invariant for NoResurrection {
         "I6 NO_RESURRECTION"
     }
 
-    fn see(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, at: Time, fact: &Fact) -> Result<(), String> {
         match *fact {
             Fact::Led { node, token, .. } => {
                 if self.ended.get(&node).is_some_and(|ended| token <= *ended) {
@@ -35,7 +35,7 @@ impl Invariant for NoResurrection {
                 }
                 self.current.insert(node, token);
             }
-            // While it stops it is still renewed, so its deadline may move; after the work has ended it may not.
+            // A stopping term is still renewed, so its deadline may move; after the work has ended it may not.
             Fact::Extended { node, token, until }
                 if at < until && self.current.get(&node) != Some(&token) =>
             {

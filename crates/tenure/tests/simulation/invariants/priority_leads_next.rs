@@ -1,8 +1,8 @@
-//! In the calm, the next leader has the lowest rank of those that campaign. It is a preference, not a safety property.
+//! In the calm, the next leader has the lowest rank of the campaigning candidates. This is a preference, not a safety property.
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
 #[derive(Default)]
 pub(super) struct PriorityLeadsNext {
@@ -15,7 +15,7 @@ impl Invariant for PriorityLeadsNext {
         "PRIORITY_LEADS_NEXT"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Preferred { nodes } => self.preferred = Some(nodes.clone()),
             Fact::Led { node, .. } => match self.preferred.take() {

@@ -1,12 +1,12 @@
-//! I9: the store is asked to release only after the work has ended.
+//! I9: a release is sent to the store only after the work has ended.
 
 use std::collections::BTreeSet;
 
 use super::Invariant;
-use crate::clock::Time;
 use crate::fact::{Fact, NodeIndex};
+use tenure_rig::simulation::clock::Time;
 
-/// Whose work is running.
+/// The nodes whose work is running.
 #[derive(Default)]
 pub(super) struct StopBeforeRelease(BTreeSet<NodeIndex>);
 
@@ -15,7 +15,7 @@ impl Invariant for StopBeforeRelease {
         "I9 STOP_BEFORE_RELEASE"
     }
 
-    fn see(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
+    fn check(&mut self, _at: Time, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Led { node, .. } if self.0.contains(node) => {
                 return Err(format!("node {node} has two works at a time"));

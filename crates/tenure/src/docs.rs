@@ -1,0 +1,14 @@
+//! Chapters that are too long for a doc comment: [`fencing`], for effects that come too late; [`testing`], for tests of your
+//! own code; [`parts`], for authors of stores and of tools that read leases.
+
+pub mod fencing {
+    #![doc = include_str!("docs/fencing.md")]
+}
+
+pub mod testing {
+    #![doc = include_str!("docs/testing.md")]
+}
+
+pub mod parts {
+    #![doc = include_str!("docs/parts.md")]
+}

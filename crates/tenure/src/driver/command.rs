@@ -1,0 +1,95 @@
+//! The commands of an application to its driver: inputs for a machine, and machines to add.
+
+use std::sync::Arc;
+
+use super::MachineId;
+use crate::clock::Moment;
+use crate::health::HealthResult;
+use crate::lease::{CandidateId, Claim, ClaimedWait, Nonce, Note, Token};
+use crate::machine::{Input as MachineInput, Machine, OtherCandidates, Phase, Request};
+
+/// An input from the application to a machine. Smaller than [`MachineInput`]: a hundred thousand may be queued.
+#[derive(Debug)]
+pub(crate) enum HandleInput {
+    Wanted(bool),
+    Resign(Option<CandidateId>),
+    Drain,
+    Undrain,
+    /// The result of the health check, with the reason of a failure.
+    Health(HealthResult),
+    /// The new note of the lease.
+    Note(Note),
+    Rivals(Arc<OtherCandidates>),
+    WorkEnded,
+    Stop,
+}
+
+impl From<HandleInput> for MachineInput {
+    fn from(input: HandleInput) -> MachineInput {
+        match input {
+            HandleInput::Wanted(wanted) => MachineInput::Wanted(wanted),
+            HandleInput::Resign(next) => MachineInput::Resign(next),
+            HandleInput::Drain => MachineInput::Requested(Request::Drain),
+            HandleInput::Undrain => MachineInput::Requested(Request::Undrain),
+            HandleInput::Health(result) => MachineInput::Health(result.is_ok()),
+            HandleInput::Note(_) => MachineInput::NoteChanged,
+            HandleInput::Rivals(rivals) => MachineInput::Rivals(rivals),
+            HandleInput::WorkEnded => MachineInput::WorkEnded,
+            HandleInput::Stop => MachineInput::Stop,
+        }
+    }
+}
+
+/// A command from the application to the driver.
+#[derive(Debug)]
+pub(crate) enum DriverCommand {
+    Input(MachineId, HandleInput),
+    /// Adds a machine.
+    Add(MachineId, Box<MachineSlot>),
+    /// No more machines will be added: end when all machines have stopped.
+    Close,
+    /// Stop at once and leave the leases to their TTL.
+    Abandon,
+}
+
+/// One machine and its state in the driver.
+#[derive(Debug)]
+pub(crate) struct MachineSlot {
+    pub(crate) machine: Machine,
+    pub(crate) note: Note,
+    pub(crate) ends_with_process: bool,
+    /// Whether the machine accepts requests from outside.
+    pub(crate) accepts_requests: bool,
+    /// The last request that the machine has processed: each request is processed once.
+    pub(super) last_request: Option<Token>,
+    /// When the timers will wake the machine.
+    pub(super) due: Option<Moment>,
+    pub(super) phase: Phase,
+}
+
+impl MachineSlot {
+    pub(crate) fn new(machine: Machine) -> Self {
+        MachineSlot {
+            phase: machine.phase(),
+            machine,
+            note: Note::default(),
+            ends_with_process: false,
+            accepts_requests: false,
+            last_request: None,
+            due: None,
+        }
+    }
+
+    pub(super) fn claim(&self, nonce: Nonce, wait: ClaimedWait) -> Claim {
+        let machine = &self.machine;
+        Claim {
+            name: machine.name().clone(),
+            candidate: machine.candidate().clone(),
+            nonce,
+            ttl: machine.timing().ttl,
+            note: self.note.clone(),
+            ends_with_process: self.ends_with_process,
+            wait,
+        }
+    }
+}

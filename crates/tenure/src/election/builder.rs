@@ -1,0 +1,250 @@
+//! [`Builder`]: the settings of an election.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::state::ElectionState;
+use super::{Election, ONLY_MACHINE};
+use crate::clock::Clock;
+use crate::driver::{
+    self, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, NOT_CHECKED,
+};
+use crate::entropy;
+use crate::error::Result;
+use crate::health::{Health, HealthGate};
+use crate::lease::{CandidateId, Name, Note};
+use crate::machine::{Machine, MachineConfig};
+use crate::store::{Scope, Store};
+use crate::timing::{Options, Timing};
+
+/// Sets up an [`Election`]. Only the name has to be given.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// use std::time::Duration;
+///
+/// let store = tenure::open("memory:").await?;
+/// let election = tenure::Election::builder("builder:example")
+///     .id("web-1")
+///     .ttl(Duration::from_secs(10))
+///     .renew_every(Duration::from_secs(3))
+///     .start(store)
+///     .await?;
+/// assert_eq!(election.candidate_id().as_str(), "web-1");
+/// election.stop().await;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing happens before start"]
+pub struct Builder {
+    name: String,
+    own: bool,
+    id: Option<String>,
+    note: String,
+    options: Options,
+    priority: i32,
+    ends_with_process: bool,
+    health: Option<HealthTask>,
+    clock: Clock,
+}
+
+impl Builder {
+    /// Creates a builder for a lease of Tenure's own, such as presence.
+    pub(crate) fn own(name: &Name) -> Self {
+        Builder { own: true, ..Builder::new(name.as_str()) }
+    }
+
+    pub(super) fn new(name: &str) -> Self {
+        Builder {
+            name: name.to_owned(),
+            own: false,
+            id: None,
+            note: String::new(),
+            options: Options::default(),
+            priority: 0,
+            ends_with_process: false,
+            health: None,
+            clock: Clock::boot(),
+        }
+    }
+
+    /// Sets a readable id, unique among the candidates; by default `HOSTNAME-PID-RANDOM`.
+    pub fn id(mut self, id: &str) -> Self {
+        self.id = Some(id.to_owned());
+        self
+    }
+
+    /// Sets a short text for readers of the lease, such as this candidate's URL.
+    pub fn note(mut self, note: &str) -> Self {
+        self.note = note.to_owned();
+        self
+    }
+
+    /// Sets the length of the lease: the time to recovery if a machine vanishes. Default 4 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets how often the leader renews. Default TTL/3.
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.options.renew_every = Some(every);
+        self
+    }
+
+    /// Sets the longest time between two polls of a waiting candidate. Default the TTL.
+    pub fn retry_period(mut self, period: Duration) -> Self {
+        self.options.retry = Some(period);
+        self
+    }
+
+    /// Stops leading when renewals have failed for this long. By default the deadline decides.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.options.grace = Some(grace);
+        self
+    }
+
+    /// Sets the margin between the end of the lease and the leader's own deadline. Default TTL/10.
+    pub fn margin(mut self, margin: Duration) -> Self {
+        self.options.margin = Some(margin);
+        self
+    }
+
+    /// Sets the time that the work has to stop before the deadline. Default TTL/5.
+    pub fn stop_within(mut self, time: Duration) -> Self {
+        self.options.stop_within = Some(time);
+        self
+    }
+
+    /// Sets how far clocks may drift apart, in millionths. Default 1000.
+    pub fn drift(mut self, ppm: u32) -> Self {
+        self.options.drift_ppm = Some(ppm);
+        self
+    }
+
+    /// Sets all durations at once.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets the priority; default 0. A candidate claims a free lease 50 ms later for each different higher priority among the
+    /// other candidates, at most 250 ms. It never takes a live lease. It knows the other candidates from
+    /// [`Election::set_candidates`]; before that it does not wait.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Declares that the work ends with this process. Then a store that detects the death of the process
+    /// ([`file:`](crate::store::file)) may free the lease at once. Do not use it for work that continues elsewhere: a child
+    /// process, a remote job.
+    pub fn ends_with_process(mut self, ends: bool) -> Self {
+        self.ends_with_process = ends;
+        self
+    }
+
+    /// Leads only while `check` succeeds, and not before its first success. A check that takes longer than the gate's period
+    /// has failed. It returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
+    pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output: Into<Health>> + Send + 'static,
+    {
+        self.health = Some(HealthTask::new(gate, check));
+        self
+    }
+
+    /// Replaces the machine's clock, for tests: see [testing your own code](crate::docs::testing).
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Starts to campaign, and returns when the store has answered for the first time. Waits for a store that is down.
+    ///
+    /// # Errors
+    /// Invalid: a setting cannot work. Denied, Corrupt: the store answered, and an operator must act.
+    pub async fn start(self, store: Arc<dyn Store>) -> Result<Election> {
+        let election = self.launch(store)?;
+        election.answered().await?;
+        Ok(election)
+    }
+
+    /// [`Builder::start`] that fails when the store does not answer at once.
+    pub async fn try_start(self, store: Arc<dyn Store>) -> Result<Election> {
+        let election = self.launch(store)?;
+        election.first_answer(false).await?;
+        Ok(election)
+    }
+
+    /// Starts to campaign, and returns at once: for callers that want events about a store that is down. Must be called inside
+    /// a tokio runtime if a [health check](Builder::health) is set.
+    ///
+    /// # Errors
+    /// Invalid: a setting cannot work.
+    pub fn launch(self, store: Arc<dyn Store>) -> Result<Election> {
+        let name = if self.own { Name::stored(&self.name)? } else { Name::new(&self.name)? };
+        let candidate = match &self.id {
+            Some(id) => CandidateId::new(id)?,
+            None => CandidateId::generate(),
+        };
+        let timing = Timing::new(&self.options, &store.limits())?;
+        if let Some(warning) = timing.warning() {
+            tracing::warn!(%name, "{warning}");
+        }
+        let seed = entropy::random_u128();
+        let clock = self.clock;
+        let machine = MachineConfig {
+            // Healthy only after the first successful check.
+            healthy: self.health.is_none(),
+            awaits_drain_record: !self.own,
+            grants_no_right: self.own,
+            ..MachineConfig::new(name.clone(), candidate.clone(), timing.clone(), seed)
+        };
+        let machine = Machine::new(machine, clock.now());
+        let unhealthy = self.health.is_some().then_some(NOT_CHECKED);
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(ElectionState::new(
+            &name,
+            &candidate,
+            clock.clone(),
+            store.detached(),
+            commands.clone(),
+            self.priority,
+            unhealthy,
+        ));
+        let mut slot = MachineSlot::new(machine);
+        slot.note = Note::new(&self.note)?;
+        slot.ends_with_process = self.ends_with_process;
+        // A lease of Tenure's own accepts no requests.
+        slot.accepts_requests = !self.own;
+        let mut names = vec![name.clone()];
+        names.extend(slot.accepts_requests.then(|| name.request_name()));
+        for command in [DriverCommand::Add(ONLY_MACHINE, Box::new(slot)), DriverCommand::Close] {
+            // Cannot fail: this function owns the receiver.
+            let _ = commands.send(command);
+        }
+        let events = shared.clone() as Arc<dyn DriverEvents>;
+        let (renewing, time) = (store.detached(), clock.clone());
+        driver::spawn(events.clone(), Scope::Names(names), move || {
+            Driver::new(renewing, time, events, &timing, inbox)
+        })?;
+        if let Some(health) = self.health {
+            tokio::spawn(health.watch(ONLY_MACHINE, clock, commands));
+        }
+        Ok(Election::new(shared))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("id", &self.id)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,303 @@
+//! [`ElectionState`]: the state that the application's handles share with the driver's thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::ONLY_MACHINE;
+use super::candidate_state::CandidateState;
+use super::event::Event;
+use super::leadership::Leading;
+use crate::clock::{Clock, Moment};
+use crate::driver::{Context, DriverCommand, DriverEvents, HandleInput, MachineId, RenewalStats};
+use crate::error::{Error, Result};
+use crate::fork_check::ProcessId;
+use crate::health::HealthResult;
+use crate::lease::{
+    Answer, CandidateId, Checkpoint, Lease, Name, OWN_PREFIX, StartupWait, Token, WaitReason,
+};
+use crate::machine::{EndReason, Phase, TermEnd, TermStart};
+use crate::store::Store;
+
+/// The target of log lines that duplicate an [`Event`]: an application that shows the events can filter these lines out.
+const EVENT_LOG_TARGET: &str = "tenure::event";
+
+/// How many events a subscriber may lag behind before it misses some.
+const EVENT_BUFFER: usize = 256;
+
+/// The state that the application's handles share with the driver's thread.
+pub(super) struct ElectionState {
+    pub(super) name: Name,
+    pub(super) candidate: CandidateId,
+    pub(super) priority: i32,
+    pub(super) context: Arc<Context>,
+    /// Until when `is_leader` returns true. It compares the clock with this at every call.
+    pub(super) leader_until: AtomicU64,
+    /// When the driver has something to do again; `u64::MAX` for never.
+    pub(super) sleeps_until: AtomicU64,
+    state: Mutex<ElectionView>,
+    pub(super) term: watch::Sender<Option<Arc<Leading>>>,
+    /// Changes with the phase of the machine and with the reachability of the store.
+    pub(super) phases: watch::Sender<Phase>,
+    /// Changes only when the state changes.
+    pub(super) candidate_state: watch::Sender<CandidateState>,
+    events: broadcast::Sender<Event>,
+}
+
+pub(super) struct ElectionView {
+    pub(super) leader: Option<String>,
+    /// When the lease that was last observed expires, unless it is renewed.
+    lease_expires: Option<Moment>,
+    pub(super) since: Option<u64>,
+    pub(super) transitions: u64,
+    pub(super) drained: bool,
+    /// The reason why the health check fails.
+    pub(super) unhealthy: Option<Arc<str>>,
+    pub(super) renewals: RenewalStats,
+    /// The current term of this candidate, for later subscribers.
+    leading: Option<(Token, Option<Checkpoint>)>,
+    /// The term in its start-up wait: its token, when the wait ends, and the reason.
+    starting: Option<(Token, Moment, WaitReason)>,
+    pub(super) reachable: Option<bool>,
+    pub(super) last_error: Option<Error>,
+}
+
+impl ElectionView {
+    /// The leader, as far as it is known at `now`. If the store does not answer and the last observed lease has expired, the
+    /// leader is unknown: possibly no candidate leads. This candidate's own term has its own deadline.
+    pub(super) fn leader(&self, me: &CandidateId, now: Moment) -> Option<String> {
+        let expired = self.lease_expires.is_some_and(|at| at <= now);
+        let unknown = expired && self.reachable == Some(false);
+        self.leader.clone().filter(|leader| !unknown || leader == me.as_str())
+    }
+
+    /// The term in its start-up wait at `now`, and the remaining wait.
+    pub(super) fn startup_wait(&self, now: Moment) -> Option<(Token, StartupWait)> {
+        let (token, until, reason) = self.starting?;
+        Some((token, StartupWait { left: until.since(now), reason }))
+    }
+}
+
+impl ElectionState {
+    pub(super) fn new(
+        name: &Name,
+        candidate: &CandidateId,
+        clock: Clock,
+        store: Arc<dyn Store>,
+        commands: mpsc::UnboundedSender<DriverCommand>,
+        priority: i32,
+        unhealthy: Option<&str>,
+    ) -> Self {
+        ElectionState {
+            name: name.clone(),
+            candidate: candidate.clone(),
+            priority,
+            context: Arc::new(Context { clock, store, commands, process: ProcessId::current() }),
+            leader_until: AtomicU64::new(Moment::PAST.as_nanos()),
+            sleeps_until: AtomicU64::new(u64::MAX),
+            state: Mutex::new(ElectionView {
+                leader: None,
+                lease_expires: None,
+                since: None,
+                transitions: 0,
+                drained: false,
+                unhealthy: unhealthy.map(Arc::from),
+                renewals: RenewalStats::default(),
+                leading: None,
+                starting: None,
+                reachable: None,
+                last_error: None,
+            }),
+            term: watch::channel(None).0,
+            phases: watch::channel(Phase::Waiting).0,
+            candidate_state: watch::channel(CandidateState::new(Phase::Waiting, false, unhealthy))
+                .0,
+            events: broadcast::channel(EVENT_BUFFER).0,
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, ElectionView> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn set_leader_until(&self, deadline: Moment) {
+        self.leader_until.store(deadline.as_nanos(), Ordering::Release);
+    }
+
+    pub(super) fn send_input(&self, input: HandleInput) {
+        self.context.tell(ONLY_MACHINE, input);
+    }
+
+    /// Changes the state and sends the event in one step, so that a new subscriber gets either the state before or the state
+    /// after.
+    fn report(&self, change: impl FnOnce(&mut ElectionView) -> Event) {
+        let mut state = self.state();
+        let event = change(&mut state);
+        // No subscriber is fine.
+        let _ = self.events.send(event);
+    }
+
+    /// Returns the current state as events, and a subscription to all later events.
+    pub(super) fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
+        let state = self.state();
+        let now = self.context.clock.now();
+        let leader = state.leader(&self.candidate, now);
+        let known = leader.map(|leader| Event::LeaderChanged { from: None, to: Some(leader) });
+        let leading = state.leading.clone();
+        let became = leading.map(|(token, checkpoint)| Event::BecameLeader { token, checkpoint });
+        let down = state.last_error.clone().filter(|_| state.reachable == Some(false));
+        let down = down.map(Event::StoreUnreachable);
+        let starting = state.startup_wait(now);
+        let starting = starting.map(|(token, wait)| Event::Starting { token, wait });
+        let events = known.into_iter().chain(starting).chain(became).chain(down).collect();
+        (events, self.events.subscribe())
+    }
+
+    pub(super) fn current_term(&self) -> Option<Arc<Leading>> {
+        self.term.borrow().clone()
+    }
+}
+
+impl DriverEvents for ElectionState {
+    fn lead(&self, _: MachineId, lead: TermStart) {
+        let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
+        self.set_leader_until(lead.deadline);
+        self.term.send_replace(Some(Leading::begin(lead, self.context.clone())));
+        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, "became leader");
+        let now = self.context.clock.minting_micros() / 1_000;
+        self.report(|state| {
+            state.since = Some(now);
+            state.leading = Some((token, checkpoint.clone()));
+            Event::BecameLeader { token, checkpoint }
+        });
+    }
+
+    fn starting(&self, _: MachineId, token: Token, wait: StartupWait) {
+        let StartupWait { left, reason } = wait;
+        tracing::warn!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
+        let until = self.context.clock.now() + left;
+        self.report(|state| {
+            state.starting = Some((token, until, reason));
+            Event::Starting { token, wait }
+        });
+    }
+
+    fn extend(&self, _: MachineId, deadline: Moment) {
+        let Some(term) = self.current_term() else { return };
+        term.extend(deadline);
+        // Once the work was notified to stop, `is_leader` stays false.
+        if self.leader_until.load(Ordering::Acquire) != Moment::PAST.as_nanos() {
+            self.set_leader_until(deadline);
+        }
+    }
+
+    fn end(&self, _: MachineId, ending: TermEnd) -> bool {
+        self.set_leader_until(Moment::PAST);
+        let Some(term) = self.current_term() else { return true };
+        let (token, why) = (term.term.hold.token, ending.reason.clone());
+        let idle = term.end(ending);
+        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
+        self.report(|state| {
+            state.leading = None;
+            Event::LostLeadership { token, why }
+        });
+        idle
+    }
+
+    fn holder_changed(&self, _: MachineId, holder: Option<String>, leads: bool) {
+        let leader = holder.filter(|_| leads);
+        if leader == self.state().leader {
+            return;
+        }
+        self.report(|state| {
+            state.transitions += u64::from(leader.is_some());
+            state.since = state.since.filter(|_| leader.is_some());
+            let from = std::mem::replace(&mut state.leader, leader.clone());
+            Event::LeaderChanged { from, to: leader }
+        });
+    }
+
+    fn unreachable(&self, _: MachineId, error: Error) {
+        tracing::warn!(target: EVENT_LOG_TARGET, name = %self.name, %error, "the store gives no usable answer");
+        self.report(|state| {
+            state.reachable = Some(false);
+            state.last_error = Some(error.clone());
+            Event::StoreUnreachable(error)
+        });
+    }
+
+    fn store_back(&self, _: MachineId) {
+        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, "the store answers again");
+        self.report(|state| {
+            state.reachable = Some(true);
+            Event::StoreBack
+        });
+    }
+
+    fn released(&self, _: MachineId, token: Token) {
+        self.report(|_| Event::Released { token });
+    }
+
+    fn same_id(&self, _: MachineId) {
+        // The presence of a candidate has the same id: one warning is enough.
+        if !self.name.as_str().starts_with(OWN_PREFIX) {
+            tracing::warn!(
+                name = %self.name, candidate = %self.candidate,
+                "a second candidate with the id '{}' is running and holds '{}': give each candidate its own id",
+                self.candidate, self.name
+            );
+        }
+    }
+
+    fn warn(&self, _: MachineId, warning: &str) {
+        tracing::warn!(name = %self.name, candidate = %self.candidate, "{warning}");
+    }
+
+    fn stepped(&self, _: MachineId, phase: Phase, drained: bool) {
+        {
+            let mut state = self.state();
+            state.drained = drained;
+            state.starting = state.starting.filter(|_| phase == Phase::Starting);
+            let now = CandidateState::new(phase, drained, state.unhealthy.as_deref());
+            self.candidate_state.send_if_modified(|known| {
+                let changed = *known != now;
+                *known = now;
+                changed
+            });
+        }
+        self.phases.send_replace(phase);
+    }
+
+    fn answered(&self, _: MachineId) {
+        self.state().reachable = Some(true);
+    }
+
+    fn driver_ended(&self) {
+        if let Some(term) = self.term.send_replace(None) {
+            self.set_leader_until(Moment::PAST);
+            term.end(TermEnd { reason: EndReason::Shutdown, deadline: Moment::PAST });
+        }
+        self.candidate_state.send_replace(CandidateState::Stopping);
+        self.phases.send_replace(Phase::Stopped);
+    }
+
+    fn observed(&self, _: MachineId, lease: &Lease) {
+        let mut state = self.state();
+        state.since = lease.since.filter(|_| lease.leader().is_some());
+        state.lease_expires = Some(self.context.clock.now() + lease.left);
+    }
+
+    fn renewal(&self, _: MachineId, took: Duration, answer: &Result<Answer>) {
+        self.state().renewals.note(took, answer);
+    }
+
+    fn checked(&self, _: MachineId, result: &HealthResult) {
+        self.state().unhealthy = result.clone().err();
+    }
+
+    fn sleeps_until(&self, at: Option<Moment>) {
+        self.sleeps_until.store(at.map_or(u64::MAX, Moment::as_nanos), Ordering::Release);
+    }
+}

@@ -1,0 +1,292 @@
+//! Opens streams to the server: resolves its addresses, connects over TCP or a unix socket, and adds TLS.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+
+use super::settings::{RedisAddress, RedisSettings};
+use super::tls;
+use crate::blocking;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+/// The maximum duration of a connection attempt, including handshakes and log-in.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a lookup may take before the addresses of an earlier lookup are used.
+const KNOWN_ADDRESSES_AFTER: Duration = Duration::from_millis(300);
+/// How long one address may take before the next one is tried in parallel.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// A stream to the server, of any kind.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Opens streams to the server that the settings name.
+#[derive(Clone, Debug)]
+pub(super) struct Dialer {
+    pub(super) settings: Arc<RedisSettings>,
+    addresses: Arc<Addresses>,
+}
+
+impl Dialer {
+    pub(super) fn new(settings: Arc<RedisSettings>) -> Self {
+        Dialer { settings, addresses: Arc::default() }
+    }
+
+    /// Runs `connecting` for at most [`CONNECT_TIMEOUT`].
+    pub(super) async fn with_timeout<T>(
+        &self,
+        connecting: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(result) => result,
+            Err(_) => Err(self.timeout_error().await),
+        }
+    }
+
+    /// The error for a server that did not answer in time. A plaintext server may wait for ever for the end of what it parses
+    /// as a line in the TLS ClientHello, so this checks whether the server speaks plaintext.
+    async fn timeout_error(&self) -> Error {
+        let silent = self.settings.no_answer("connecting", CONNECT_TIMEOUT);
+        if self.settings.tls.is_none() {
+            return silent;
+        }
+        let probe = async {
+            let mut stream = self.tcp().await.ok()?;
+            stream.write_all(b"PING\r\n").await.ok()?;
+            let mut first = [0];
+            stream.read_exact(&mut first).await.ok()?;
+            matches!(first, [b'+' | b'-']).then_some(())
+        };
+        match tokio::time::timeout(Duration::from_secs(1), probe).await {
+            Ok(Some(())) => Error::denied(format!(
+                "will not talk to {}: it speaks without TLS. Give it a TLS port, or write redis://",
+                self.settings
+            )),
+            _ => silent,
+        }
+    }
+
+    pub(super) async fn stream(&self) -> Result<Box<dyn Io>> {
+        let settings = &self.settings;
+        match (&settings.address, &settings.tls) {
+            (RedisAddress::Socket(path), _) => {
+                let stream = UnixStream::connect(path).await;
+                Ok(Box::new(stream.map_err(|error| settings.unreachable(&error))?))
+            }
+            (RedisAddress::Tcp { .. }, None) => {
+                let stream = self.tcp().await;
+                Ok(Box::new(stream.map_err(|error| settings.unreachable(&error))?))
+            }
+            (RedisAddress::Tcp { host, .. }, Some(_)) => {
+                let secure = {
+                    let settings = Arc::clone(settings);
+                    run_blocking(move || tls::connector(&settings)).await?
+                };
+                let name = tls::server_name(host)?;
+                let stream = self.tcp().await.map_err(|error| settings.unreachable(&error))?;
+                let stream = secure.connect(name, stream).await;
+                Ok(Box::new(stream.map_err(|error| settings.insecure(&error))?))
+            }
+        }
+    }
+
+    /// Connects over TCP. The name is resolved again for every connection.
+    async fn tcp(&self) -> io::Result<TcpStream> {
+        let RedisAddress::Tcp { host, port } = &self.settings.address else {
+            return Err(io::Error::other("not a host"));
+        };
+        let addresses = self.addresses.resolve(lookup_addresses(host.clone(), *port)).await?;
+        let stream = first_to_accept(&addresses).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// The addresses of `host`. If `host` is an IP address, there is no lookup.
+async fn lookup_addresses(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+    blocking::run(resolve).await.map_err(io::Error::other)?
+}
+
+/// The first address that accepts a connection. An address that does not answer delays the next one only by
+/// [`NEXT_ADDRESS_AFTER`].
+async fn first_to_accept(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let clock = Clock::boot();
+    let mut untried = addresses.iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut last = io::Error::other("the name has no address");
+    loop {
+        match untried.next() {
+            Some(address) => attempts.push(TcpStream::connect(*address)),
+            None if attempts.is_empty() => return Err(last),
+            None => {}
+        }
+        tokio::select! {
+            Some(attempt) = attempts.next() => match attempt {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            },
+            () = clock.sleep(NEXT_ADDRESS_AFTER), if untried.len() > 0 => {}
+        }
+    }
+}
+
+/// The result of a lookup. An [`io::Error`] cannot be cloned; its kind and text can.
+type Lookup = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
+
+/// The cached addresses of the host name.
+///
+/// A lookup runs in its own task, at most one at a time: a resolver whose first server is dead answers after several seconds,
+/// maybe after the connection attempt that started the lookup has ended. The next attempt uses that answer.
+#[derive(Debug, Default)]
+struct Addresses {
+    /// The result of the last successful lookup.
+    known: Mutex<Vec<SocketAddr>>,
+    in_flight: Mutex<Option<watch::Receiver<Option<Lookup>>>>,
+}
+
+impl Addresses {
+    /// The result of a lookup, or earlier addresses if there are any and the lookup fails or takes too long.
+    async fn resolve(
+        self: &Arc<Self>,
+        lookup: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    ) -> io::Result<Vec<SocketAddr>> {
+        let mut lookup = self.start_or_join(lookup);
+        let answer = async move {
+            match lookup.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(Ok(addresses))) => Ok(addresses.clone()),
+                Ok(Some(Err((kind, text)))) => Err(io::Error::new(*kind, text.clone())),
+                _ => Err(io::Error::other("the lookup of its address ended early")),
+            }
+        };
+        let known = locked(&self.known).clone();
+        if known.is_empty() {
+            return answer.await;
+        }
+        match tokio::time::timeout(KNOWN_ADDRESSES_AFTER, answer).await {
+            Ok(Ok(addresses)) => Ok(addresses),
+            _ => Ok(known),
+        }
+    }
+
+    fn start_or_join(
+        self: &Arc<Self>,
+        lookup: impl Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    ) -> watch::Receiver<Option<Lookup>> {
+        let mut in_flight = locked(&self.in_flight);
+        // The channel of a lookup whose runtime has ended is closed.
+        if let Some(running) = in_flight.as_ref().filter(|running| running.has_changed().is_ok()) {
+            return running.clone();
+        }
+        let (sender, receiver) = watch::channel(None);
+        *in_flight = Some(receiver.clone());
+        let addresses = Arc::clone(self);
+        tokio::spawn(async move {
+            let answer = lookup.await.map_err(|error| (error.kind(), error.to_string()));
+            if let Ok(found) = &answer {
+                locked(&addresses.known).clone_from(found);
+            }
+            *locked(&addresses.in_flight) = None;
+            sender.send_replace(Some(answer));
+        });
+        receiver
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `read` on a blocking thread: reading a file may block, and the renewal thread must not.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    blocking::run(read).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// F45: the first name server is dead, so every lookup takes longer than a connection attempt.
+    #[tokio::test]
+    async fn a_lookup_outlives_its_callers_and_serves_the_next_one() {
+        let addresses = Arc::new(Addresses::default());
+        let (answer, answered) = oneshot::channel::<()>();
+        let slow = async move {
+            answered.await.map_err(io::Error::other)?;
+            Ok(vec![address(1)])
+        };
+        let limit = Duration::from_millis(20);
+        assert!(tokio::time::timeout(limit, addresses.resolve(slow)).await.is_err());
+        // A second lookup is not started beside the first.
+        let second = addresses.resolve(async { panic!("a lookup is in flight") });
+        assert!(tokio::time::timeout(limit, second).await.is_err());
+        answer.send(()).unwrap();
+        while locked(&addresses.known).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        // From now on a lookup that does not answer costs a short time only.
+        assert_eq!(addresses.resolve(pending()).await.unwrap(), [address(1)]);
+        let third = addresses.resolve(async { panic!("a lookup is in flight") });
+        assert_eq!(third.await.unwrap(), [address(1)]);
+    }
+
+    #[tokio::test]
+    async fn a_failed_lookup_falls_back_to_known_addresses() {
+        let addresses = Arc::new(Addresses::default());
+        let fail = || async { Err(io::Error::other("no such name")) };
+        assert_eq!(addresses.resolve(fail()).await.unwrap_err().to_string(), "no such name");
+        addresses.resolve(async { Ok(vec![address(1)]) }).await.unwrap();
+        assert_eq!(addresses.resolve(fail()).await.unwrap(), [address(1)]);
+        let moved = addresses.resolve(async { Ok(vec![address(2)]) }).await.unwrap();
+        assert_eq!(moved, [address(2)], "an answer in time counts");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_delays_the_next_a_little() {
+        // The kernel drops what does not fit into the backlog, like a host that is off.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(address(0)).unwrap();
+        let silent = socket.listen(1).unwrap();
+        let silent_address = silent.local_addr().unwrap();
+        let mut backlog = Vec::new();
+        let connect = || {
+            let connecting = TcpStream::connect(silent_address);
+            tokio::time::timeout(Duration::from_millis(200), connecting)
+        };
+        while let Ok(stream) = connect().await {
+            backlog.push(stream.unwrap());
+        }
+        let listener = TcpListener::bind(address(0)).await.unwrap();
+        let refused = {
+            let closed = TcpListener::bind(address(0)).await.unwrap();
+            closed.local_addr().unwrap()
+        };
+        let good = listener.local_addr().unwrap();
+        let addresses = [refused, silent_address, good];
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, first_to_accept(&addresses)).await;
+        assert_eq!(stream.expect("in time").unwrap().peer_addr().unwrap(), good);
+        let error = first_to_accept(&[refused, refused]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
