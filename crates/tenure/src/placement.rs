@@ -16,16 +16,16 @@
 //! member, or later than possible; never by two members.
 //!
 //! ```
-//! use tenure::placement::{HeldShards, PlacementMember, plan};
+//! use tenure::placement::{HeldShard, PlacementMember, plan};
 //!
 //! let names: Vec<String> = (0..10).map(|number| format!("tenant-{number}")).collect();
 //! let two = [PlacementMember::new("a"), PlacementMember::new("b")];
-//! let free: Vec<_> = names.iter().map(|name| HeldShards::new(name, None)).collect();
+//! let free: Vec<_> = names.iter().map(|name| HeldShard::new(name, None)).collect();
 //! let before = plan(&two, &free); // five each
 //!
 //! let three = [PlacementMember::new("a"), PlacementMember::new("b"), PlacementMember::new("c")];
 //! let held: Vec<_> =
-//!     names.iter().zip(&before).map(|(name, owner)| HeldShards::new(name, *owner)).collect();
+//!     names.iter().zip(&before).map(|(name, owner)| HeldShard::new(name, *owner)).collect();
 //! let after = plan(&three, &held);
 //! let moved: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
 //! assert_eq!(moved.len(), 3);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::{Ended, Moment};
+use tenure_rig::system::processes::has_open;
 
 use crate::fixture::{Fixture, Kind, eventually, now, pause, shards, signal};
 use crate::member::{MEMBERSHIP, MemberConfig, MemberEvent};
@@ -106,8 +107,14 @@ fn together(kind: Kind) {
     shards[200].1 = vec!["sleep".to_owned(), "6000.200".to_owned()];
     let member = fixture.member(&fixture.renewing_member(shards));
     fixture.runs(201);
+    let writer = File::options().write(true).open(&pipe).unwrap();
+    // A command that opened the pipe only after the writer has closed it would wait for another writer.
+    eventually("all have opened the pipe", || {
+        let commands = fixture.commands();
+        commands.iter().filter(|(pid, _)| has_open(*pid, &pipe)).count() == 200
+    });
     // Closing the pipe without writing is the end of file for all readers.
-    drop(File::options().write(true).open(&pipe).unwrap());
+    drop(writer);
     let (begun, mut last) = (now(), now());
     let mut gone = BTreeSet::new();
     while gone.len() < 200 {
