@@ -256,8 +256,8 @@ async fn checkpoint(config: &DemoConfig) -> Result<u64> {
     Ok(checkpoint.as_ref().and_then(node_http::count).unwrap_or(0))
 }
 
-/// Attributes violations to faults: a fault accounts for all terms after the one it ended, up to the one that the next fault
-/// ends.
+/// Attributes violations to faults: a fault accounts for all terms after the term that it ended, up to the term that the
+/// next fault ends.
 fn attribute_violations(
     fault_results: Vec<FaultResult>,
     verdict: &CheckResult,

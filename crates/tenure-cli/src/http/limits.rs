@@ -7,8 +7,8 @@ use crate::{open_files, store_access};
 /// The limits on everything that a client can make this process keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HttpLimits {
-    /// The most connections. Beyond this a new connection replaces the one that has waited longest for a request, or is closed
-    /// at once.
+    /// The most connections. Beyond this a new connection replaces the connection that has waited longest for a request, or is
+    /// closed at once.
     pub(crate) connections: usize,
     /// The most subscribers of `/events`; more are refused.
     pub(crate) subscribers: usize,

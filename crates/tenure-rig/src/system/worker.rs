@@ -19,7 +19,7 @@ use super::token_register::RegisterClient;
 /// The file in a trial's directory that effects are appended to.
 pub const HISTORY: &str = "history";
 
-/// No worker process lives longer, whatever happens to the trial.
+/// No worker process lives longer, even if its trial is killed.
 const MAX_LIFETIME: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_millis(1);
 /// In modes with many processes each writes less often.

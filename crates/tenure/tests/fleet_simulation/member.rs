@@ -254,5 +254,5 @@ impl Process {
 
 /// The world's index of a shard: shards are called `s000`, `s001`, …
 pub(crate) fn index(shard: &Shard) -> usize {
-    shard.as_str()[1..].parse().expect("one of ours")
+    shard.as_str()[1..].parse().expect("a shard of this simulation")
 }
