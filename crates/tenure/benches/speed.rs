@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::store::file::{FileOptions, FileStore};
-use tenure::{CandidateId, Claim, Clock, Election, Hold, Name, Nonce, Store};
+use tenure::{CandidateId, Claim, Clock, Election, Hold, Name, Nonce, Store, StoreExt as _};
 use tenure_rig::servers::{Scratch, Server};
 
 const REPEATS: usize = 50;
@@ -143,7 +143,7 @@ async fn dead_holder(what: &str, store: &Arc<dyn Store>) {
     for round in 0..REPEATS / 2 {
         let name = format!("bench:dead:{round}");
         let started = clock.now();
-        let answer = store.acquire(&[claim(&name, ttl)]).await.unwrap().remove(0).unwrap();
+        let answer = store.acquire_one(&claim(&name, ttl)).await.unwrap();
         assert!(answer.is_held());
         let next = Election::builder(&name).id("next").ttl(ttl).start(store.clone()).await.unwrap();
         drop(next.leadership().await.unwrap());
@@ -203,11 +203,11 @@ async fn idle_waiter(url: &str, store: &Arc<dyn Store>) {
     let clock = Clock::boot();
     let ttl = Duration::from_millis(1_000);
     let holder = claim("bench:idle", ttl);
-    let grant = store.acquire(&[holder]).await.unwrap().remove(0).unwrap().held().unwrap();
+    let grant = store.acquire_one(&holder).await.unwrap().held().unwrap();
     let builder = Election::builder("bench:idle").id("waiter").ttl(ttl);
     let waiter = builder.start(store.clone()).await.unwrap();
     let renew = async || {
-        let answer = store.renew(std::slice::from_ref(&grant.hold), ttl).await.unwrap().remove(0);
+        let answer = store.renew_one(&grant.hold, ttl).await;
         assert!(answer.unwrap().is_held(), "the holder stays");
         clock.sleep(ttl / 3).await;
     };

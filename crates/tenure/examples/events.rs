@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::Election;
-use tenure::timing::{Options, Timing};
+use tenure::timing::{Timing, TimingOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = tenure::open(&store_url()).await?;
     // What is not set has a default; the store's limits are checked here too.
-    let options = Options { ttl: Some(Duration::from_secs(3)), ..Options::default() };
+    let options = TimingOptions { ttl: Some(Duration::from_secs(3)), ..TimingOptions::default() };
     let timing = Timing::new(&options, &store.limits())?;
 
     let election = Election::builder("demo:events")

@@ -1,5 +1,5 @@
 //! Chapters that are too long for a doc comment: [`fencing`], for effects that come too late; [`testing`], for tests of your
-//! own code; [`parts`], for authors of stores and of tools that read leases.
+//! own code; [`stores`], for authors of stores; [`parts`], for authors of stores and of tools that read leases.
 
 pub mod fencing {
     #![doc = include_str!("docs/fencing.md")]
@@ -7,6 +7,13 @@ pub mod fencing {
 
 pub mod testing {
     #![doc = include_str!("docs/testing.md")]
+}
+
+pub mod stores {
+    #![doc = include_str!("docs/stores.md")]
+    #![doc = "```"]
+    #![doc = include_str!("../examples/bucket_store.rs")]
+    #![doc = "```"]
 }
 
 pub mod parts {

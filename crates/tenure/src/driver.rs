@@ -27,7 +27,7 @@ use crate::fleet::overrides;
 use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Release};
 use crate::machine::{Effect, Input as MachineInput, Phase};
 use crate::request::{self, ReceivedRequest};
-use crate::store::{Change, Scope, Store};
+use crate::store::{Change, Scope, Store, StoreExt as _, wrong_count};
 use crate::timing::Timing;
 
 pub(crate) use command::{DriverCommand, HandleInput, MachineSlot};
@@ -42,8 +42,6 @@ use timers::Timers;
 /// The id of a machine of one driver. An id is never reused.
 pub(crate) type MachineId = u64;
 
-/// The maximum number of items in one call to the store.
-const MAX_BATCH_ITEMS: usize = 1_000;
 /// The maximum number of commands that the driver processes before it reads the clock again.
 const MAX_COMMANDS_PER_TURN: usize = 1_000;
 
@@ -75,6 +73,8 @@ pub(crate) struct Driver {
     events: Arc<dyn DriverEvents>,
     ttl: Duration,
     try_for: Duration,
+    /// The maximum number of items in one call, from the limits of the store.
+    max_batch: usize,
     slots: IdMap<Box<MachineSlot>>,
     names: HashMap<Name, MachineId>,
     timers: Timers,
@@ -95,12 +95,14 @@ impl Driver {
         timing: &Timing,
         commands: mpsc::UnboundedReceiver<DriverCommand>,
     ) -> Self {
+        let max_batch = store.limits().max_batch.max(1);
         Driver {
             store,
             clock,
             events,
             ttl: timing.ttl,
             try_for: timing.try_for(),
+            max_batch,
             slots: IdMap::default(),
             names: HashMap::new(),
             timers: Timers::default(),
@@ -390,6 +392,8 @@ impl Driver {
     }
 
     /// Calls one operation for many items, and passes each answer to its machine. The machines discard late answers.
+    ///
+    /// Each call has its own timeout and as many items as the store takes at once: a call that is stuck delays no other.
     fn call<I: 'static, O: 'static>(
         &mut self,
         items: Vec<(MachineId, u64, I)>,
@@ -403,11 +407,15 @@ impl Driver {
             let sent = clock.now();
             let (ids, items): (Vec<_>, Vec<_>) = items
                 .by_ref()
-                .take(MAX_BATCH_ITEMS)
+                .take(self.max_batch)
                 .map(|(id, request, item)| ((id, request), item))
                 .unzip();
             let call = async move {
                 let answers = timed(&clock, try_for, verb(store, items)).await;
+                let answers = answers.and_then(|answers| match answers.len() {
+                    count if count == ids.len() => Ok(answers),
+                    count => Err(wrong_count(ids.len(), count)),
+                });
                 let answers: Vec<Result<O>> = match answers {
                     Ok(answers) => answers,
                     Err(error) => ids.iter().map(|_| Err(error.clone())).collect(),
@@ -481,8 +489,7 @@ async fn observe(store: Arc<dyn Store>, names: Vec<Name>) -> Result<Vec<Result<O
     // For a single name, an unreadable record is its answer too. For many names, an error does not say which name it belongs
     // to.
     if let [name] = &names[..] {
-        let mut observed = store.observe(&Scope::name(name)).await?;
-        return Ok(vec![observed.pop().transpose()]);
+        return Ok(vec![store.observe_one(name).await]);
     }
     let observed = store.observe(&Scope::Names(names.clone())).await?;
     let mut failed = None;

@@ -1,4 +1,4 @@
-//! The public API of one election: [`Election`], its [`Builder`], [`Leadership`], [`Status`] and [`Event`].
+//! The public API of one election: [`Election`], its [`ElectionBuilder`], [`Leadership`], [`Status`] and [`Event`].
 
 mod builder;
 mod candidate_state;
@@ -25,7 +25,7 @@ use crate::machine::{OtherCandidates, Phase};
 use crate::presence::Node;
 use state::ElectionState;
 
-pub use builder::Builder;
+pub use builder::ElectionBuilder;
 pub use candidate_state::CandidateState;
 pub use event::Event;
 pub use leadership::{Leadership, Saved};
@@ -58,8 +58,8 @@ pub struct Election {
 
 impl Election {
     /// Builds a candidate in the election of `name`: 1 to 200 bytes of `A–Z a–z 0–9 . _ : / -`.
-    pub fn builder(name: &str) -> Builder {
-        Builder::new(name)
+    pub fn builder(name: &str) -> ElectionBuilder {
+        ElectionBuilder::new(name)
     }
 
     fn new(shared: Arc<ElectionState>) -> Self {
@@ -159,7 +159,7 @@ impl Election {
     }
 
     /// Sets the candidates that are present, as [`present`](crate::presence::present) returned them last. The
-    /// [priority](Builder::priority) of this candidate counts among those that campaign.
+    /// [priority](ElectionBuilder::priority) of this candidate counts among those that campaign.
     pub fn set_candidates(&self, candidates: &[Node]) {
         let campaign = candidates.iter().filter(|node| {
             node.id != self.shared.candidate

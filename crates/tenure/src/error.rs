@@ -32,6 +32,14 @@ impl Kind {
     }
 }
 
+/// A process that keeps a name from being changed, as in [`Error::blocked_by`]: it is stopped in the middle of a change, or hangs
+/// in the file system. No process can change the name until that process continues or is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// The id of the process, if the store can determine it.
+    pub pid: Option<u32>,
+}
+
 /// An error with its kind and its cause. Losing an election is not an error: see [`Answer`](crate::Answer).
 ///
 /// The message names the operation, its target, and what to do about it. It never contains a password.
@@ -49,12 +57,13 @@ pub struct Error {
     message: String,
     // Shared rather than boxed: the status keeps the last error and returns it many times.
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    blocked_by: Option<Blocker>,
 }
 
 impl Error {
     /// Creates an error with this kind and message.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error { kind, message: message.into(), source: None }
+        Error { kind, message: message.into(), source: None, blocked_by: None }
     }
 
     /// Creates an error of [`Kind::Unavailable`]: no definite answer; a write may have happened.
@@ -84,13 +93,25 @@ impl Error {
         self
     }
 
+    /// Adds the process that blocks the name. For stores.
+    #[must_use]
+    pub fn with_blocker(mut self, blocker: Blocker) -> Self {
+        self.blocked_by = Some(blocker);
+        self
+    }
+
+    /// The process that blocks the name, if the error says that another process does.
+    pub fn blocked_by(&self) -> Option<Blocker> {
+        self.blocked_by
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 }
 
-/// Compares kind and message; causes are not compared.
+/// Compares kind and message; causes and blocking processes are not compared.
 impl PartialEq for Error {
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind && self.message == other.message

@@ -66,7 +66,10 @@ pub struct StaleToken {
 impl fmt::Display for StaleToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StaleToken { token, newer } = self;
-        write!(f, "token {token} is stale: {newer} has been here. Somebody else leads now; stop")
+        write!(
+            f,
+            "token {token} is stale: the resource has accepted {newer}. Another candidate leads now; stop"
+        )
     }
 }
 

@@ -66,8 +66,8 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, mpsc};
 
-pub use builder::Builder;
-pub use event::{FleetEvent, ShardWork};
+pub use builder::FleetBuilder;
+pub use event::{FleetEvent, MembershipTerm, ShardWork};
 pub use list_digest::ListDigest;
 pub use planner::{Coverage, Reason, ShardNumber};
 pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};
@@ -102,24 +102,10 @@ pub struct Member {
     pub list: ListDigest,
 }
 
-/// New deadlines as renewals confirm them, to be forwarded to work that runs in another process.
-#[derive(Debug)]
-pub struct Extensions(mpsc::UnboundedReceiver<(u64, Moment)>);
-
-impl Extensions {
-    /// Waits for the next extensions: [`ShardWork::number`] and the new deadline, or [`Moment::PAST`] if the store has refused
-    /// the renewal. Empty when the fleet has ended.
-    pub async fn next(&mut self) -> Vec<(u64, Moment)> {
-        let mut next = Vec::new();
-        self.0.recv_many(&mut next, 1_000).await;
-        next
-    }
-}
-
 impl Fleet {
     /// Configures a member of the fleet `name`: up to 90 bytes of `A–Z a–z 0–9 . _ : / -`.
-    pub fn builder(name: &str) -> Builder {
-        Builder::new(name)
+    pub fn builder(name: &str) -> FleetBuilder {
+        FleetBuilder::new(name)
     }
 
     fn new(shared: Arc<MemberContext>, events: mpsc::UnboundedReceiver<FleetEvent>) -> Self {
@@ -252,7 +238,7 @@ impl Fleet {
         locked(&self.shared.view).namesake
     }
 
-    /// Whether this member is healthy, according to its [health check](Builder::health); always, if it has none.
+    /// Whether this member is healthy, according to its [health check](FleetBuilder::health); always, if it has none.
     pub fn is_healthy(&self) -> bool {
         self.shared.healthy.load(Ordering::Relaxed)
     }
@@ -262,11 +248,11 @@ impl Fleet {
         *self.shared.over.borrow()
     }
 
-    /// Subscribes to all new deadlines from now on. Returns `None` after the first call.
-    pub fn extensions(&self) -> Option<Extensions> {
+    /// For [`supervise`](crate::supervise): the new deadlines. Returns `None` after the first call.
+    pub(crate) fn subscribe_to_extensions(&self) -> Option<mpsc::UnboundedReceiver<(u64, Moment)>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.extensions.set(sender).ok()?;
-        Some(Extensions(receiver))
+        Some(receiver)
     }
 
     /// Leaves the fleet. This member first releases its membership lease, so the other members observe that it leaves; then it

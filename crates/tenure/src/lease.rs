@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::entropy;
 use crate::error::{Error, Result};
 
@@ -245,7 +246,7 @@ impl Token {
         let token = NonZeroU64::new(number).filter(|_| number < TOKEN_END);
         token.map(Token).ok_or_else(|| {
             Error::corrupt(format!(
-                "{number} is not a token: tokens are from 1 to 2^53 - 1. Somebody else wrote here; see 'tenure doctor'"
+                "{number} is not a token: tokens are from 1 to 2^53 - 1. Another program wrote here; see 'tenure doctor'"
             ))
         })
     }
@@ -355,6 +356,9 @@ pub struct Claim {
     pub ends_with_process: bool,
     /// How long the holder will wait before it leads.
     pub wait: ClaimedWait,
+    /// Whether the record keeps the last terms that ended ([`Lease::history`]). Elections do; a fleet with very many shards
+    /// does not.
+    pub keeps_history: bool,
 }
 
 /// How long the holder of a claimed lease waits before it leads.
@@ -447,7 +451,8 @@ impl fmt::Display for WaitReason {
 }
 
 impl Claim {
-    /// Creates a claim without a note, whose term does not end with the process, and which waits as the store requires.
+    /// Creates a claim without a note and without a history, whose term does not end with the process, and which waits as the
+    /// store requires.
     pub fn new(name: Name, candidate: CandidateId, nonce: Nonce, ttl: Duration) -> Self {
         Claim {
             name,
@@ -457,6 +462,7 @@ impl Claim {
             note: Note::default(),
             ends_with_process: false,
             wait: ClaimedWait::AsRequired,
+            keeps_history: false,
         }
     }
 
@@ -495,6 +501,12 @@ impl From<Hold> for Release {
     }
 }
 
+impl From<&Hold> for Release {
+    fn from(hold: &Hold) -> Self {
+        Release::from(hold.clone())
+    }
+}
+
 /// How a term ended, and its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -515,6 +527,60 @@ impl Ended {
             Ended::Nothing => None,
             Ended::Released(token) | Ended::Expired(token) | Ended::Died(token) => Some(token),
         }
+    }
+}
+
+/// A term that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastTerm {
+    /// The token of the term.
+    pub token: Token,
+    /// The id of its holder.
+    pub candidate: CandidateId,
+    /// When it began, in Unix milliseconds on the clock that tokens are minted from.
+    pub from: u64,
+    /// When the store recorded its end, on the same clock. A term that expired or died ended before that: the store records
+    /// the end with the next grant.
+    pub to: u64,
+    /// How it ended.
+    pub outcome: PastTermOutcome,
+}
+
+/// How a [`PastTerm`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PastTermOutcome {
+    /// The holder released it.
+    Released,
+    /// It expired.
+    Expired,
+    /// The store detected that the holder had died.
+    Died,
+    /// An operator revoked it.
+    Revoked,
+}
+
+impl PastTermOutcome {
+    const ALL: [PastTermOutcome; 4] = [
+        PastTermOutcome::Released,
+        PastTermOutcome::Expired,
+        PastTermOutcome::Died,
+        PastTermOutcome::Revoked,
+    ];
+
+    /// The word used in records and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PastTermOutcome::Released => "released",
+            PastTermOutcome::Expired => "expired",
+            PastTermOutcome::Died => "died",
+            PastTermOutcome::Revoked => "revoked",
+        }
+    }
+
+    /// Parses the output of [`PastTermOutcome::as_str`].
+    pub fn parse(word: &str) -> Option<PastTermOutcome> {
+        PastTermOutcome::ALL.into_iter().find(|outcome| outcome.as_str() == word)
     }
 }
 
@@ -551,6 +617,10 @@ pub struct Grant {
     pub store_time: Option<StoreTime>,
     /// How long the holder must not lead yet, because the store may have lost an earlier lease.
     pub wait: Option<StartupWait>,
+    /// The moment from which the TTL counts, on the clock of the caller, if that is before the request was sent. A store whose
+    /// leases share a session of its server sets it: the session's time counts from its last keepalive, and an acquire does not
+    /// extend it.
+    pub counts_from: Option<Moment>,
 }
 
 /// The answer of a store to a claim, a renewal or a save.
@@ -613,6 +683,8 @@ pub struct Lease {
     pub store_time: Option<StoreTime>,
     /// The holder's start-up wait: the holder does not lead until it is over.
     pub wait: Option<StartupWait>,
+    /// The last terms that ended, the oldest first; empty if the lease keeps none.
+    pub history: Vec<PastTerm>,
 }
 
 impl Lease {

@@ -14,7 +14,7 @@
 //! let election = Election::builder("reports:nightly").start(store).await?;
 //! election
 //!     .lead(async |leadership| {
-//!         // Only one candidate at a time is here. If leadership is lost, this is dropped, and started again in the next term.
+//!         // Only one candidate at a time is here. If leadership is lost, this work is dropped, and started again in the next term.
 //!         send_the_report(leadership.token()).await;
 //!     })
 //!     .await;
@@ -24,23 +24,23 @@
 //!
 //! # What it promises, and what it does not
 //!
-//! 1. **At most one leader at any true instant**, as long as clocks drift less than the configured bound (1000 ppm by default),
+//! 1. **At most one leader at any instant**, as long as clocks drift less than the configured bound (1000 ppm by default),
 //!    the store's clock is not stepped, and the store keeps what it acknowledged. The leader knows its own deadline and stops
 //!    before it.
 //! 2. **A token that only grows**, regardless of the candidates' clocks, on every store that keeps what it acknowledged. A
 //!    resource that compares it *inside* its write refuses a stale leader. See [fencing](docs::fencing).
-//! 3. **Failover as fast as the fault allows.** A leader that stops cleanly releases the lease, and the store notifies the
-//!    other candidates. A store that detects the death of a process (`file:`) does the same when the leader's process dies, if
-//!    you declare that the work [ends with it](Builder::ends_with_process). A machine that vanishes is replaced when its lease
-//!    expires.
+//! 3. **No delay that the fault does not require.** A leader that stops cleanly releases the lease, and the store notifies the
+//!    other candidates. A store that detects the death of a process (`file:`) frees the lease when the leader's process dies,
+//!    if you declare that the work [ends with it](ElectionBuilder::ends_with_process). If a machine vanishes, another candidate
+//!    leads when the lease has expired.
 //!
 //! It does **not** promise:
 //!
 //! - that effects of two leaders never overlap. A process can be paused between a check and an effect, by a suspend, a
 //!   debugger, or the migration of a virtual machine. Only a resource that compares tokens refuses a late effect.
-//! - more than the store does. A store that loses what it acknowledged can grant a lease twice; its [grade](store::Grade) says
-//!   so.
-//! - that work is done exactly once. A leader can die after an effect and before it has recorded it. A
+//! - more than the store promises. A store that loses what it acknowledged can grant a lease twice; its [grade](store::Grade)
+//!   says so.
+//! - that work is done exactly once. A leader can die after an effect and before it has recorded the effect. A
 //!   [checkpoint](Leadership::save) narrows that gap and does not close it.
 //! - order among the waiting candidates: which one wins a free lease is a race.
 //!
@@ -51,16 +51,18 @@
 //!   [`Leadership::is_valid`] compare it with the clock at every call; there is no flag that could be left set.
 //! - **Renewals have their own thread, runtime and connection.** A busy application cannot starve them. A renewal that fails is
 //!   retried until it is time to stop.
-//! - **Notified in time.** [`Leadership::lost`] returns at the latest one [`stop_within`](Builder::stop_within) before the
-//!   deadline, so that the work has time to stop. When the store refuses a renewal it returns at once, and no time is left.
+//! - **The work is notified in time.** [`Leadership::lost`] returns at the latest one
+//!   [`stop_within`](ElectionBuilder::stop_within) before the deadline, so that the work has time to stop. If the store refuses
+//!   a renewal, `lost` returns at once, and no time is left.
 //! - **Stop, then release.** The lease is released only when the work has ended, that is, when every [`Leadership`] is dropped.
-//!   Until then it is renewed. A candidate does not campaign again before that either.
-//! - **A waiting candidate sleeps** until the store notifies it or the holder's lease expires. It does not poll in between.
-//! - **A waiting candidate remembers the leader.** If a record vanished, or the store's clock ran ahead, a candidate that has
-//!   observed a live leader holds the lease that it is granted without leading, until that leader must have stopped.
+//!   A leader that resigns renews the lease until then. A candidate campaigns again only after its work has ended.
+//! - **A waiting candidate sleeps** until the store notifies it, the holder's lease expires, or the
+//!   [retry period](ElectionBuilder::retry_period) has passed, one TTL by default.
+//! - **A waiting candidate remembers the leader.** A record can vanish, and the store's clock can run ahead. A candidate that is
+//!   granted such a lease, and that has observed a live leader, waits until that leader must have stopped. Only then it leads.
 //!
-//! The defaults: TTL 4 s, renewed every TTL/3, margin TTL/10, time to stop TTL/5, drift 1000 ppm. [`Builder`] sets them,
-//! [`timing`] reports in one sentence what is wrong with them.
+//! The defaults: TTL 4 s, renewed every TTL/3, margin TTL/10, time to stop TTL/5, drift 1000 ppm. [`ElectionBuilder`] sets
+//! them; [`timing`] reports settings that contradict each other, in one sentence each.
 //!
 //! # Features
 //!
@@ -70,33 +72,34 @@
 //! | `redis` | no | `redis://` and `rediss://` |
 //! | `conformance` | no | the table of properties that every store is tested against, for your own store |
 //!
-//! `memory:` is always available: for tests, and for threads that take turns. Without `redis` neither TLS nor a network client
+//! `memory:` is always available: for tests, and for threads of one process. Without `redis` neither TLS nor a network client
 //! is compiled. Linux only.
 //!
 //! # Layout
 //!
 //! | to | see |
 //! |---|---|
-//! | elect | [`open`], [`Election`], [`Builder`], [`HealthGate`], [`Health`] |
+//! | elect | [`open`], [`Election`], [`ElectionBuilder`], [`HealthGate`], [`Health`] |
 //! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
-//! | observe an election | [`Status`], [`CandidateState`], [`Event`], [`RenewalStats`], [`Pulse`], [`machine::EndReason`], [`machine::Phase`] |
+//! | observe an election | [`Status`], [`CandidateState`], [`Event`], [`RenewalStats`], [`Histogram`], [`Pulse`], [`machine::EndReason`], [`machine::Phase`] |
 //! | distribute many leases over a fleet | [`fleet`], [`Fleet`] |
 //! | fence | [`Token`], [`Fence`], and the chapter on [fencing](docs::fencing) |
 //! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](docs::testing) |
 //! | send a request to a leader elsewhere | [`request`] |
 //! | list the candidates | [`presence`] |
-//! | choose a store, or write one | [`store`], [`Store`] and its contract, and the chapter on the [parts](docs::parts) |
-//! | handle errors | [`Error`], and its [`Kind`]: what you can do about it. Losing is not an error |
+//! | choose a store | [`store`], [`open`] |
+//! | write a store | [`Store`] and its contract, and the chapters on [stores](docs::stores) and on the [parts](docs::parts) |
+//! | run the work in another process, and stop it in time | [`supervise`] |
+//! | handle errors | [`Error`], and its [`Kind`]: what you can do about it. Losing an election is not an error |
 //! | read the algorithm | [`machine`], [`placement`], [`fleet::planner`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
 //!
 //! `examples/` has small programs to start in two terminals: `minimal`, `events`, `fenced_write`, `graceful_shutdown`,
-//! `checkpointed_counter`, `fleet`.
+//! `checkpointed_counter`, `fleet`. `bucket_store` is a complete store of its own, with one election on it.
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("tenure needs Linux: it counts on CLOCK_BOOTTIME, inotify and process descriptors");
+compile_error!("tenure needs Linux: it requires CLOCK_BOOTTIME, inotify and process descriptors");
 
-#[doc(hidden)]
-pub mod blocking;
+mod blocking;
 mod clock;
 pub mod docs;
 mod driver;
@@ -107,6 +110,7 @@ mod fence;
 pub mod fleet;
 mod fork_check;
 mod health;
+mod histogram;
 mod inotify;
 mod lease;
 pub mod machine;
@@ -116,17 +120,22 @@ pub mod presence;
 pub mod request;
 mod rng;
 pub mod store;
+pub mod supervise;
 pub mod timing;
 
 pub use clock::{Clock, Moment};
 pub use driver::RenewalStats;
-pub use election::{Builder, CandidateState, Election, Event, Leadership, Pulse, Saved, Status};
-pub use error::{Error, Kind, Result};
+pub use election::{
+    CandidateState, Election, ElectionBuilder, Event, Leadership, Pulse, Saved, Status,
+};
+pub use error::{Blocker, Error, Kind, Result};
 pub use fence::{Fence, StaleToken};
 pub use fleet::Fleet;
 pub use health::{Health, HealthGate};
+pub use histogram::Histogram;
 pub use lease::{
     Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Holder, Lease,
-    Lineage, Name, Nonce, Note, OWN_PREFIX, Release, StartupWait, StoreTime, Token, WaitReason,
+    Lineage, Name, Nonce, Note, OWN_PREFIX, PastTerm, PastTermOutcome, Release, StartupWait,
+    StoreTime, Token, WaitReason,
 };
-pub use store::{Store, open};
+pub use store::{Store, StoreExt, open};

@@ -25,13 +25,15 @@ mod note_tests;
 mod observe;
 mod priority;
 #[cfg(test)]
-mod rank_tests;
+mod priority_tests;
 mod release;
 mod renew;
 mod same_id;
 #[cfg(test)]
 mod same_id_tests;
 mod sightings;
+#[cfg(test)]
+mod startup_wait_tests;
 #[cfg(test)]
 mod store_error_tests;
 #[cfg(test)]

@@ -30,7 +30,7 @@ mod announcement;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::election::{Builder, CandidateState, Election};
+use crate::election::{CandidateState, Election, ElectionBuilder};
 use crate::error::Result;
 use crate::lease::{CandidateId, Lease, Name, OWN_PREFIX};
 use crate::store::{Scope, Store};
@@ -40,7 +40,7 @@ use announcement::Announcement;
 #[derive(Debug)]
 #[must_use = "nothing is visible before it is announced"]
 pub struct Presence {
-    builder: Builder,
+    builder: ElectionBuilder,
     announcement: Announcement,
 }
 
@@ -70,7 +70,7 @@ impl Presence {
     /// Builds the presence of candidate `id` of `name`. It outlives its process by at most `ttl`. Three times the TTL of the
     /// election's lease is enough, and costs one request per TTL of that lease.
     pub fn new(name: &Name, id: &CandidateId, ttl: Duration) -> Presence {
-        let builder = Builder::own(&name.node(id)).id(id.as_str()).ttl(ttl);
+        let builder = ElectionBuilder::own(&name.node(id)).id(id.as_str()).ttl(ttl);
         Presence { builder: builder.ends_with_process(true), announcement: Announcement::default() }
     }
 
@@ -95,7 +95,7 @@ impl Presence {
     /// Announces the presence, and returns when the store has answered for the first time. Waits for a store that is down.
     ///
     /// # Errors
-    /// Those of [`Builder::start`].
+    /// Those of [`ElectionBuilder::start`].
     pub async fn announce(self, store: Arc<dyn Store>) -> Result<PresentCandidate> {
         let present = self.launch(store)?;
         present.election.answered().await?;
@@ -105,7 +105,7 @@ impl Presence {
     /// Announces the presence, and returns at once.
     ///
     /// # Errors
-    /// Those of [`Builder::launch`].
+    /// Those of [`ElectionBuilder::launch`].
     pub fn launch(self, store: Arc<dyn Store>) -> Result<PresentCandidate> {
         let Presence { builder, announcement } = self;
         let election = builder.note(announcement.note().as_str()).launch(store)?;

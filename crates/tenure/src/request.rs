@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{
-    Answer, CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, Token,
+    CandidateId, Claim, ClaimedWait, Hold, Lease, Name, Nonce, Note, Release, Token,
 };
 use crate::machine::Request;
-use crate::store::{Scope, Store};
+use crate::store::{Scope, Store, StoreExt as _};
 
 /// How often the sender polls the store, in addition to watching it.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -119,7 +119,7 @@ pub async fn send(
         tokio::select! {
             _ = changes.next() => {}
             () = clock.sleep_until(give_up) => return Err(Error::unavailable(format!(
-                "somebody else is asking something of the leader of '{name}': try again in a moment"
+                "another request to the leader of '{name}' is in progress: try again in a moment"
             ))),
         }
     };
@@ -140,7 +140,7 @@ pub async fn send(
         }
     };
     // If this release fails, the request lease expires by itself.
-    let _ = store.release(&[Release::from(hold)]).await;
+    let _ = store.release_one(hold).await;
     Ok(outcome)
 }
 
@@ -176,12 +176,12 @@ impl RemoteRequest {
 }
 
 async fn leader_of(store: &dyn Store, name: &Name) -> Result<Option<KnownLeader>> {
-    let lease = store.observe(&Scope::name(name)).await?.pop().transpose()?;
+    let lease = store.observe_one(name).await?;
     Ok(lease.and_then(|lease| Some((lease.leader()?.to_owned(), lease.token))))
 }
 
 async fn is_held(store: &dyn Store, hold: &Hold) -> Result<bool> {
-    let lease = store.observe(&Scope::name(&hold.name)).await?.pop().transpose()?;
+    let lease = store.observe_one(&hold.name).await?;
     Ok(lease.is_some_and(|lease| lease.holder.is_some() && lease.token == Some(hold.token)))
 }
 
@@ -198,9 +198,5 @@ async fn claim_request(
         .map_err(|error| Error::invalid("the ask cannot be written").caused_by(error))?;
     claim.note = Note::new(&note)?;
     claim.wait = ClaimedWait::Never;
-    let answer = store.acquire(&[claim]).await?.pop().transpose()?;
-    Ok(match answer {
-        Some(Answer::Held(grant)) => Some(grant.hold),
-        Some(Answer::Taken(_)) | None => None,
-    })
+    Ok(store.acquire_one(&claim).await?.held().map(|grant| grant.hold))
 }

@@ -1,40 +1,56 @@
 //! The store contract ([`Store`]) and [`open`], which selects a store by URL.
 //!
+//! Code outside this module never tests the scheme of a URL and never downcasts a store's error. What it needs to know is in
+//! [`Limits`], in [`Error::blocked_by`], and, before a store is open, in [`visibility_of`].
+//!
 //! A store is small and holds no policy: no retries, no timers, no events. The election is written once, above the store.
 //! [`memory`] is the reference implementation: where this contract leaves a question open, the behaviour of [`memory`] decides.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Grant, Hold, Lease, Name, Release, Token,
 };
 
+mod batches;
+pub mod cas;
+pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg(any(feature = "file", feature = "redis"))]
+mod endpoint;
 mod ephemeral;
 #[cfg(feature = "file")]
 pub mod file;
 mod leads_from;
 pub mod memory;
 mod open;
+pub mod poll;
+pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+mod tls;
 
-pub use open::{open, open_existing, redact_url};
+pub use endpoint::redact_url;
+pub(crate) use open::url_of_existing;
+pub use open::{DEFAULT_URL, file_url, open, open_existing, visibility_of};
 
 /// A service that keeps leases.
 ///
 /// # Contract
 /// Every operation acts on each item atomically and independently. An outer error means that nothing is known about any item;
-/// an inner error concerns that item only. Answers are in the order of the requests.
+/// an inner error concerns that item only. Acquire, renew and release return one answer for each request, in their order.
+///
+/// A call may have any number of items: a store whose service takes fewer at once sends several requests. But the caller gets
+/// all answers together, so a caller that must not wait for a slow request sends at most [`Limits::max_batch`] items per call.
 ///
 /// - **acquire** grants a lease that is free, released or expired, with a token greater than any token this name ever had. If
 ///   the lease is live and held by the same nonce, it returns the same answer again and extends the lease, so a request whose
@@ -55,7 +71,7 @@ pub use open::{open, open_existing, redact_url};
 /// Dropping a future of a store leaves its request either done or not done, exactly like a lost reply.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync {
-    /// The limits of this store: TTL range, grade and visibility.
+    /// The limits of this store: TTL range, grade, visibility, largest batch, and how it notifies watchers.
     fn limits(&self) -> Limits;
 
     /// The store's URL, without passwords.
@@ -94,6 +110,71 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Inspects the store for `tenure doctor`: what it is, how fast it is, and what it promises.
     async fn examine(&self) -> Result<Report>;
+}
+
+/// The operations of a [`Store`] for a single lease. Every store has them.
+///
+/// There is one error instead of an outer and an inner one. A store that returns more or fewer answers than it must is
+/// [`Unavailable`](crate::Kind::Unavailable): nothing is known about the lease.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+/// use std::time::Duration;
+/// use tenure::store::StoreExt as _;
+/// use tenure::{CandidateId, Claim, Name, Nonce};
+///
+/// let store = tenure::open("memory:").await?;
+/// let name = Name::new("store-ext:example")?;
+/// let ttl = Duration::from_secs(4);
+/// let claim = Claim::new(name.clone(), CandidateId::new("a")?, Nonce::random(), ttl);
+///
+/// let grant = store.acquire_one(&claim).await?.held().expect("it is free");
+/// assert!(store.renew_one(&grant.hold, ttl).await?.is_held());
+/// assert!(store.observe_one(&name).await?.is_some_and(|lease| lease.holder.is_some()));
+/// store.release_one(grant.hold).await?;
+/// # Ok(()) }
+/// ```
+pub trait StoreExt: Store {
+    /// Claims one lease.
+    fn acquire_one(&self, claim: &Claim) -> impl Future<Output = Result<Answer<Grant>>> + Send {
+        async move { only(self.acquire(slice::from_ref(claim)).await?) }
+    }
+
+    /// Extends one held lease by `ttl`.
+    fn renew_one(&self, hold: &Hold, ttl: Duration) -> impl Future<Output = Result<Answer>> + Send {
+        async move { only(self.renew(slice::from_ref(hold), ttl).await?) }
+    }
+
+    /// Releases one lease: a [`Hold`], or a [`Release`] with the preferred successor.
+    fn release_one(&self, release: impl Into<Release>) -> impl Future<Output = Result<()>> + Send {
+        let release = release.into();
+        async move { only(self.release(&[release]).await?) }
+    }
+
+    /// Reads one lease. `None` if the name was never used.
+    fn observe_one(&self, name: &Name) -> impl Future<Output = Result<Option<Lease>>> + Send {
+        async move {
+            match self.observe(&Scope::name(name)).await? {
+                leases if leases.is_empty() => Ok(None),
+                leases => only(leases).map(Some),
+            }
+        }
+    }
+}
+
+impl<S: Store + ?Sized> StoreExt for S {}
+
+/// The single answer to a single request.
+fn only<T>(answers: Vec<Result<T>>) -> Result<T> {
+    match <[Result<T>; 1]>::try_from(answers) {
+        Ok([answer]) => answer,
+        Err(answers) => Err(wrong_count(1, answers.len())),
+    }
+}
+
+/// The error for a store that breaks its contract: `count` answers to `requests` requests.
+pub(crate) fn wrong_count(requests: usize, count: usize) -> Error {
+    Error::unavailable(format!("the store returned {count} answers to {requests} requests"))
 }
 
 /// The leases that are read or watched.
@@ -180,6 +261,26 @@ impl fmt::Display for Grade {
     }
 }
 
+/// The candidates that can share a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Visibility {
+    /// Only this process: another process has its own leases under the same URL.
+    Process,
+    /// The processes of this machine.
+    Machine,
+    /// Every machine that reaches the store.
+    Network,
+}
+
+/// How a store notifies its watchers of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notification {
+    /// The store sends a notification when a lease changes.
+    Push,
+    /// The store has no notifications: a watch reads the leases at this interval.
+    Poll(Duration),
+}
+
 /// The limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -190,25 +291,39 @@ pub struct Limits {
     pub max_ttl: Duration,
     /// The grade as far as it is known now; never better than what [`Store::examine`] finds.
     pub grade: Grade,
-    /// Whether candidates on other machines can use the store too.
-    pub shared: bool,
+    /// The candidates that can share the store.
+    pub visibility: Visibility,
+    /// The number of items that a caller should send in one call; at least 1. The store accepts any number.
+    pub max_batch: usize,
+    /// How the store notifies its watchers.
+    pub notification: Notification,
 }
 
 impl Limits {
-    /// The limits of a store that accepts TTLs from 100 ms to one day and is visible to other machines.
+    /// The limits of a store that accepts TTLs from 100 ms to one day, is visible to other machines, takes a thousand items at
+    /// once and sends notifications.
     pub fn new(grade: Grade) -> Self {
         Limits {
             min_ttl: Duration::from_millis(100),
             max_ttl: Duration::from_secs(86_400),
             grade,
-            shared: true,
+            visibility: Visibility::Network,
+            max_batch: 1_000,
+            notification: Notification::Push,
         }
     }
 
     /// The same limits for a store that only this machine can use.
     #[must_use]
     pub fn this_machine_only(mut self) -> Self {
-        self.shared = false;
+        self.visibility = Visibility::Machine;
+        self
+    }
+
+    /// The same limits for a store that only this process can use.
+    #[must_use]
+    pub fn this_process_only(mut self) -> Self {
+        self.visibility = Visibility::Process;
         self
     }
 }
@@ -246,4 +361,19 @@ pub enum Verdict {
     Weak,
     /// Does not work.
     Bad,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_wrong_number_of_answers_is_unavailable_and_no_panic() {
+        assert_eq!(only(vec![Ok(7)]), Ok(7));
+        assert_eq!(only::<()>(vec![Err(Error::denied("no"))]).unwrap_err().kind(), Kind::Denied);
+        for answers in [vec![], vec![Ok(1), Ok(2)]] {
+            assert_eq!(only(answers).unwrap_err().kind(), Kind::Unavailable);
+        }
+    }
 }

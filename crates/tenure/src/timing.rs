@@ -20,7 +20,7 @@ const GRID_STEPS_PER_PERIOD: u32 = 100;
 
 /// The durations that the caller has set; `None` is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct TimingOptions {
     /// The length of the lease; default 4 s.
     pub ttl: Option<Duration>,
     /// How often the leader renews; default TTL/3.
@@ -42,12 +42,12 @@ pub struct Options {
 /// ```
 /// use std::time::Duration;
 /// use tenure::store::{Grade, Limits};
-/// use tenure::timing::{Options, Timing};
+/// use tenure::timing::{TimingOptions, Timing};
 ///
-/// let timing = Timing::new(&Options::default(), &Limits::new(Grade::B))?;
+/// let timing = Timing::new(&TimingOptions::default(), &Limits::new(Grade::B))?;
 /// assert_eq!(timing.ttl, Duration::from_secs(4));
 ///
-/// let wrong = Options { renew_every: Some(Duration::from_secs(9)), ..Options::default() };
+/// let wrong = TimingOptions { renew_every: Some(Duration::from_secs(9)), ..TimingOptions::default() };
 /// assert!(Timing::new(&wrong, &Limits::new(Grade::B)).is_err());
 /// # Ok::<(), tenure::Error>(())
 /// ```
@@ -72,7 +72,7 @@ pub struct Timing {
 impl Timing {
     /// Fills in the defaults and validates the durations. A default below the store's minimum becomes the minimum; an explicit
     /// value below it is refused.
-    pub fn new(options: &Options, limits: &Limits) -> Result<Self> {
+    pub fn new(options: &TimingOptions, limits: &Limits) -> Result<Self> {
         let ttl = match options.ttl {
             Some(ttl) => ttl,
             None => DEFAULT_TTL.clamp(limits.min_ttl, limits.max_ttl),
@@ -216,7 +216,7 @@ mod tests {
         Some(Duration::from_secs(seconds))
     }
 
-    fn error_of(options: Options) -> String {
+    fn error_of(options: TimingOptions) -> String {
         let error = Timing::new(&options, &Limits::new(Grade::B)).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         error.to_string()
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_those_of_the_design() {
-        let timing = Timing::new(&Options::default(), &Limits::new(Grade::B)).unwrap();
+        let timing = Timing::new(&TimingOptions::default(), &Limits::new(Grade::B)).unwrap();
         assert_eq!(timing.ttl, Duration::from_secs(4));
         assert_eq!(timing.renew_every, Duration::from_secs(4) / 3);
         assert_eq!(timing.margin, Duration::from_millis(400));
@@ -238,19 +238,25 @@ mod tests {
 
     #[test]
     fn each_contradiction_has_its_own_error() {
-        let none = Options::default();
+        let none = TimingOptions::default();
         for (options, says) in [
-            (Options { ttl: secs(0), ..none.clone() }, "must not be zero"),
-            (Options { ttl: Some(Duration::from_millis(99)), ..none.clone() }, "100ms and more"),
-            (Options { ttl: secs(100_000), ..none.clone() }, "86400s and less"),
-            (Options { renew_every: secs(0), ..none.clone() }, "renewal interval must not be zero"),
-            (Options { renew_every: secs(4), ..none.clone() }, "shorter than the lease"),
-            (Options { renew_every: secs(3), ..none.clone() }, "no two tries"),
-            (Options { margin: secs(3), ..none.clone() }, "leave only"),
-            (Options { stop_within: secs(9), ..none.clone() }, "leave only"),
-            (Options { grace: secs(4), ..none.clone() }, "grace period"),
-            (Options { drift_ppm: Some(200_000), ..none.clone() }, "mend the clocks"),
-            (Options { retry: secs(0), ..none.clone() }, "retry period"),
+            (TimingOptions { ttl: secs(0), ..none.clone() }, "must not be zero"),
+            (
+                TimingOptions { ttl: Some(Duration::from_millis(99)), ..none.clone() },
+                "100ms and more",
+            ),
+            (TimingOptions { ttl: secs(100_000), ..none.clone() }, "86400s and less"),
+            (
+                TimingOptions { renew_every: secs(0), ..none.clone() },
+                "renewal interval must not be zero",
+            ),
+            (TimingOptions { renew_every: secs(4), ..none.clone() }, "shorter than the lease"),
+            (TimingOptions { renew_every: secs(3), ..none.clone() }, "no two tries"),
+            (TimingOptions { margin: secs(3), ..none.clone() }, "leave only"),
+            (TimingOptions { stop_within: secs(9), ..none.clone() }, "leave only"),
+            (TimingOptions { grace: secs(4), ..none.clone() }, "grace period"),
+            (TimingOptions { drift_ppm: Some(200_000), ..none.clone() }, "mend the clocks"),
+            (TimingOptions { retry: secs(0), ..none.clone() }, "retry period"),
         ] {
             let text = error_of(options);
             assert!(text.contains(says), "{says}: {text}");
@@ -261,16 +267,18 @@ mod tests {
     fn a_default_below_the_floor_becomes_the_floor() {
         let mut limits = Limits::new(Grade::A);
         limits.min_ttl = Duration::from_secs(10);
-        let timing = Timing::new(&Options::default(), &limits).unwrap();
+        let timing = Timing::new(&TimingOptions::default(), &limits).unwrap();
         assert_eq!(timing.ttl, Duration::from_secs(10));
-        let given = Options { ttl: secs(4), ..Options::default() };
+        let given = TimingOptions { ttl: secs(4), ..TimingOptions::default() };
         assert!(Timing::new(&given, &limits).is_err());
     }
 
     #[test]
     fn a_lease_of_less_than_two_renewals_is_warned_about() {
-        let options =
-            Options { renew_every: Some(Duration::from_millis(2_200)), ..Options::default() };
+        let options = TimingOptions {
+            renew_every: Some(Duration::from_millis(2_200)),
+            ..TimingOptions::default()
+        };
         let timing = Timing::new(&options, &Limits::new(Grade::B)).unwrap();
         assert!(timing.warning().unwrap().contains("less than twice"));
     }
@@ -279,7 +287,7 @@ mod tests {
     fn a_grace_period_that_cannot_act_is_warned_about_with_both_numbers() {
         let warning = |grace_ms| {
             let grace = Some(Duration::from_millis(grace_ms));
-            let options = Options { grace, ..Options::default() };
+            let options = TimingOptions { grace, ..TimingOptions::default() };
             Timing::new(&options, &Limits::new(Grade::B)).unwrap().warning()
         };
         assert_eq!(warning(1_400), None);
@@ -289,10 +297,10 @@ mod tests {
             assert!(text.contains(&format!("the grace period of {grace:?} never acts")), "{text}");
             assert!(text.contains("the deadline stops the work 1.476s after"), "{text}");
         }
-        let both = Options {
+        let both = TimingOptions {
             grace: secs(3),
             renew_every: Some(Duration::from_millis(2_200)),
-            ..Options::default()
+            ..TimingOptions::default()
         };
         let text = Timing::new(&both, &Limits::new(Grade::B)).unwrap().warning().unwrap();
         assert!(text.contains("less than twice") && text.contains("never acts"), "{text}");

@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tenure::supervise::SupervisedTerm as _;
 use tenure::{Clock, Election, Leadership};
 
 use tenure_rig::redis_rig::certificates::Authority;

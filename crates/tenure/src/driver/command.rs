@@ -58,6 +58,8 @@ pub(crate) struct MachineSlot {
     pub(crate) machine: Machine,
     pub(crate) note: Note,
     pub(crate) ends_with_process: bool,
+    /// Whether the record of the lease keeps the terms that ended.
+    pub(crate) keeps_history: bool,
     /// Whether the machine accepts requests from outside.
     pub(crate) accepts_requests: bool,
     /// The last request that the machine has processed: each request is processed once.
@@ -74,6 +76,7 @@ impl MachineSlot {
             machine,
             note: Note::default(),
             ends_with_process: false,
+            keeps_history: false,
             accepts_requests: false,
             last_request: None,
             due: None,
@@ -90,6 +93,7 @@ impl MachineSlot {
             note: self.note.clone(),
             ends_with_process: self.ends_with_process,
             wait,
+            keeps_history: self.keeps_history,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Builder`]: the settings of an election.
+//! [`ElectionBuilder`]: the settings of an election.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{Machine, MachineConfig};
 use crate::store::{Scope, Store};
-use crate::timing::{Options, Timing};
+use crate::timing::{Timing, TimingOptions};
 
 /// Sets up an [`Election`]. Only the name has to be given.
 ///
@@ -38,31 +38,31 @@ use crate::timing::{Options, Timing};
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing happens before start"]
-pub struct Builder {
+pub struct ElectionBuilder {
     name: String,
     own: bool,
     id: Option<String>,
     note: String,
-    options: Options,
+    options: TimingOptions,
     priority: i32,
     ends_with_process: bool,
     health: Option<HealthTask>,
     clock: Clock,
 }
 
-impl Builder {
+impl ElectionBuilder {
     /// Creates a builder for a lease of Tenure's own, such as presence.
     pub(crate) fn own(name: &Name) -> Self {
-        Builder { own: true, ..Builder::new(name.as_str()) }
+        ElectionBuilder { own: true, ..ElectionBuilder::new(name.as_str()) }
     }
 
     pub(super) fn new(name: &str) -> Self {
-        Builder {
+        ElectionBuilder {
             name: name.to_owned(),
             own: false,
             id: None,
             note: String::new(),
-            options: Options::default(),
+            options: TimingOptions::default(),
             priority: 0,
             ends_with_process: false,
             health: None,
@@ -125,7 +125,7 @@ impl Builder {
     }
 
     /// Sets all durations at once.
-    pub fn options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: TimingOptions) -> Self {
         self.options = options;
         self
     }
@@ -173,7 +173,7 @@ impl Builder {
         Ok(election)
     }
 
-    /// [`Builder::start`] that fails when the store does not answer at once.
+    /// [`ElectionBuilder::start`] that fails when the store does not answer at once.
     pub async fn try_start(self, store: Arc<dyn Store>) -> Result<Election> {
         let election = self.launch(store)?;
         election.first_answer(false).await?;
@@ -181,7 +181,7 @@ impl Builder {
     }
 
     /// Starts to campaign, and returns at once: for callers that want events about a store that is down. Must be called inside
-    /// a tokio runtime if a [health check](Builder::health) is set.
+    /// a tokio runtime if a [health check](ElectionBuilder::health) is set.
     ///
     /// # Errors
     /// Invalid: a setting cannot work.
@@ -219,8 +219,9 @@ impl Builder {
         let mut slot = MachineSlot::new(machine);
         slot.note = Note::new(&self.note)?;
         slot.ends_with_process = self.ends_with_process;
-        // A lease of Tenure's own accepts no requests.
+        // A lease of Tenure's own accepts no requests and keeps no history.
         slot.accepts_requests = !self.own;
+        slot.keeps_history = !self.own;
         let mut names = vec![name.clone()];
         names.extend(slot.accepts_requests.then(|| name.request_name()));
         for command in [DriverCommand::Add(ONLY_MACHINE, Box::new(slot)), DriverCommand::Close] {
@@ -239,9 +240,9 @@ impl Builder {
     }
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for ElectionBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("ElectionBuilder")
             .field("name", &self.name)
             .field("id", &self.id)
             .field("options", &self.options)

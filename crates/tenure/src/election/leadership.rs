@@ -10,7 +10,7 @@ use super::ONLY_MACHINE;
 use crate::clock::Moment;
 use crate::driver::{Context, HandleInput, Term};
 use crate::error::Result;
-use crate::lease::{Checkpoint, Hold, Token};
+use crate::lease::{Checkpoint, Token};
 use crate::machine::{EndReason, TermEnd, TermStart};
 
 /// The handle of one term of this candidate, for the work that may run in it.
@@ -32,7 +32,7 @@ pub struct Leadership {
 
 /// Whether a checkpoint was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a checkpoint that was not kept means that somebody else leads"]
+#[must_use = "a checkpoint that was not kept means that another candidate leads"]
 pub enum Saved {
     /// The checkpoint was saved: the successor will find it.
     Kept,
@@ -89,32 +89,14 @@ impl Leadership {
         self.leading.term.hold.token
     }
 
-    /// The proof of this term, which a store compares before it changes anything. For a process that monitors this one and
-    /// releases the lease when this process has died. Work needs only the [token](Leadership::token).
-    pub fn hold(&self) -> &Hold {
-        &self.leading.term.hold
+    /// For [`supervise`](crate::supervise).
+    pub(crate) fn term(&self) -> &Term {
+        &self.leading.term
     }
 
-    /// The deadline of this term, unless it is extended.
-    pub fn deadline(&self) -> Moment {
-        self.leading.term.deadline()
-    }
-
-    /// Returns when the deadline differs from `known`: later after a renewal, [`Moment::PAST`] when the store has refused a
-    /// renewal. For work in another process, which must be notified.
-    pub async fn extended(&self, known: Moment) -> Moment {
-        let mut extended = self.leading.extended.subscribe();
-        loop {
-            extended.mark_unchanged();
-            let deadline = self.deadline();
-            if deadline != known {
-                return deadline;
-            }
-            if extended.changed().await.is_err() {
-                // The sender is part of the term, which this handle keeps alive.
-                return deadline;
-            }
-        }
+    /// For [`supervise`](crate::supervise): a channel that changes with the deadline.
+    pub(crate) fn subscribe_to_extensions(&self) -> watch::Receiver<()> {
+        self.leading.extended.subscribe()
     }
 
     /// Whether this candidate certainly still holds the term, computed now: there is no flag that a paused thread could leave
@@ -193,7 +175,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::fork_check::ProcessId;
-    use crate::lease::{CandidateId, Name, Nonce};
+    use crate::lease::{CandidateId, Hold, Name, Nonce};
     use tokio::sync::mpsc;
 
     async fn term(clock: &Clock, length: Duration) -> Arc<Leading> {

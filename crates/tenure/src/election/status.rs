@@ -33,9 +33,9 @@ pub struct Status {
     pub transitions: u64,
     /// Whether this candidate is drained: it does not campaign.
     pub drained: bool,
-    /// Whether the [health check](crate::Builder::health) passes; true without one.
+    /// Whether the [health check](crate::ElectionBuilder::health) passes; true without one.
     pub healthy: bool,
-    /// The [priority](crate::Builder::priority) of this candidate.
+    /// The [priority](crate::ElectionBuilder::priority) of this candidate.
     pub priority: i32,
     /// The store's URL, without passwords.
     pub store: String,

@@ -1,4 +1,4 @@
-//! The [`Builder`] of a member: its options, and the start of its two threads.
+//! The [`FleetBuilder`] of a member: its options, and the start of its two threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Note};
 use crate::machine::{Machine, MachineConfig};
 use crate::store::Store;
-use crate::timing::{Options, Timing};
+use crate::timing::{Timing, TimingOptions};
 
 /// The default TTL is long because a fleet has many leases: a member with a hundred thousand shards renews a hundred thousand
 /// leases in a third of the TTL.
@@ -31,26 +31,26 @@ const DEFAULT_REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Configures a member of a [`Fleet`]. The name is required; without shards the source is an empty list.
 #[must_use = "nothing happens before join"]
-pub struct Builder {
+pub struct FleetBuilder {
     name: String,
     member: Option<String>,
     note: String,
     source: Option<Arc<dyn Source>>,
-    options: Options,
+    options: TimingOptions,
     reread: Duration,
     ends_with_process: bool,
     health: Option<HealthTask>,
     clock: Clock,
 }
 
-impl Builder {
+impl FleetBuilder {
     pub(super) fn new(name: &str) -> Self {
-        Builder {
+        FleetBuilder {
             name: name.to_owned(),
             member: None,
             note: String::new(),
             source: None,
-            options: Options::default(),
+            options: TimingOptions::default(),
             reread: DEFAULT_REREAD_INTERVAL,
             ends_with_process: false,
             health: None,
@@ -83,7 +83,7 @@ impl Builder {
     }
 
     /// Sets all durations at once. The TTL is 30 s if it is not set.
-    pub fn options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: TimingOptions) -> Self {
         self.options = options;
         self
     }
@@ -128,7 +128,8 @@ impl Builder {
         Ok(fleet)
     }
 
-    /// Joins the fleet, and returns at once. Must be called inside a tokio runtime if a [health check](Builder::health) is set.
+    /// Joins the fleet, and returns at once. Must be called inside a tokio runtime if a [health check](FleetBuilder::health) is
+    /// set.
     ///
     /// # Errors
     /// Invalid: an option is not valid.
@@ -225,9 +226,9 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for FleetBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("FleetBuilder")
             .field("name", &self.name)
             .field("member", &self.member)
             .field("options", &self.options)

@@ -6,7 +6,7 @@
 //! It runs on its own thread. A plan for a million shards, a slow source or a store that hangs delays no renewal, because the
 //! driver's thread renews.
 
-mod lists;
+mod shard_lists;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::lease::CandidateId;
 use crate::machine::{Machine, MachineConfig};
 use crate::store::{Scope, Store};
 use crate::timing::Timing;
-use lists::ANNOUNCEMENT_DELAY;
+use shard_lists::ANNOUNCEMENT_DELAY;
 
 /// A leaving member releases its membership lease this long before its shards, so that the other members have planned by then.
 const LEAVE_NOTICE: Duration = Duration::from_millis(100);

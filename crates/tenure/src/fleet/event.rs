@@ -11,18 +11,25 @@ use crate::election::Saved;
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Checkpoint, Hold, Token};
 
+/// The term of a membership lease. What it holds is for a [supervisor](crate::supervise).
+#[derive(Debug)]
+pub struct MembershipTerm {
+    pub(crate) hold: Hold,
+    pub(crate) deadline: Moment,
+}
+
 /// An event of one member of the fleet.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FleetEvent {
     /// This member has acquired its membership lease: it is a member from now on.
     Joined {
-        /// The proof of holding, for a guard process that releases the lease when this process has died.
-        hold: Hold,
+        /// The token of the term.
+        token: Token,
         /// The number of this term within this process, as [`ShardWork::number`].
         number: u64,
-        /// The deadline of the term, unless a renewal extends it.
-        deadline: Moment,
+        /// For a supervisor: see [`supervise::membership`](crate::supervise::membership).
+        term: MembershipTerm,
     },
     /// This member has lost its membership lease; its shards are being revoked.
     Left {
@@ -102,14 +109,9 @@ impl ShardWork {
         self.term.hold.token
     }
 
-    /// The proof of holding, for a guard process.
-    pub fn hold(&self) -> &Hold {
-        &self.term.hold
-    }
-
-    /// The local deadline: when the work must have stopped, unless a renewal extends it.
-    pub fn deadline(&self) -> Moment {
-        self.term.deadline()
+    /// For [`supervise`](crate::supervise).
+    pub(crate) fn term(&self) -> &Term {
+        &self.term
     }
 
     /// Whether this member certainly still owns the shard, computed from the clock now.

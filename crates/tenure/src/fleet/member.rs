@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::event::{FleetEvent, ShardWork};
+use super::event::{FleetEvent, MembershipTerm, ShardWork};
 use super::{Coverage, Member, Reason, Shard, ShardNumber, source::Shards};
 use crate::clock::Moment;
 use crate::driver::{Context, DriverEvents, IdMap, MachineId, RenewalStats, Term};
@@ -232,7 +232,9 @@ impl DriverEvents for MemberContext {
             slot.shard.clone()
         };
         let Some(shard) = shard else {
-            self.report(FleetEvent::Joined { hold, number, deadline });
+            let token = hold.token;
+            let term = MembershipTerm { hold, deadline };
+            self.report(FleetEvent::Joined { token, number, term });
             return self.notify(MemberInput::MembershipAcquired);
         };
         let Some(work) = ShardWork::begin(&term, number) else {
@@ -303,7 +305,7 @@ impl DriverEvents for MemberContext {
         if id != MEMBERSHIP && error.kind() != Kind::Unavailable {
             let slots = self.slots();
             let shard = slots.get(&id).and_then(|slot| slot.shard.as_ref());
-            tracing::error!(shard = ?shard, %error, "nobody can own this shard");
+            tracing::error!(shard = ?shard, %error, "no member can own this shard");
             return self.notify(MemberInput::Broken(id));
         }
         if id == MEMBERSHIP {

@@ -36,10 +36,10 @@ use super::shard::{member_of, nodes_prefix};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Grant, Name, Nonce, OWN_PREFIX, Release,
+    Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Grant, Name, Nonce, OWN_PREFIX,
 };
 use crate::presence::present;
-use crate::store::{Scope, Store};
+use crate::store::{Scope, Store, StoreExt as _};
 
 pub use drained::Drained;
 
@@ -80,7 +80,7 @@ pub fn name(fleet: &Name) -> Name {
 /// [`Corrupt`](crate::Kind::Corrupt) if the record cannot be decoded: keep the overrides that were read before.
 pub async fn read(store: &dyn Store, fleet: &Name) -> Result<Overrides> {
     let name = name(fleet);
-    let lease = store.observe(&Scope::name(&name)).await?.pop().transpose()?;
+    let lease = store.observe_one(&name).await?;
     decode(&name, lease.and_then(|lease| lease.checkpoint).as_ref())
 }
 
@@ -106,7 +106,7 @@ pub async fn change(
     let (grant, deadline) = acquire(store, &clock, &name, requester, wait).await?;
     let changed = edit(store, fleet, &clock, &grant, deadline, change).await;
     // If the release fails, the lease expires by itself.
-    let _ = store.release(&[Release::from(grant.hold)]).await;
+    let _ = store.release_one(grant.hold).await;
     changed
 }
 
@@ -126,15 +126,15 @@ async fn acquire(
     claim.wait = ClaimedWait::Never;
     loop {
         let sent = clock.now();
-        match store.acquire(std::slice::from_ref(&claim)).await?.pop().transpose()? {
-            Some(Answer::Held(grant)) => return Ok((grant, sent + ttl)),
-            Some(Answer::Taken(_)) | None if clock.now() >= wait_until => {
+        match store.acquire_one(&claim).await? {
+            Answer::Held(grant) => return Ok((grant, sent + ttl)),
+            Answer::Taken(_) if clock.now() >= wait_until => {
                 return Err(Error::unavailable(format!(
-                    "somebody else is changing '{name}' all the time, so nothing was changed: try \
-                     again in a moment"
+                    "another process is changing '{name}' all the time, so nothing was changed: \
+                     try again in a moment"
                 )));
             }
-            Some(Answer::Taken(_)) | None => {}
+            Answer::Taken(_) => {}
         }
         tokio::select! {
             _ = changes.next() => {}
@@ -176,8 +176,8 @@ async fn edit(
     };
     let late = || {
         Error::unavailable(format!(
-            "changing '{name}' took so long that somebody else may have done so, and nothing was \
-             changed: try again"
+            "changing '{name}' took so long that another process may have done so, and nothing \
+             was changed: try again"
         ))
     };
     if clock.now() >= deadline {

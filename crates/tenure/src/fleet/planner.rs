@@ -14,12 +14,12 @@
 //! plan again, with a growing delay. When a shard stays free for longer than a TTL, the members that prefer it next claim it,
 //! in order of preference: they adopt it. A member keeps an adopted shard for some TTLs even if it has more than its share, and
 //! longer each time that it has offered the shard in vain. A shard is planned only for members that list it, as far as
-//! their announcements say: see `planning.rs`.
+//! their announcements say: see `plan.rs`.
 
 mod coverage;
-mod entry;
-mod order;
-mod planning;
+mod plan;
+mod shard_entry;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -32,8 +32,8 @@ use crate::clock::Moment;
 use crate::lease::CandidateId;
 use crate::machine::Phase;
 use crate::placement;
-use entry::{ME, MemberNumber, MemberNumbers, ShardEntry};
-pub use order::{Coverage, PlanStep, Reason};
+use shard_entry::{ME, MemberNumber, MemberNumbers, ShardEntry};
+pub use step::{Coverage, PlanStep, Reason};
 
 /// The number of a shard within one member. A number is never used for two shards.
 pub type ShardNumber = u64;

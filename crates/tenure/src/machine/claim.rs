@@ -58,6 +58,8 @@ impl Machine {
                 return self.release(trip.back, grant.hold, out);
             }
         };
+        // A session that many leases share was kept alive before this request.
+        let counts_from = grant.counts_from.map_or(trip.sent, |from| from.min(trip.sent));
         let waits = lead_from.since(trip.back);
         let required = grant.wait.map_or(Duration::ZERO, |wait| wait.left);
         // The store knows a wait that this candidate requires beyond the store's own only after the candidate records it there.
@@ -74,14 +76,14 @@ impl Machine {
         self.state = State::Holding(Box::new(HeldTerm {
             hold: grant.hold,
             checkpoint: grant.checkpoint,
-            deadline: self.timing.deadline(trip.sent),
+            deadline: self.timing.deadline(counts_from),
             lead_from,
             unrecorded_wait,
             stage: Stage::Starting,
             renewal: None,
             renew_at: match unrecorded_wait.is_some() || self.note_changed {
                 true => trip.back,
-                false => self.timing.renew_at(trip.sent),
+                false => self.timing.renew_at(counts_from),
             },
         }));
         if !self.campaigns() {

@@ -2,11 +2,11 @@
 
 use super::tests::Bench;
 use super::*;
-use crate::timing::Options;
+use crate::timing::TimingOptions;
 
 fn pending() -> Bench {
     let mut bench =
-        Bench::configured(&Options::default(), |config| config.awaits_drain_record = true);
+        Bench::configured(&TimingOptions::default(), |config| config.awaits_drain_record = true);
     assert_eq!(bench.at(0, Input::Woke), []);
     assert_eq!(bench.machine.wake_at(), None);
     bench

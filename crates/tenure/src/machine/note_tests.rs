@@ -3,10 +3,11 @@
 use super::tests::{Bench, grant};
 use super::*;
 use crate::lease::{Answer, ClaimedWait};
-use crate::timing::Options;
+use crate::timing::TimingOptions;
 
 fn holder() -> Bench {
-    let mut bench = Bench::configured(&Options::default(), |config| config.grants_no_right = true);
+    let mut bench =
+        Bench::configured(&TimingOptions::default(), |config| config.grants_no_right = true);
     bench.granted(1, 10);
     bench
 }
@@ -55,7 +56,7 @@ fn a_note_that_got_no_answer_is_sent_again() {
 
 #[test]
 fn a_lease_that_grants_a_right_never_repeats_its_claim_for_a_note() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 10);
     assert_eq!(bench.at(100, Input::NoteChanged), []);
 }

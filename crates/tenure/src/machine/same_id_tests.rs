@@ -5,7 +5,7 @@ use super::*;
 use crate::lease::{Answer, Grant};
 use crate::lease::{Ended, Holder, Lineage};
 use crate::store::Change;
-use crate::timing::Options;
+use crate::timing::TimingOptions;
 
 /// The lease of a candidate with this candidate's id and another nonce.
 fn namesake(token: u64, left_ms: u64) -> Box<Lease> {
@@ -19,7 +19,7 @@ fn reports(effects: &[Effect]) -> bool {
 
 #[test]
 fn the_lease_of_an_earlier_run_of_this_candidate_is_no_duplicate() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     let effects = bench.at(1, Input::Acquired(request, Ok(Answer::Taken(namesake(5, 3_000)))));
@@ -41,7 +41,7 @@ fn the_lease_of_an_earlier_run_of_this_candidate_is_no_duplicate() {
 
 #[test]
 fn a_second_candidate_that_renews_under_this_id_is_reported_once() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     bench.at(1, Input::Acquired(request, Ok(Answer::Taken(namesake(5, 3_000)))));

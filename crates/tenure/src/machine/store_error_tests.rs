@@ -3,7 +3,7 @@
 use super::tests::{Bench, START, end_of, grant, released};
 use super::*;
 use crate::lease::{Answer, StartupWait};
-use crate::timing::Options;
+use crate::timing::TimingOptions;
 
 /// Fails every renewal with `error` until the machine ends the term; returns how it ended.
 fn end_after(bench: &mut Bench, error: &Error) -> TermEnd {
@@ -26,7 +26,7 @@ fn end_after(bench: &mut Bench, error: &Error) -> TermEnd {
 
 #[test]
 fn a_corrupt_record_ends_the_term_at_once_with_the_reason() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(1_400, Input::Woke);
     let request = bench.renewal();
@@ -44,7 +44,7 @@ fn a_corrupt_record_ends_the_term_at_once_with_the_reason() {
 
 #[test]
 fn a_corrupt_record_is_claimed_again_after_the_retry_period() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     let error = Error::corrupt("not a lease");
     end_after(&mut bench, &error);
@@ -63,7 +63,7 @@ fn a_corrupt_record_is_claimed_again_after_the_retry_period() {
 
 #[test]
 fn a_refused_password_ends_the_term_in_time_with_the_reason() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     let error = Error::denied("wrong password");
     let ending = end_after(&mut bench, &error);
@@ -76,7 +76,7 @@ fn a_refused_password_ends_the_term_in_time_with_the_reason() {
 
 #[test]
 fn a_refused_password_that_is_repaired_in_time_does_not_end_the_term() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(1_400, Input::Woke);
     let request = bench.renewal();
@@ -91,7 +91,7 @@ fn a_refused_password_that_is_repaired_in_time_does_not_end_the_term() {
 
 #[test]
 fn an_answered_error_after_a_missing_answer_is_reported_too() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     let reports = |effects: &[Effect]| {
         effects.iter().filter(|effect| matches!(effect, Effect::Unreachable(_))).count()
     };
@@ -110,7 +110,7 @@ fn an_answered_error_after_a_missing_answer_is_reported_too() {
 
 #[test]
 fn a_corrupt_record_during_the_startup_wait_ends_the_hold() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, nonce) = bench.claim();
     let mut held = grant(1, nonce);

@@ -1,11 +1,11 @@
 //! Tests of the machine with a manual clock: which effects it produces at which moment.
 
 use super::*;
-use crate::lease::{Answer, ClaimedWait, Grant, Release, StartupWait};
+use crate::lease::{Answer, Grant, Release};
 use crate::lease::{Ended, Holder, Lineage, Note, StoreTime};
 use crate::store::Change;
 use crate::store::{Grade, Limits};
-use crate::timing::Options;
+use crate::timing::TimingOptions;
 
 pub(super) const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
@@ -17,16 +17,16 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &TimingOptions) -> Self {
         Self::with_rank(options, 0)
     }
 
-    fn with_rank(options: &Options, rank: u32) -> Self {
+    fn with_rank(options: &TimingOptions, rank: u32) -> Self {
         Self::configured(options, |config| config.rank = rank)
     }
 
     pub(super) fn configured(
-        options: &Options,
+        options: &TimingOptions,
         configure: impl FnOnce(&mut MachineConfig),
     ) -> Self {
         let timing = Timing::new(options, &Limits::new(Grade::B)).unwrap();
@@ -84,6 +84,7 @@ pub(super) fn grant(token: u64, nonce: Nonce) -> Grant {
         checkpoint: None,
         store_time: None,
         wait: None,
+        counts_from: None,
     }
 }
 
@@ -102,10 +103,11 @@ pub(super) fn taken(token: u64, left_ms: u64) -> Box<Lease> {
         checkpoint: None,
         store_time: Some(StoreTime(1)),
         wait: None,
+        history: Vec::new(),
     })
 }
 
-fn lead_of(effects: &[Effect]) -> &TermStart {
+pub(super) fn lead_of(effects: &[Effect]) -> &TermStart {
     let lead = effects.iter().find_map(|effect| match effect {
         Effect::Lead(lead) => Some(&**lead),
         _ => None,
@@ -131,7 +133,7 @@ pub(super) fn released(effects: &[Effect]) -> &Release {
 
 #[test]
 fn the_deadline_counts_from_before_the_request_was_sent() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     let lead = lead_of(bench.granted(300, 1));
     assert_eq!(lead.deadline, START + Duration::from_millis(3_596));
     assert_eq!(bench.wakes_at(), 1_333);
@@ -142,8 +144,22 @@ fn the_deadline_counts_from_before_the_request_was_sent() {
 }
 
 #[test]
+fn the_deadline_of_a_grant_under_a_shared_session_counts_from_its_keepalive() {
+    for (counts_from, deadline) in
+        [(START.before(Duration::from_secs(1)), 2_596), (START + Duration::from_secs(9), 3_596)]
+    {
+        let mut bench = Bench::new(&TimingOptions::default());
+        bench.at(0, Input::Woke);
+        let (request, nonce) = bench.claim();
+        let grant = Grant { counts_from: Some(counts_from), ..grant(1, nonce) };
+        let lead = lead_of(bench.at(300, Input::Acquired(request, Ok(Answer::Held(grant)))));
+        assert_eq!(lead.deadline, START + Duration::from_millis(deadline));
+    }
+}
+
+#[test]
 fn a_success_after_the_time_to_stop_revives_nothing() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(1_400, Input::Woke);
     let request = bench.renewal();
@@ -156,7 +172,7 @@ fn a_success_after_the_time_to_stop_revives_nothing() {
 
 #[test]
 fn an_answer_to_an_abandoned_request_is_ignored() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(1_400, Input::Woke);
     let first = bench.renewal();
@@ -170,7 +186,7 @@ fn an_answer_to_an_abandoned_request_is_ignored() {
 
 #[test]
 fn renewals_that_keep_failing_end_the_term_before_the_deadline() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     let mut tries = 0;
     loop {
@@ -196,7 +212,7 @@ fn renewals_that_keep_failing_end_the_term_before_the_deadline() {
 #[test]
 fn a_grace_period_ends_the_term_sooner() {
     let grace = Some(Duration::from_millis(500));
-    let mut bench = Bench::new(&Options { grace, ..Options::default() });
+    let mut bench = Bench::new(&TimingOptions { grace, ..TimingOptions::default() });
     bench.granted(1, 1);
     bench.at(1_400, Input::Woke);
     let request = bench.renewal();
@@ -207,7 +223,7 @@ fn a_grace_period_ends_the_term_sooner() {
 
 #[test]
 fn a_refusal_ends_the_term_at_once_and_leaves_no_time_to_stop() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(1_400, Input::Woke);
     let request = bench.renewal();
@@ -221,7 +237,7 @@ fn a_refusal_ends_the_term_at_once_and_leaves_no_time_to_stop() {
 
 #[test]
 fn a_resigning_leader_renews_until_its_work_has_ended_and_then_releases() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     let next = CandidateId::new("heir").unwrap();
     let effects = bench.at(500, Input::Requested(Request::Resign(Some(next.clone()))));
@@ -237,7 +253,7 @@ fn a_resigning_leader_renews_until_its_work_has_ended_and_then_releases() {
 
 #[test]
 fn the_nonce_is_kept_while_unanswered_and_new_after_an_answer() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, first) = bench.claim();
     bench.at(5, Input::Acquired(request, Err(Error::unavailable("lost reply"))));
@@ -257,7 +273,7 @@ fn the_nonce_is_kept_while_unanswered_and_new_after_an_answer() {
 
 #[test]
 fn a_lease_freed_while_a_claim_is_in_flight_is_claimed_again() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     let name = Name::new("n").unwrap();
@@ -269,7 +285,7 @@ fn a_lease_freed_while_a_claim_is_in_flight_is_claimed_again() {
 
 #[test]
 fn other_candidates_wait_for_a_named_successor() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     bench.at(1, Input::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
@@ -284,7 +300,7 @@ fn other_candidates_wait_for_a_named_successor() {
 
 #[test]
 fn a_grant_after_stop_is_released() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, nonce) = bench.claim();
     bench.at(1, Input::Stop);
@@ -299,7 +315,7 @@ fn a_grant_after_stop_is_released() {
 
 #[test]
 fn a_term_of_a_store_that_went_back_in_time_is_not_led() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     bench.at(1, Input::Acquired(request, Ok(Answer::Taken(taken(50, 10)))));
@@ -312,7 +328,7 @@ fn a_term_of_a_store_that_went_back_in_time_is_not_led() {
 
 #[test]
 fn a_failed_release_is_retried_until_the_lease_expires() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(10, Input::Requested(Request::Resign(None)));
     released(bench.at(20, Input::WorkEnded));
@@ -329,7 +345,7 @@ fn a_failed_release_is_retried_until_the_lease_expires() {
 #[test]
 fn a_higher_rank_number_claims_a_free_lease_slightly_later() {
     for (rank, wait) in [(0, 0), (1, 50), (3, 150), (5, 250), (99, 250)] {
-        let mut bench = Bench::with_rank(&Options::default(), rank);
+        let mut bench = Bench::with_rank(&TimingOptions::default(), rank);
         let answer = match bench.at(0, Input::Woke) {
             [Effect::Observe(request)] if rank > 0 => {
                 Input::Observed(*request, Ok(Some(*taken(1, 4_000))))
@@ -357,7 +373,7 @@ fn the_known_candidates_except_the_last_holder_decide_the_rank() {
         (vec![rival("b", 1), rival("c", 2), rival("d", 2)], 100),
         (vec![rival("b", 0), rival("c", -1)], 0),
     ] {
-        let mut bench = Bench::new(&Options::default());
+        let mut bench = Bench::new(&TimingOptions::default());
         bench.at(0, Input::Woke);
         let (request, _) = bench.claim();
         bench.at(1, Input::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
@@ -374,10 +390,10 @@ fn the_known_candidates_except_the_last_holder_decide_the_rank() {
 
 #[test]
 fn an_unwanted_or_drained_candidate_observes_and_does_not_claim() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Wanted(false));
     assert!(matches!(bench.effects[..], [Effect::Observe(_)]), "{:?}", bench.effects);
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Requested(Request::Drain));
     assert!(matches!(bench.effects[..], [Effect::Observe(_)]), "{:?}", bench.effects);
     // It does not hurry for a free lease either.
@@ -393,7 +409,7 @@ fn an_unwanted_or_drained_candidate_observes_and_does_not_claim() {
 
 #[test]
 fn a_candidate_undrained_during_an_observation_claims_after_it() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Requested(Request::Drain));
     let Effect::Observe(request) = bench.effects[0] else { panic!("{:?}", bench.effects) };
     bench.at(1, Input::Requested(Request::Undrain));
@@ -404,7 +420,7 @@ fn a_candidate_undrained_during_an_observation_claims_after_it() {
 
 #[test]
 fn other_candidates_claim_first_after_a_resign_even_if_the_work_stops_slowly() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.granted(1, 1);
     bench.at(10, Input::Resign(None));
     let released = bench.at(1_000, Input::WorkEnded).to_vec();
@@ -426,7 +442,7 @@ fn a_passive_observer_trusts_granted_hints_without_reading_the_lease() {
         token: Token::new(token).unwrap(),
         holder: Some(CandidateId::new(holder).unwrap()),
     };
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Wanted(false));
     let Effect::Observe(request) = bench.effects[0] else { panic!("{:?}", bench.effects) };
     bench.at(2, Input::Observed(request, Ok(None)));
@@ -448,95 +464,9 @@ fn a_passive_observer_trusts_granted_hints_without_reading_the_lease() {
     bench.claim();
 }
 
-fn wait(millis: u64) -> StartupWait {
-    StartupWait { left: Duration::from_millis(millis), reason: WaitReason::Restarted }
-}
-
-#[test]
-fn a_wait_that_the_store_requires_is_reported_and_not_recorded_again() {
-    let mut bench = Bench::new(&Options::default());
-    bench.at(0, Input::Woke);
-    let (request, nonce) = bench.claim();
-    let grant = Grant { wait: Some(wait(2_000)), ..grant(1, nonce) };
-    let effects = bench.at(10, Input::Acquired(request, Ok(Answer::Held(grant))));
-    assert!(
-        matches!(
-            effects,
-            [Effect::Starting(_, starting), Effect::HolderChanged(Some(_), false)]
-                if *starting == wait(2_000)
-        ),
-        "{effects:?}"
-    );
-    assert_eq!(bench.machine.phase(), Phase::Starting);
-    assert_eq!(bench.machine.leader(), None);
-    bench.at(1_334, Input::Woke);
-    let request = bench.renewal();
-    assert_eq!(bench.at(1_335, Input::Renewed(request, Ok(Answer::Held(())))), []);
-    let effects = bench.at(2_010, Input::Woke);
-    assert_eq!(lead_of(effects).deadline, START + Duration::from_millis(1_334 + 3_596));
-    assert_eq!(bench.machine.leader(), Some("me"));
-}
-
-#[test]
-fn a_wait_that_only_the_candidate_knows_of_is_recorded_by_its_claim_at_once() {
-    let mut bench = Bench::new(&Options::default());
-    bench.at(0, Input::Woke);
-    let (request, _) = bench.claim();
-    bench.at(1, Input::Acquired(request, Ok(Answer::Taken(taken(5, 4_000)))));
-    bench.at(1_000, Input::Changed(Change::Look));
-    let at = bench.wakes_at();
-    bench.at(at + 1, Input::Woke);
-    let (request, nonce) = bench.claim();
-    // The record of term 5 is gone: a new one begins with term 6.
-    let granted = at + 2;
-    let effects = bench.at(granted, Input::Acquired(request, Ok(Answer::Held(grant(6, nonce)))));
-    let Some(&Effect::Acquire(request, again, ClaimedWait::AtLeast(recorded))) = effects.last()
-    else {
-        panic!("expected the claim again, not {effects:?}");
-    };
-    assert_eq!((again, recorded.reason), (nonce, WaitReason::Observed));
-    assert_eq!(recorded.left, Duration::from_millis(4_004));
-    assert_eq!(bench.machine.phase(), Phase::Starting);
-    let repeated = Grant { wait: Some(recorded), ..grant(6, nonce) };
-    assert_eq!(bench.at(granted + 1, Input::Acquired(request, Ok(Answer::Held(repeated)))), []);
-    // From now on it renews as usual.
-    bench.at(granted + 1_400, Input::Woke);
-    bench.renewal();
-}
-
-#[test]
-fn a_holder_in_its_startup_wait_is_not_the_leader_and_is_polled_when_it_leads() {
-    let mut bench = Bench::new(&Options::default());
-    bench.at(0, Input::Woke);
-    let (request, _) = bench.claim();
-    let starting = Lease { wait: Some(wait(1_500)), ..*taken(5, 4_000) };
-    let answer = Ok(Answer::Taken(Box::new(starting)));
-    let effects = bench.at(1, Input::Acquired(request, answer));
-    assert_eq!(effects, [Effect::HolderChanged(Some("other".to_owned()), false)]);
-    assert_eq!(bench.machine.leader(), None);
-    assert_eq!(bench.wakes_at(), 1_502);
-    bench.at(1_502, Input::Woke);
-    let (request, _) = bench.claim();
-    let effects = bench.at(1_503, Input::Acquired(request, Ok(Answer::Taken(taken(5, 4_000)))));
-    assert_eq!(effects, [Effect::HolderChanged(Some("other".to_owned()), true)]);
-    assert_eq!(bench.machine.leader(), Some("other"));
-}
-
-#[test]
-fn a_lease_that_grants_no_right_is_led_at_once() {
-    let mut bench = Bench::configured(&Options::default(), |config| config.grants_no_right = true);
-    let effects = bench.at(0, Input::Woke);
-    let [Effect::Acquire(request, nonce, ClaimedWait::Never)] = effects else {
-        panic!("expected a claim without a wait, not {effects:?}");
-    };
-    let grant = Grant { wait: Some(wait(2_000)), ..grant(1, *nonce) };
-    let answer = Input::Acquired(*request, Ok(Answer::Held(grant)));
-    lead_of(bench.at(1, answer));
-}
-
 #[test]
 fn a_different_ttl_is_warned_about_once() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     for (number, warns) in [(0, true), (1, false)] {
         let (request, _) = bench.claim();

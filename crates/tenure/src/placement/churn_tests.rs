@@ -13,7 +13,7 @@ type Id = u16;
 type Owners = BTreeMap<Id, Option<Id>>;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct World {
+struct SimulatedFleet {
     /// Whether each member is drained.
     members: BTreeMap<Id, bool>,
     /// The owner, which may have left.
@@ -48,17 +48,17 @@ fn preference_of(member: Id, shard: Id) -> u64 {
     score(hash(&name(shard)), hash(&id(member)))
 }
 
-impl World {
-    fn new(members: impl IntoIterator<Item = Id>, shards: u16) -> World {
+impl SimulatedFleet {
+    fn new(members: impl IntoIterator<Item = Id>, shards: u16) -> SimulatedFleet {
         let members = members.into_iter().map(|member| (member, false)).collect();
-        World {
+        SimulatedFleet {
             members,
             shards: (0..shards).map(|shard| (shard, None)).collect(),
-            ..World::default()
+            ..SimulatedFleet::default()
         }
     }
 
-    fn settled(mut self) -> World {
+    fn settled(mut self) -> SimulatedFleet {
         self.shards = self.plan();
         self
     }
@@ -106,9 +106,9 @@ impl World {
     }
 
     fn change(&mut self, change: &FleetChange) {
-        let nth = |world: &World, n: usize| {
-            let many = world.members.len();
-            world.members.keys().nth(n % many.max(1)).copied()
+        let nth = |fleet: &SimulatedFleet, n: usize| {
+            let many = fleet.members.len();
+            fleet.members.keys().nth(n % many.max(1)).copied()
         };
         match *change {
             FleetChange::Join(member) if self.members.len() < 9 => {
@@ -183,14 +183,14 @@ fn fewest_moves(owned: &[usize], shards: usize) -> usize {
 }
 
 /// Checks all guarantees of one plan.
-fn check_guarantees(world: &World, planned: &Owners) {
-    let recipients = world.recipients();
+fn check_guarantees(fleet: &SimulatedFleet, planned: &Owners) {
+    let recipients = fleet.recipients();
     if recipients.is_empty() {
         assert!(planned.values().all(Option::is_none), "no member takes shards");
         return;
     }
-    let after = World { shards: planned.clone(), ..world.clone() };
-    let (shards, even) = (world.shards.len(), world.shards.len() / recipients.len());
+    let after = SimulatedFleet { shards: planned.clone(), ..fleet.clone() };
+    let (shards, even) = (fleet.shards.len(), fleet.shards.len() / recipients.len());
 
     for recipient in &recipients {
         let share = after.owned_by(*recipient).len();
@@ -202,16 +202,16 @@ fn check_guarantees(world: &World, planned: &Owners) {
     assert!(planned.values().all(|owner| owner.is_some_and(|owner| recipients.contains(&owner))));
 
     let owned: Vec<usize> =
-        recipients.iter().map(|recipient| world.owned_by(*recipient).len()).collect();
+        recipients.iter().map(|recipient| fleet.owned_by(*recipient).len()).collect();
     let is_recipient = |owner: &Option<Id>| owner.is_some_and(|owner| recipients.contains(&owner));
     let moves =
-        world.shards.iter().filter(|(shard, from)| is_recipient(from) && planned[shard] != **from);
+        fleet.shards.iter().filter(|(shard, from)| is_recipient(from) && planned[shard] != **from);
     assert_eq!(moves.count(), fewest_moves(&owned, shards), "as few moves as possible");
 
     let mut unassigned: BTreeSet<(u64, String, Id)> = BTreeSet::new();
     let mut room: BTreeMap<Id, usize> = BTreeMap::new();
     for recipient in &recipients {
-        let (had, has) = (world.owned_by(*recipient), after.owned_by(*recipient));
+        let (had, has) = (fleet.owned_by(*recipient), after.owned_by(*recipient));
         let (kept, released): (Vec<Id>, Vec<Id>) =
             had.iter().partition(|shard| has.contains(shard));
         assert!(released.is_empty() || kept.len() == has.len(), "{recipient} releases and claims");
@@ -220,7 +220,7 @@ fn check_guarantees(world: &World, planned: &Owners) {
             "{recipient} releases from within its share"
         );
         let preference =
-            |shard: &Id| (world.adopted.contains(shard), preference_of(*recipient, *shard));
+            |shard: &Id| (fleet.adopted.contains(shard), preference_of(*recipient, *shard));
         if let (Some(least), Some(most)) =
             (kept.iter().map(preference).min(), released.iter().map(preference).max())
         {
@@ -232,7 +232,7 @@ fn check_guarantees(world: &World, planned: &Owners) {
         room.insert(*recipient, has.len() - kept.len());
         unassigned.extend(released.iter().map(|shard| (hash(&name(*shard)), name(*shard), *shard)));
     }
-    let free = world.shards.iter().filter(|(_, from)| !is_recipient(from));
+    let free = fleet.shards.iter().filter(|(_, from)| !is_recipient(from));
     unassigned.extend(free.map(|(shard, _)| (hash(&name(*shard)), name(*shard), *shard)));
     for (_, _, shard) in unassigned {
         let open = room.iter().filter(|(_, room)| **room > 0).map(|(recipient, _)| *recipient);
@@ -285,13 +285,13 @@ proptest! {
     fn a_plan_keeps_its_guarantees_after_any_changes(
         steps in vec((change(), progress()), 1..30),
     ) {
-        let mut world = World::new(0..3, 20);
+        let mut fleet = SimulatedFleet::new(0..3, 20);
         for (change, progress) in &steps {
-            world.change(change);
-            let planned = world.plan();
-            check_guarantees(&world, &planned);
-            world.carry_out(&planned, progress);
-            prop_assert_eq!(world.plan(), planned, "carried out in part, it is still the plan");
+            fleet.change(change);
+            let planned = fleet.plan();
+            check_guarantees(&fleet, &planned);
+            fleet.carry_out(&planned, progress);
+            prop_assert_eq!(fleet.plan(), planned, "carried out in part, it is still the plan");
         }
     }
 
@@ -303,12 +303,12 @@ proptest! {
     ) {
         let all: Vec<Id> = members.iter().copied().collect();
         let known = |owner: usize| all.get(owner).copied().unwrap_or(999);
-        let world = World {
+        let fleet = SimulatedFleet {
             members: members.into_iter().zip(drained).collect(),
             shards: (0..).zip(owners.into_iter().map(|owner| owner.map(known))).collect(),
             adopted: BTreeSet::new(),
         };
-        check_guarantees(&world, &world.plan());
+        check_guarantees(&fleet, &fleet.plan());
     }
 
     #[test]
@@ -317,15 +317,15 @@ proptest! {
         members in shuffled(24),
         shards in shuffled(210),
     ) {
-        let mut world = World::new(0..3, 20);
+        let mut fleet = SimulatedFleet::new(0..3, 20);
         for (change, progress) in &steps {
-            world.change(change);
-            let planned = world.plan();
+            fleet.change(change);
+            let planned = fleet.plan();
             let (mut members, mut shards) = (members.clone(), shards.clone());
-            members.retain(|member| world.members.contains_key(member));
-            shards.retain(|shard| world.shards.contains_key(shard));
-            prop_assert_eq!(&world.plan_listed(&members, &shards), &planned);
-            world.carry_out(&planned, progress);
+            members.retain(|member| fleet.members.contains_key(member));
+            shards.retain(|shard| fleet.shards.contains_key(shard));
+            prop_assert_eq!(&fleet.plan_listed(&members, &shards), &planned);
+            fleet.carry_out(&planned, progress);
         }
     }
 
@@ -334,19 +334,19 @@ proptest! {
         members in ids(1..40), newcomer in 200..300_u16, shards in 0..400_u16,
         rounds in vec(progress(), 0..6),
     ) {
-        let mut world = World::new(members, shards).settled();
-        let before = world.shards.clone();
-        world.members.insert(newcomer, false);
-        let (shards, many) = (usize::from(shards), world.members.len());
-        let planned = world.plan();
+        let mut fleet = SimulatedFleet::new(members, shards).settled();
+        let before = fleet.shards.clone();
+        fleet.members.insert(newcomer, false);
+        let (shards, many) = (usize::from(shards), fleet.members.len());
+        let planned = fleet.plan();
         let mut released = 0;
         for progress in rounds.iter().chain([&Progress(vec![2])]) {
-            released += world.carry_out(&world.plan(), progress);
+            released += fleet.carry_out(&fleet.plan(), progress);
         }
-        prop_assert_eq!(&world.shards, &planned, "however it was carried out");
+        prop_assert_eq!(&fleet.shards, &planned, "however it was carried out");
         prop_assert!(released <= shards.div_ceil(many) + many);
         prop_assert_eq!(released, shards / many, "one more would be one move more");
-        prop_assert_eq!(world.owned_by(newcomer).len(), released);
+        prop_assert_eq!(fleet.owned_by(newcomer).len(), released);
         for (shard, owner) in before {
             prop_assert!(planned[&shard] == owner || planned[&shard] == Some(newcomer));
         }
@@ -359,20 +359,20 @@ proptest! {
     ) {
         let all: Vec<Id> = members.iter().copied().collect();
         let leaver = *leaver.get(&all);
-        let mut world = World::new(members, shards).settled();
-        let before = world.shards.clone();
+        let mut fleet = SimulatedFleet::new(members, shards).settled();
+        let before = fleet.shards.clone();
         if drained {
-            world.members.insert(leaver, true);
+            fleet.members.insert(leaver, true);
         } else {
-            world.members.remove(&leaver);
+            fleet.members.remove(&leaver);
         }
-        let planned = world.plan();
+        let planned = fleet.plan();
         for progress in rounds.iter().chain([&Progress(vec![2])]) {
-            world.carry_out(&world.plan(), progress);
+            fleet.carry_out(&fleet.plan(), progress);
         }
-        prop_assert_eq!(&world.shards, &planned, "however it was carried out");
+        prop_assert_eq!(&fleet.shards, &planned, "however it was carried out");
         let moved = before.iter().filter(|(shard, owner)| planned[shard] != **owner).count();
-        let many = world.recipients().len();
+        let many = fleet.recipients().len();
         prop_assert!(moved <= usize::from(shards).div_ceil(many) + many);
         for (shard, owner) in before {
             prop_assert!(planned[&shard] == owner || owner == Some(leaver));
@@ -388,8 +388,8 @@ proptest! {
         views in vec(vec(any::<u16>(), 9), 0..8),
     ) {
         let all: Vec<Id> = members.iter().copied().collect();
-        let mut world = World::new(members, shards);
-        let mut stale = world.clone();
+        let mut fleet = SimulatedFleet::new(members, shards);
+        let mut stale = fleet.clone();
         let everything = vec![u16::MAX; 9];
         let confused = views.len();
         let mut expected_moves = 0;
@@ -397,17 +397,17 @@ proptest! {
         for (round, observed) in views.iter().chain([&everything, &everything]).enumerate() {
             let agreed = round >= confused;
             if round == confused {
-                let owned = all.iter().map(|member| world.owned_by(*member).len());
-                expected_moves = fewest_moves(&owned.collect::<Vec<_>>(), world.shards.len());
+                let owned = all.iter().map(|member| fleet.owned_by(*member).len());
+                expected_moves = fewest_moves(&owned.collect::<Vec<_>>(), fleet.shards.len());
             }
-            let now = world.clone();
+            let now = fleet.clone();
             for (index, member) in all.iter().enumerate() {
                 let mut view = if agreed { now.clone() } else { stale.clone() };
                 let observes = |other: usize| other == index || observed[index] >> other & 1 == 1;
                 let observed = (0..all.len()).filter(|other| observes(*other));
                 view.members = observed.map(|other| (all[other], false)).collect();
                 let planned = view.plan();
-                for (shard, owner) in &mut world.shards {
+                for (shard, owner) in &mut fleet.shards {
                     let mine = planned[shard] == Some(*member);
                     if *owner == Some(*member) && !mine {
                         *owner = None;
@@ -419,7 +419,7 @@ proptest! {
             }
             stale = now;
         }
-        prop_assert_eq!(&world.shards, &world.plan());
+        prop_assert_eq!(&fleet.shards, &fleet.plan());
         prop_assert_eq!(released, expected_moves, "as few as if all members had always agreed");
     }
 

@@ -80,6 +80,12 @@ pub trait Fixture: Send + Sync {
         ttl + Duration::from_millis(20)
     }
 
+    /// The greatest remaining time that the store may report for a lease with this TTL. A store that judges expiry by
+    /// observation reports what a challenger has to wait, which is a little more than the TTL.
+    fn max_left(&self, ttl: Duration) -> Duration {
+        ttl
+    }
+
     /// Puts corrupt data where the record of `name` is or would be.
     ///
     /// If it is called for garbage several times, it may put another kind of garbage each time.
@@ -224,6 +230,7 @@ pub static PROPERTIES: &[Property] = &[
     property!(expiry::release_after_expiry_does_nothing),
     property!(expiry::repeat_after_expiry_is_a_new_term),
     property!(expiry::renew_extends),
+    property!(expiry::renewal_with_the_same_ttl_keeps_the_lease),
     property!(expiry::repeat_of_a_claim_extends),
     property!(lineage::first_term_follows_nothing),
     property!(lineage::origin_stays_over_renewal_release_and_expiry),
@@ -232,6 +239,7 @@ pub static PROPERTIES: &[Property] = &[
     property!(lineage::term_keeps_its_start_time_over_renewals),
     property!(lineage::store_time_does_not_go_back),
     property!(startup_wait::wait_of_a_holder_is_recorded_by_its_repeated_claim),
+    property!(startup_wait::wait_is_over_when_its_time_has_passed),
     property!(startup_wait::wait_survives_release_and_expiry),
     property!(startup_wait::wait_never_becomes_shorter_by_a_claim),
     property!(startup_wait::wait_ends_with_a_revocation_now_and_for_a_lease_without_right),

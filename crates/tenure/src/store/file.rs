@@ -29,12 +29,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use super::open::StoreUrl;
+use super::endpoint::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
+use crate::store::record::{Renewal, Revocation, Save};
 
 mod batch;
 mod cleanup;
@@ -45,10 +46,10 @@ mod liveness;
 mod lock;
 mod missing_directory;
 mod observe;
+mod operation;
 mod paths;
 mod read;
-mod record;
-mod rules;
+mod stored_record;
 mod temp_record;
 #[cfg(any(test, feature = "conformance"))]
 #[doc(hidden)]
@@ -59,10 +60,9 @@ use batch::{BatchRun, GreatestTokens};
 use directory::Directory;
 pub use filesystem::default_directory;
 use liveness::LivenessLock;
-pub use lock::LockHolder;
 use missing_directory::MissingDirectory;
+use operation::FileOperation;
 use read::ExpiryJudge;
-use rules::{Operation, Renewal, Revocation, Save};
 
 /// Options for opening a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl FileStore {
         needs_liveness_lock: bool,
     ) -> Result<Vec<Result<V::Answer>>>
     where
-        V: Operation + Send + 'static,
+        V: FileOperation + Send + 'static,
         V::Answer: Send,
     {
         let inner = Arc::clone(&self.0);
@@ -198,7 +198,7 @@ impl FileStore {
 
     async fn run_one<V>(&self, operation: V) -> Result<V::Answer>
     where
-        V: Operation + Send + 'static,
+        V: FileOperation + Send + 'static,
         V::Answer: Send,
     {
         let answer = self.run_batch(vec![operation], false).await?.pop();
@@ -227,22 +227,10 @@ impl FileStoreInner {
 }
 
 fn parse_options(url: &StoreUrl<'_>) -> Result<FileOptions> {
-    let mut options = FileOptions::default();
-    for (key, value) in url.options(&["force", "create"])? {
-        let enabled = match value {
-            "1" => true,
-            "0" => false,
-            other => {
-                let other = other.escape_debug();
-                return Err(Error::invalid(format!("'{key}' is 0 or 1, not '{other}'")));
-            }
-        };
-        match key {
-            "force" => options.force = enabled,
-            _ => options.existing = !enabled,
-        }
-    }
-    Ok(options)
+    let options = url.options(&["force", "create"])?;
+    let force = options.flag("force")?.unwrap_or(false);
+    let existing = !options.flag("create")?.unwrap_or(true);
+    Ok(FileOptions { force, existing })
 }
 
 /// Parses `DIR` or `///DIR`; `None` if it is empty, which means the default directory.
@@ -303,7 +291,8 @@ impl Store for FileStore {
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
-        self.run_batch(releases.to_vec(), false).await
+        let released = self.run_batch(releases.to_vec(), false).await?;
+        Ok(released.into_iter().map(|released| released.map(drop)).collect())
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {

@@ -9,12 +9,14 @@ use crate::lease::{ClaimedWait, StartupWait, WaitReason};
 
 /// The time from which the holder of a lease may lead, on the store's clock in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeadsFrom {
-    pub(crate) at_micros: u64,
+pub struct LeadsFrom {
+    /// When the wait ends.
+    pub at_micros: u64,
     /// The length of the wait when it was recorded. It bounds the remaining time, so a store clock that was set back cannot
     /// make the wait longer.
-    pub(crate) length_micros: u64,
-    pub(crate) reason: WaitReason,
+    pub length_micros: u64,
+    /// The reason for the wait.
+    pub reason: WaitReason,
 }
 
 impl LeadsFrom {

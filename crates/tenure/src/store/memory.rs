@@ -1,7 +1,7 @@
 //! The reference store: leases in the memory of this process. Its behaviour defines the [`Store`] contract.
 //!
-//! [`Leases`] holds all rules and has no clock: time is an argument, so that the simulation runs the same code. [`MemoryStore`]
-//! adds a clock, a mutex and a watch.
+//! [`Leases`] applies the rules of [`record`](super::record) to a map of records. It has no clock: time is an argument, so that
+//! the simulation runs the same code. [`MemoryStore`] adds a clock, a mutex and a watch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
@@ -11,19 +11,21 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio::sync::broadcast;
 
-use super::leads_from::LeadsFrom;
+use super::record::{
+    FoundRecord, Operation, Record, RecordWrite, Renewal, Revocation, RuleContext, Save, Standing,
+    Step, TermTime, lease,
+};
 use super::{Change, Check, Grade, Limits, Report, Revoke, Scope, Store, Verdict};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
-    Nonce, Note, Release, StartupWait, StoreTime, Token,
+    Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release, StoreTime, Token,
 };
 
 /// How many changes a slow watcher may lag behind before it receives [`Change::Look`] instead.
 const WATCH_BUFFER: usize = 1024;
 
-/// The leases and the rules that change them; `now` is the store's clock.
+/// The records of all names, and when their terms end; `now` is the store's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Leases(BTreeMap<Name, MemorySlot>);
 
@@ -42,29 +44,11 @@ pub enum Corruption {
     Locked,
 }
 
+/// A record, and when its term ends.
 #[derive(Clone, Debug)]
 struct MemoryRecord {
-    origin: Token,
-    token: Token,
-    term: Option<MemoryTerm>,
-    /// How the term before `term` ended; if there is no term now, how the last term ended.
-    before: Ended,
-    next: Option<CandidateId>,
-    checkpoint: Option<Checkpoint>,
-    leads_from: Option<LeadsFrom>,
-}
-
-#[derive(Clone, Debug)]
-struct MemoryTerm {
-    candidate: CandidateId,
-    /// `None` after a revocation: no candidate can renew the term, and it blocks claims until its time has passed.
-    nonce: Option<Nonce>,
-    ttl: Duration,
+    record: Record,
     until: Moment,
-    since_micros: u64,
-    note: Note,
-    /// The number of the last save.
-    saved: Option<u64>,
 }
 
 impl Leases {
@@ -75,59 +59,17 @@ impl Leases {
         minting_micros: u64,
         claim: &Claim,
     ) -> Result<Answer<Grant>> {
-        let new = self.found_mut(&claim.name)?.is_none();
-        if new {
-            let record = MemoryRecord::new(Token::mint(None, minting_micros)?);
-            self.0.insert(claim.name.clone(), MemorySlot::Record(Box::new(record)));
-        }
-        let record = self.found_mut(&claim.name)?.expect("it was found or has just been made");
-        if let Some(term) = record.term.as_mut().filter(|term| now < term.until) {
-            if term.nonce != Some(claim.nonce) || term.candidate != claim.candidate {
-                return Ok(Answer::Taken(Box::new(record.lease(&claim.name, now))));
-            }
-            // The reply to an earlier attempt was lost, or the holder changes its note: return the same answer again, extended.
-            term.note = claim.note.clone();
-            term.ttl = claim.ttl;
-            term.until = now + claim.ttl;
-            record.claim_wait(claim, now);
-            return Ok(Answer::Held(record.grant(claim, now)));
-        }
-        if !new {
-            let token = Token::mint(Some(record.token), minting_micros)?;
-            record.end_expired();
-            record.token = token;
-        }
-        record.next = None;
-        record.claim_wait(claim, now);
-        record.term = Some(MemoryTerm {
-            candidate: claim.candidate.clone(),
-            nonce: Some(claim.nonce),
-            ttl: claim.ttl,
-            until: now + claim.ttl,
-            since_micros: minting_micros,
-            note: claim.note.clone(),
-            saved: None,
-        });
-        Ok(Answer::Held(record.grant(claim, now)))
+        self.run(now, minting_micros, claim)
     }
 
     /// See [`Store::renew`].
     pub fn renew(&mut self, now: Moment, hold: &Hold, ttl: Duration) -> Result<Answer> {
-        self.under(now, hold, |record| {
-            let term = record.term.as_mut().expect("under() found a live term");
-            term.ttl = ttl;
-            term.until = now + ttl;
-        })
+        self.run(now, now_micros(now), &Renewal { hold: hold.clone(), ttl })
     }
 
-    /// See [`Store::release`]. Returns whether anything changed.
-    pub fn release(&mut self, now: Moment, release: &Release) -> Result<bool> {
-        let answer = self.under(now, &release.hold, |record| {
-            record.term = None;
-            record.before = Ended::Released(record.token);
-            record.next = release.next.clone();
-        })?;
-        Ok(answer.is_held())
+    /// See [`Store::release`]. Returns whether anything changed. `minting_micros` is the time that the history records.
+    pub fn release(&mut self, now: Moment, minting_micros: u64, release: &Release) -> Result<bool> {
+        self.run(now, minting_micros, release)
     }
 
     /// See [`Store::save`].
@@ -138,22 +80,8 @@ impl Leases {
         number: u64,
         checkpoint: &Checkpoint,
     ) -> Result<Answer> {
-        let mut older = None;
-        let answer = self.under(now, hold, |record| {
-            let term = record.term.as_mut().expect("under() found a live term");
-            match term.saved {
-                Some(last) if number < last => older = Some(last),
-                Some(last) if number == last => {}
-                _ => {
-                    term.saved = Some(number);
-                    record.checkpoint = Some(checkpoint.clone());
-                }
-            }
-        })?;
-        match older {
-            Some(last) => Err(older_save(&hold.name, number, last)),
-            None => Ok(answer),
-        }
+        let (hold, checkpoint) = (hold.clone(), checkpoint.clone());
+        self.run(now, now_micros(now), &Save { hold, number, checkpoint })
     }
 
     /// See [`Store::revoke`].
@@ -164,27 +92,43 @@ impl Leases {
         name: &Name,
         when: Revoke,
     ) -> Result<Lease> {
-        let Some(record) = self.found_mut(name)? else {
-            return Err(Error::invalid(format!("there is no lease '{name}' to revoke")));
+        self.run(now, minting_micros, &Revocation { name: name.clone(), when })
+    }
+
+    /// Applies the operation to the record of its name.
+    fn run<O: Operation>(
+        &mut self,
+        now: Moment,
+        minting_micros: u64,
+        operation: &O,
+    ) -> Result<O::Answer> {
+        let name = operation.name();
+        let found = match self.0.get(name) {
+            None => None,
+            Some(MemorySlot::Record(found)) => Some(&**found),
+            Some(MemorySlot::Corrupt(corruption)) => return Err(corruption.error(name)),
         };
-        let token = Token::mint(Some(record.token), minting_micros)?;
-        match record.term.as_mut() {
-            // The term blocks claims until its time has passed, under a token that no candidate has.
-            Some(term) if now < term.until && when == Revoke::InTime => term.nonce = None,
-            _ => {
-                record.end_expired();
-                // The operator guarantees that no earlier holder is still working.
-                record.leads_from = record.leads_from.filter(|_| when == Revoke::InTime);
-            }
+        let context = context(now, minting_micros);
+        let Step { answer, write } = operation.apply(found.map(|found| found.at(now)), &context)?;
+        if let Some(RecordWrite { record, time, .. }) = write {
+            let ttl = record.term.as_ref().map_or(Duration::ZERO, |term| term.ttl);
+            let until = match time {
+                TermTime::Begins | TermTime::Extended => now + ttl,
+                TermTime::Unchanged => found.map_or(now, |found| found.until),
+                TermTime::None => now,
+            };
+            let record = MemorySlot::Record(Box::new(MemoryRecord { record, until }));
+            self.0.insert(name.clone(), record);
         }
-        record.token = token;
-        Ok(record.lease(name, now))
+        Ok(answer)
     }
 
     /// See [`Store::observe`].
     pub fn observe(&self, now: Moment, scope: &Scope) -> Vec<Result<Lease>> {
         let lease_or_error = |name: &Name, slot: &MemorySlot| match slot {
-            MemorySlot::Record(record) => Ok(record.lease(name, now)),
+            MemorySlot::Record(found) => {
+                Ok(lease(Some(found.at(now)), name, &context(now, now_micros(now))))
+            }
             MemorySlot::Corrupt(corruption) => Err(corruption.error(name)),
         };
         match scope {
@@ -211,64 +155,9 @@ impl Leases {
 
     /// Sets the last token of a free name, to test what happens when tokens run out.
     pub fn set_token(&mut self, name: &Name, token: Token) {
-        self.0.insert(name.clone(), MemorySlot::Record(Box::new(MemoryRecord::new(token))));
+        let free = MemoryRecord { record: Record::new(token), until: Moment::PAST };
+        self.0.insert(name.clone(), MemorySlot::Record(Box::new(free)));
     }
-
-    fn found_mut(&mut self, name: &Name) -> Result<Option<&mut MemoryRecord>> {
-        match self.0.get_mut(name) {
-            None => Ok(None),
-            Some(MemorySlot::Record(record)) => Ok(Some(record)),
-            Some(MemorySlot::Corrupt(corruption)) => Err(corruption.error(name)),
-        }
-    }
-
-    /// Applies `change` to a record only while `hold` is its live term.
-    fn under(
-        &mut self,
-        now: Moment,
-        hold: &Hold,
-        change: impl FnOnce(&mut MemoryRecord),
-    ) -> Result<Answer> {
-        let Some(record) = self.found_mut(&hold.name)? else {
-            return Ok(Answer::Taken(Box::new(unknown_lease(&hold.name))));
-        };
-        let live = record.term.as_ref().is_some_and(|term| {
-            now < term.until
-                && term.nonce == Some(hold.nonce)
-                && term.candidate == hold.candidate
-                && record.token == hold.token
-        });
-        if !live {
-            return Ok(Answer::Taken(Box::new(record.lease(&hold.name, now))));
-        }
-        change(record);
-        Ok(Answer::Held(()))
-    }
-}
-
-/// The lease that a store reports when a name has no record.
-pub(crate) fn unknown_lease(name: &Name) -> Lease {
-    Lease {
-        name: name.clone(),
-        holder: None,
-        token: None,
-        ttl: Duration::ZERO,
-        left: Duration::ZERO,
-        since: None,
-        note: Note::default(),
-        next: None,
-        lineage: None,
-        checkpoint: None,
-        store_time: None,
-        wait: None,
-    }
-}
-
-/// The error for a save that a newer save has overtaken.
-pub(crate) fn older_save(name: &Name, number: u64, last: u64) -> Error {
-    Error::invalid(format!(
-        "save number {number} of '{name}' comes after {last} was saved: numbers must grow within a term"
-    ))
 }
 
 impl Corruption {
@@ -277,80 +166,28 @@ impl Corruption {
             Corruption::Garbage => {
                 Error::corrupt(format!("what lies under '{name}' is not a lease"))
             }
-            Corruption::Locked => Error::unavailable(format!("'{name}' is locked by somebody")),
+            Corruption::Locked => {
+                Error::unavailable(format!("'{name}' is locked by another program"))
+            }
         }
     }
 }
 
 impl MemoryRecord {
-    fn new(token: Token) -> Self {
-        MemoryRecord {
-            origin: token,
-            token,
-            term: None,
-            before: Ended::Nothing,
-            next: None,
-            checkpoint: None,
-            leads_from: None,
-        }
-    }
-
-    fn claim_wait(&mut self, claim: &Claim, now: Moment) {
-        let StoreTime(micros) = store_time(now);
-        self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, micros);
-    }
-
-    fn wait(&self, now: Moment) -> Option<StartupWait> {
-        LeadsFrom::wait(self.leads_from, store_time(now).0)
-    }
-
-    /// Ends the recorded term, if any: it has expired, and a new term may begin.
-    fn end_expired(&mut self) {
-        if self.term.take().is_some() {
-            self.before = Ended::Expired(self.token);
-        }
-    }
-
-    fn lineage(&self, now: Moment) -> Lineage {
-        let before = match &self.term {
-            // It has expired, and no candidate has acquired the lease since.
-            Some(term) if now >= term.until => Ended::Expired(self.token),
-            _ => self.before,
-        };
-        Lineage { origin: self.origin, before }
-    }
-
-    fn lease(&self, name: &Name, now: Moment) -> Lease {
-        let term = self.term.as_ref().filter(|term| now < term.until);
-        Lease {
-            name: name.clone(),
-            holder: term.map(|term| Holder { id: term.candidate.to_string(), nonce: term.nonce }),
-            token: Some(self.token),
-            ttl: term.map_or(Duration::ZERO, |term| term.ttl),
-            left: term.map_or(Duration::ZERO, |term| term.until.since(now)),
-            since: term.map(|term| term.since_micros / 1_000),
-            note: term.map(|term| term.note.clone()).unwrap_or_default(),
-            next: self.next.clone(),
-            lineage: Some(self.lineage(now)),
-            checkpoint: self.checkpoint.clone(),
-            store_time: Some(store_time(now)),
-            wait: term.and_then(|_| self.wait(now)),
-        }
-    }
-
-    fn grant(&self, claim: &Claim, now: Moment) -> Grant {
-        Grant {
-            hold: claim.held_in(self.token),
-            lineage: self.lineage(now),
-            checkpoint: self.checkpoint.clone(),
-            store_time: Some(store_time(now)),
-            wait: self.wait(now),
-        }
+    fn at(&self, now: Moment) -> FoundRecord<'_> {
+        let standing = Standing::of(&self.record, self.until.since(now));
+        FoundRecord { record: &self.record, standing }
     }
 }
 
-fn store_time(now: Moment) -> StoreTime {
-    StoreTime(now.as_nanos() / 1_000)
+fn context(now: Moment, minting_micros: u64) -> RuleContext {
+    let now_micros = now_micros(now);
+    let store_time = Some(StoreTime(now_micros));
+    RuleContext { store_time, wait_micros: now_micros, minting_micros, floor: None }
+}
+
+fn now_micros(now: Moment) -> u64 {
+    now.as_nanos() / 1_000
 }
 
 /// Leases in this process: for tests, and for threads that take turns.
@@ -411,7 +248,7 @@ impl MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     fn limits(&self) -> Limits {
-        let mut limits = Limits::new(Grade::B).this_machine_only();
+        let mut limits = Limits::new(Grade::B).this_process_only();
         limits.min_ttl = Duration::from_millis(1);
         limits
     }
@@ -451,7 +288,7 @@ impl Store for MemoryStore {
         let mut leases = self.leases();
         let now = self.0.clock.now();
         let release = |release: &Release| {
-            if leases.release(now, release)? {
+            if leases.release(now, self.0.clock.minting_micros(), release)? {
                 let (name, next) = (release.hold.name.clone(), release.next.clone());
                 self.notify(Change::Freed { name, next });
             }

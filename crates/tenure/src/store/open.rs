@@ -1,16 +1,26 @@
-//! Opens a store by URL: one `match` on the scheme.
+//! Opens a store by URL: one `match` on the scheme. Only this module and the stores themselves know the schemes.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use super::{Store, memory::MemoryStore};
+use super::endpoint::StoreUrl;
+use super::{Store, Visibility, memory::MemoryStore};
 use crate::error::{Error, Result};
 
-/// Every known scheme and the Cargo feature that enables it; `None`: always compiled in.
-const SCHEMES: &[(&str, Option<&str>)] = &[
-    ("memory", None),
-    ("file", Some("file")),
-    ("redis", Some("redis")),
-    ("rediss", Some("redis")),
+/// A known scheme.
+struct Scheme {
+    name: &'static str,
+    /// The Cargo feature that enables it; `None`: always compiled in.
+    feature: Option<&'static str>,
+    /// The visibility that its stores have in their [`Limits`](super::Limits).
+    visibility: Visibility,
+}
+
+const SCHEMES: &[Scheme] = &[
+    Scheme { name: "memory", feature: None, visibility: Visibility::Process },
+    Scheme { name: "file", feature: Some("file"), visibility: Visibility::Machine },
+    Scheme { name: "redis", feature: Some("redis"), visibility: Visibility::Network },
+    Scheme { name: "rediss", feature: Some("redis"), visibility: Visibility::Network },
 ];
 
 /// Opens a store by URL.
@@ -57,94 +67,65 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// The URL for logs and messages: without its password, and without the value of any option that holds a secret.
-pub fn redact_url(url: &str) -> String {
-    // Everything before the last '@' may be a password, which may itself contain '@', '/' or '?'. This may hide more than the
-    // password, never less.
-    let url = match url
-        .split_once("://")
-        .and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?)))
-    {
-        Some((scheme, (user, host))) => match user.split_once(':') {
-            Some((user, _password)) => format!("{scheme}://{user}:***@{host}"),
-            None => format!("{scheme}://{user}@{host}"),
-        },
-        None => url.to_owned(),
-    };
-    let Some((head, query)) = url.split_once('?') else { return url };
-    let options: Vec<String> = query
-        .split('&')
-        .map(|option| match option.split_once('=') {
-            Some((key, _)) if is_secret(key) => format!("{key}=***"),
-            _ => option.to_owned(),
-        })
-        .collect();
-    format!("{head}?{}", options.join("&"))
+/// The candidates that can share the store of this URL, without opening it. `None` if the URL names no known store: then
+/// [`open`] says what is wrong with it.
+///
+/// ```
+/// use tenure::store::{Visibility, visibility_of};
+///
+/// assert_eq!(visibility_of("memory:"), Some(Visibility::Process));
+/// assert_eq!(visibility_of("redis://127.0.0.1"), Some(Visibility::Network));
+/// assert_eq!(visibility_of("/var/lib/myapp"), None);
+/// ```
+pub fn visibility_of(url: &str) -> Option<Visibility> {
+    let url = StoreUrl::parse(url).ok()?;
+    SCHEMES.iter().find(|scheme| scheme.name == url.scheme).map(|scheme| scheme.visibility)
 }
 
-fn is_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    (key.contains("pass") || key.contains("secret") || key.contains("token"))
-        && !key.ends_with("file")
+/// The URL of the default store: a directory of this user on this machine.
+pub const DEFAULT_URL: &str = "file:";
+
+/// The URL of a store in this directory.
+///
+/// # Errors
+/// Invalid if the path is empty, contains `?`, or is not UTF-8: then no URL can name it.
+pub fn file_url(directory: &Path) -> Result<String> {
+    // A question mark starts the options of a URL.
+    match directory.to_str() {
+        Some("") => Err(Error::invalid("the path of the directory must not be empty")),
+        Some(path) if !path.contains('?') => Ok(format!("file:{path}")),
+        _ => Err(Error::invalid(format!(
+            "a directory with '?' or bytes that are not UTF-8 in its name cannot be used: {}",
+            directory.display()
+        ))),
+    }
+}
+
+/// The URL with which another process of this machine opens `store`, which was opened from `url`. For a directory it names the
+/// very directory that is open and refuses to create one, in case the directory was moved away.
+pub(crate) fn url_of_existing(url: &str, store: &dyn Store) -> String {
+    if !StoreUrl::parse(url).is_ok_and(|url| url.scheme == "file") {
+        // The store's own URL has no password.
+        return url.to_owned();
+    }
+    let url = store.url();
+    let and = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{and}create=0")
 }
 
 fn unknown_scheme(scheme: &str) -> Error {
-    if let Some((_, Some(feature))) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
+    let known = SCHEMES.iter().find(|known| known.name == scheme);
+    if let Some(feature) = known.and_then(|known| known.feature) {
         return Error::invalid(format!(
             "this build has no store for '{scheme}:': build with the feature '{feature}'"
         ));
     }
-    let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
+    let known: Vec<String> = SCHEMES.iter().map(|scheme| format!("{}:", scheme.name)).collect();
     Error::invalid(format!(
-        "there is no store '{}:'; there are {}",
+        "unknown store scheme '{}'; supported: {}",
         scheme.escape_debug(),
         known.join(" ")
     ))
-}
-
-/// A parsed URL: `scheme:rest?options`.
-#[derive(Debug)]
-pub(crate) struct StoreUrl<'a> {
-    pub(crate) scheme: &'a str,
-    /// The part between the colon and the question mark.
-    pub(crate) rest: &'a str,
-    query: &'a str,
-}
-
-impl<'a> StoreUrl<'a> {
-    pub(crate) fn parse(url: &'a str) -> Result<Self> {
-        let Some((scheme, rest)) = url.split_once(':') else {
-            return Err(Error::invalid(format!(
-                "'{}' is not a store URL: write file:DIR, redis://HOST:PORT/0, ...",
-                redact_url(url).escape_debug()
-            )));
-        };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        Ok(StoreUrl { scheme, rest, query })
-    }
-
-    /// The options as `(key, value)` pairs. An option that is not in `known`, or is given twice, is refused.
-    #[cfg_attr(not(any(feature = "file", feature = "redis")), allow(dead_code))]
-    pub(crate) fn options(&self, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>> {
-        let mut options: Vec<(&str, &str)> = Vec::new();
-        for option in self.query.split('&').filter(|option| !option.is_empty()) {
-            let (key, value) = option.split_once('=').unwrap_or((option, ""));
-            if !known.contains(&key) {
-                let scheme = self.scheme;
-                return Err(Error::invalid(match known {
-                    [] => format!("'{scheme}:' takes no options, and here is '{key}'"),
-                    _ => {
-                        format!("'{scheme}:' has no option '{key}'; it has {}", known.join(", "))
-                    }
-                }));
-            }
-            if options.iter().any(|(before, _)| *before == key) {
-                return Err(Error::invalid(format!("the option '{key}' stands there twice")));
-            }
-            options.push((key, value));
-        }
-        Ok(options)
-    }
 }
 
 #[cfg(test)]
@@ -152,18 +133,33 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
+    #[tokio::test]
+    async fn a_url_has_the_visibility_of_its_store() {
+        let mut urls = vec!["memory:".to_owned()];
+        if cfg!(feature = "redis") {
+            urls.extend(["redis://127.0.0.1:1".to_owned(), "rediss://127.0.0.1:1".to_owned()]);
+        }
+        for url in urls {
+            let limits = open(&url).await.unwrap().limits();
+            assert_eq!(visibility_of(&url), Some(limits.visibility), "{url}");
+        }
+        // What a directory is visible to is tested with its store.
+        assert_eq!(visibility_of("file:/x?force=1"), Some(Visibility::Machine));
+        assert_eq!(visibility_of("zookeeper://h"), None);
+    }
+
+    #[tokio::test]
+    async fn another_process_opens_the_same_store() {
+        let store = open("memory:").await.unwrap();
+        assert_eq!(url_of_existing("redis://u:pass@h", &*store), "redis://u:pass@h");
+        assert_eq!(url_of_existing("file:", &*store), format!("{}?create=0", store.url()));
+    }
+
     #[test]
-    fn shown_urls_contain_no_password() {
-        for (url, safe) in [
-            ("redis://:geheim@h:1/0", "redis://:***@h:1/0"),
-            ("redis://u:ge@he:im@h:1/0", "redis://u:***@h:1/0"),
-            ("redis://:a?b/c#d@h:1", "redis://:***@h:1"),
-            ("rediss://u@h", "rediss://u@h"),
-            ("redis://h?password=x&db=1", "redis://h?password=***&db=1"),
-            ("redis://h?password_file=/run/x", "redis://h?password_file=/run/x"),
-            ("file:/a@b:c", "file:/a@b:c"),
-        ] {
-            assert_eq!(redact_url(url), safe);
+    fn a_path_becomes_a_url_or_is_refused() {
+        assert_eq!(file_url(Path::new("/var/lib/x")).unwrap(), "file:/var/lib/x");
+        for path in ["", "/a?b"] {
+            assert_eq!(file_url(Path::new(path)).unwrap_err().kind(), Kind::Invalid);
         }
     }
 
@@ -171,7 +167,10 @@ mod tests {
     async fn invalid_urls_are_refused_and_the_error_lists_the_alternatives() {
         for (url, says) in [
             ("nowhere", "is not a store URL"),
-            ("zookeeper://h", "memory: file: redis: rediss:"),
+            (
+                "zookeeper://h",
+                "unknown store scheme 'zookeeper'; supported: memory: file: redis: rediss:",
+            ),
             ("memory:?x=1", "takes no options"),
             ("memory:abc", "nothing after the colon"),
         ] {

@@ -71,10 +71,10 @@ use futures_util::stream::BoxStream;
 pub(crate) use self::commands::RedisServer;
 use self::connection::Connector;
 use self::reply::ScriptReply;
-use self::script::{Call, INDEX_KEY, PRESENCE_KEY, SERVER_KEY, in_batches, millis};
+use self::script::{Call, INDEX_KEY, MAX_BATCH, PRESENCE_KEY, SERVER_KEY, call_in_batches, millis};
 use self::session::Session;
 use self::settings::RedisSettings;
-use super::open::StoreUrl;
+use super::endpoint::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -96,7 +96,6 @@ mod script;
 mod server_info;
 mod session;
 mod settings;
-mod tls;
 mod watch;
 
 /// How often the server's state is read while leases are claimed and renewed: once per TTL, within these bounds.
@@ -151,6 +150,7 @@ impl RedisStore {
                     call.shown(format_args!("{} {}", millis(left), reason.as_str()))
                 }
             };
+            call.argument(if claim.keeps_history { "1" } else { "" });
         }
         call
     }
@@ -193,7 +193,8 @@ impl Store for RedisStore {
     fn limits(&self) -> Limits {
         // A server that was not examined yet gets the lower grade.
         let is_b = self.settings().grade_b.load(Ordering::Relaxed);
-        Limits::new(if is_b { Grade::B } else { Grade::C })
+        let grade = if is_b { Grade::B } else { Grade::C };
+        Limits { max_batch: MAX_BATCH, ..Limits::new(grade) }
     }
 
     fn url(&self) -> String {
@@ -213,8 +214,13 @@ impl Store for RedisStore {
         }
         let link = self.connector.link().await?;
         self.refresh(&link, claims[0].ttl);
-        in_batches(&link, claims, |claims| self.claim_call(&link, claims), ScriptReply::claimed)
-            .await
+        call_in_batches(
+            &link,
+            claims,
+            |claims| self.claim_call(&link, claims),
+            ScriptReply::claimed,
+        )
+        .await
     }
 
     async fn renew(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
@@ -225,7 +231,7 @@ impl Store for RedisStore {
         let link = self.connector.link().await?;
         let read = |reply: &mut ScriptReply, hold: &Hold| reply.kept(&hold.name);
         self.refresh(&link, ttl);
-        in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
+        call_in_batches(&link, holds, |holds| renew_call(holds, ttl), read).await
     }
 
     async fn release(&self, releases: &[Release]) -> Result<Vec<Result<()>>> {
@@ -234,7 +240,8 @@ impl Store for RedisStore {
         }
         let link = self.connector.link().await?;
         let read = |reply: &mut ScriptReply, release: &Release| reply.done(&release.hold.name);
-        in_batches(&link, releases, |releases| release_call(&self.prefix, releases), read).await
+        call_in_batches(&link, releases, |releases| release_call(&self.prefix, releases), read)
+            .await
     }
 
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
@@ -269,7 +276,7 @@ impl Store for RedisStore {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let found = in_batches(&link, &names, observe_call, ScriptReply::observed).await?;
+        let found = call_in_batches(&link, &names, observe_call, ScriptReply::observed).await?;
         Ok(found.into_iter().filter_map(Result::transpose).collect())
     }
 

@@ -14,15 +14,20 @@ use tenure::store::conformance::{
 };
 
 // One module per store.
+mod bucket;
+mod documents;
 #[cfg(feature = "file")]
 mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+
 /// Every store to test: one line each.
 fn subjects() -> Vec<Arc<dyn Subject>> {
     let mut subjects: Vec<Arc<dyn Subject>> = Vec::new();
     subjects.extend(memory::subjects());
+    subjects.extend(documents::subjects());
+    subjects.extend(bucket::subjects());
     #[cfg(feature = "file")]
     subjects.extend(file::subjects());
     #[cfg(feature = "redis")]

@@ -13,7 +13,7 @@ use flaky_store::Flaky;
 use futures_util::StreamExt;
 use tenure::machine::EndReason;
 use tenure::request::{RemoteRequest, RequestOutcome, send};
-use tenure::store::Scope;
+use tenure::store::{Scope, StoreExt as _};
 use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
 
 /// Long, so that a slow machine does not lose a lease.
@@ -326,15 +326,16 @@ async fn an_unhealthy_candidate_resigns_and_campaigns_again_when_healthy() {
 async fn status_and_renewal_stats_show_the_term_and_its_renewals() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", SHORT_TTL).await;
-    until("a renews", || a.renewals().count > 0).await;
+    until("a renews", || a.renewals().durations.count > 0).await;
     let renewals = a.renewals();
-    assert_eq!(renewals.within.iter().sum::<u64>(), renewals.count);
+    let in_buckets = renewals.durations.buckets().map(|(_, count)| count).sum::<u64>();
+    assert_eq!(in_buckets, renewals.durations.count);
     assert_eq!((renewals.unavailable, renewals.refused), (0, 0));
     let b = candidate(&store, "b", SHORT_TTL).await;
     until("b knows", || b.current_leader().as_deref() == Some("a")).await;
     let since = a.status().since.unwrap();
     assert!(since.abs_diff(b.status().since.unwrap()) < 1_000, "both mean the same term");
-    assert_eq!(b.renewals().count, 0);
+    assert_eq!(b.renewals().durations.count, 0);
     store.cut(true);
     until("a fails to renew", || a.renewals().unavailable > 0).await;
     until("a does not lead", || !a.is_leader()).await;
@@ -491,7 +492,7 @@ async fn an_idle_waiter_calls_the_store_at_most_one_and_a_half_times_per_ttl() {
     let ttl = Duration::from_millis(300);
     let claim =
         tenure::Claim::new(name, CandidateId::new("holder").unwrap(), tenure::Nonce::random(), ttl);
-    let grant = hold.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
+    let grant = hold.acquire_one(&claim).await.unwrap().held().unwrap();
     let waiter = candidate(&store, "waiter", ttl).await;
     let clock = Clock::boot();
     let before = store.calls();

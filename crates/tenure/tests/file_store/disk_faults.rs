@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tenure::store::file::{FileOptions, FileStore, LockHolder};
+use tenure::store::file::{FileOptions, FileStore};
 use tenure::store::{Grade, Scope, Store, Verdict};
-use tenure::{Answer, Checkpoint, Kind, Name};
+use tenure::{Answer, Blocker, Checkpoint, Kind, Name};
 
 use crate::fixture::{
     LONG, Scratch, acquire, assert_fails, chmod, claim, claim_ending_with_process, hold, name,
@@ -277,7 +277,7 @@ fn lock_holder_is_identified_on_overlayfs() {
         let lock = std::fs::File::open(store_path.join("locks/job.lock")).expect("a lock file");
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("locked");
         let error = release(&store, &ours).await.expect_err("it is locked");
-        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
-        assert_eq!(cause, Some(&LockHolder { by: Some(std::process::id()) }), "{error}");
+        let blocker = Some(Blocker { pid: Some(std::process::id()) });
+        assert_eq!(error.blocked_by(), blocker, "{error}");
     });
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure::store::Store;
+use tenure::store::StoreExt as _;
 use tenure::store::file::{FileOptions, FileStore};
 use tenure::{Answer, CandidateId, Claim, Grant, Hold, Kind, Name, Nonce, Result};
 
@@ -86,7 +86,7 @@ pub(crate) fn claim_ending_with_process(id: &str, ttl: Duration) -> Claim {
 }
 
 pub(crate) async fn acquire(store: &FileStore, claim: &Claim) -> Result<Answer<Grant>> {
-    store.acquire(std::slice::from_ref(claim)).await?.remove(0)
+    store.acquire_one(claim).await
 }
 
 pub(crate) async fn hold(store: &FileStore, claim: &Claim) -> Hold {
@@ -94,11 +94,11 @@ pub(crate) async fn hold(store: &FileStore, claim: &Claim) -> Hold {
 }
 
 pub(crate) async fn renew(store: &FileStore, hold: &Hold) -> Result<Answer> {
-    store.renew(std::slice::from_ref(hold), LONG).await?.remove(0)
+    store.renew_one(hold, LONG).await
 }
 
 pub(crate) async fn release(store: &FileStore, hold: &Hold) -> Result<()> {
-    store.release(&[hold.clone().into()]).await?.remove(0)
+    store.release_one(hold).await
 }
 
 /// Checks that the result is an error of this kind whose message contains this text.

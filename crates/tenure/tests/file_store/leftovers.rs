@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::store::{Change, Scope, open_existing};
-use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name, Release, Store};
+use tenure::store::{Change, Scope, StoreExt as _, open_existing};
+use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name, Store};
 
 use crate::child::{ChildProcess, command};
 use crate::fixture::{
@@ -51,8 +51,7 @@ fn released_participants_leave_no_files() {
                 let hold = hold(&store, &claim).await;
                 let note = Checkpoint::new("list").expect("short");
                 assert!(store.save(&hold, 1, &note).await.expect("it works").is_held());
-                let release = [Release::from(hold.clone())];
-                store.release(&release).await.expect("it works").remove(0).expect("released");
+                store.release_one(&hold).await.expect("released");
                 assert!(store.observe(&Scope::name(&hold.name)).await.expect("seen").is_empty());
                 assert!(last.replace(hold.token) < Some(hold.token), "tokens grow");
             }
@@ -97,15 +96,10 @@ fn user_lease_named_like_a_member_keeps_its_record() {
         let store = open(&scratch.store()).await.expect("opened");
         let user = Claim { wait: ClaimedWait::AsRequired, ..participant("a:node:b", "me", LONG) };
         let first = hold(&store, &user).await;
-        store
-            .release(&[first.clone().into()])
-            .await
-            .expect("it works")
-            .remove(0)
-            .expect("released");
+        store.release_one(&first).await.expect("released");
         let store = open(&scratch.store()).await.expect("opened");
-        let lease = store.observe(&Scope::name(&user.name)).await.expect("seen").remove(0);
-        assert_eq!(lease.expect("readable").token, Some(first.token));
+        let lease = store.observe_one(&user.name).await.expect("readable");
+        assert_eq!(lease.expect("seen").token, Some(first.token));
     });
 }
 

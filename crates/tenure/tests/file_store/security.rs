@@ -95,8 +95,8 @@ fn world_writable_parent_is_refused() {
     let parent = scratch.path().join("open");
     std::fs::create_dir_all(parent.join("below")).expect("made");
     chmod(&parent, 0o777);
-    assert_refused(&parent.join("store"), "written by everybody");
-    assert_refused(&parent.join("below/store"), "written by everybody");
+    assert_refused(&parent.join("store"), "written by all users");
+    assert_refused(&parent.join("below/store"), "written by all users");
     chmod(&parent, 0o1777);
     wait(open(&parent.join("below/store"))).expect("sticky: what is below is its owner's");
 }

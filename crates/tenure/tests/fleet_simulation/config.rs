@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tenure::store::{Grade, Limits};
-use tenure::timing::{Options, Timing};
+use tenure::timing::{Timing, TimingOptions};
 
-use tenure_rig::simulation::clock::{Clock, MILLI, SECOND, Time};
+use tenure_rig::simulation::clock::{MILLI, SECOND, SimulatedClock, Time};
 
 /// The limit of members × shards × TTLs per seed. Most seeds need less; a fleet of 16 × 256 fits with a TTL of half a minute.
 const MAX_SEED_COST: u64 = 165_000;
@@ -32,10 +32,10 @@ pub(crate) enum Script {
 pub(crate) struct SimConfig {
     pub(crate) seed: u64,
     pub(crate) script: Script,
-    pub(crate) store_clock: Clock,
+    pub(crate) store_clock: SimulatedClock,
     /// The clocks of all hosts. There are more hosts than members at the start: others join, or start with the id of another
     /// member.
-    pub(crate) hosts: Vec<Clock>,
+    pub(crate) hosts: Vec<SimulatedClock>,
     pub(crate) members: usize,
     pub(crate) shards: usize,
     pub(crate) timing: Arc<Timing>,
@@ -67,8 +67,8 @@ impl SimConfig {
         SimConfig {
             seed,
             script: Script::Chaos,
-            store_clock: Clock::any(&mut rng),
-            hosts: (0..members + 2).map(|_| Clock::any(&mut rng)).collect(),
+            store_clock: SimulatedClock::any(&mut rng),
+            hosts: (0..members + 2).map(|_| SimulatedClock::any(&mut rng)).collect(),
             members,
             shards,
             timing: timing(&mut rng, Duration::from_millis(ttl)),
@@ -88,8 +88,8 @@ impl SimConfig {
         SimConfig {
             seed,
             script,
-            store_clock: Clock::any(&mut rng),
-            hosts: (0..=members).map(|_| Clock::any(&mut rng)).collect(),
+            store_clock: SimulatedClock::any(&mut rng),
+            hosts: (0..=members).map(|_| SimulatedClock::any(&mut rng)).collect(),
             members: if script == Script::Leave { members + 1 } else { members },
             shards: rng.usize(1..=256),
             timing: timing(&mut rng, Duration::from_millis(ttl)),
@@ -127,7 +127,7 @@ fn random_size(rng: &mut Rng, most: usize) -> usize {
 }
 
 fn timing(rng: &mut Rng, ttl: Duration) -> Arc<Timing> {
-    let mut options = Options { ttl: Some(ttl), ..Options::default() };
+    let mut options = TimingOptions { ttl: Some(ttl), ..TimingOptions::default() };
     if rng.u8(0..6) == 0 {
         options.renew_every = Some(ttl / 4);
         options.stop_within = Some(ttl / 4);

@@ -8,12 +8,12 @@ use tenure::fleet::Shard;
 
 use super::invariants::ProcessRun;
 use super::member::Process;
-use tenure_rig::simulation::clock::{Clock, Time};
+use tenure_rig::simulation::clock::{SimulatedClock, Time};
 
 pub(crate) struct Host {
     pub(crate) index: usize,
     pub(crate) id: CandidateId,
-    pub(crate) clock: Clock,
+    pub(crate) clock: SimulatedClock,
     /// `None` while it is down.
     pub(crate) process: Option<Box<Process>>,
     /// The number of the process; events for an earlier process are dropped.
@@ -53,7 +53,7 @@ pub(crate) struct Count {
 }
 
 impl Host {
-    pub(crate) fn new(index: usize, clock: Clock) -> Self {
+    pub(crate) fn new(index: usize, clock: SimulatedClock) -> Self {
         Host {
             index,
             id: CandidateId::new(&format!("m{index}")).expect("an id"),

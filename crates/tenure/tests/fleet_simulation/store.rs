@@ -11,7 +11,7 @@ use tenure::{
     Answer, CandidateId, Claim, Error, Hold, Lease, Moment, Name, Release, Result, Token,
 };
 
-use tenure_rig::simulation::clock::{Clock, Time};
+use tenure_rig::simulation::clock::{SimulatedClock, Time};
 
 /// A request to the store, batched as by the driver.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct SimStore {
     pub(crate) fleet: Name,
     pub(crate) overrides: SimOverrides,
     leases: Leases,
-    clock: Clock,
+    clock: SimulatedClock,
     ttl: Duration,
     /// Records that are locked, and until when.
     locked_until: BTreeMap<Name, Time>,
@@ -63,7 +63,7 @@ pub(crate) struct SimStore {
 }
 
 impl SimStore {
-    pub(crate) fn new(fleet: Name, clock: Clock, ttl: Duration) -> Self {
+    pub(crate) fn new(fleet: Name, clock: SimulatedClock, ttl: Duration) -> Self {
         SimStore {
             fleet,
             overrides: SimOverrides::default(),
@@ -162,7 +162,11 @@ impl SimStore {
 
     fn release(&mut self, time: Time, release: &Release) -> Result<()> {
         self.check_lock(time, &release.hold.name)?;
-        if self.leases.release(self.clock.at(time), release)? {
+        if self.leases.release(
+            self.clock.at(time),
+            self.clock.at(time).as_nanos() / 1_000,
+            release,
+        )? {
             let Hold { name, token, .. } = release.hold.clone();
             self.released.push((name.clone(), token));
             self.hints.push(Change::Freed { name, next: release.next.clone() });
@@ -183,7 +187,7 @@ impl SimStore {
     fn check_lock(&self, time: Time, name: &Name) -> Result<()> {
         match self.locked_until.get(name) {
             Some(until) if time < *until => {
-                Err(Error::unavailable(format!("'{name}' is locked by somebody")))
+                Err(Error::unavailable(format!("'{name}' is locked by another program")))
             }
             _ => Ok(()),
         }

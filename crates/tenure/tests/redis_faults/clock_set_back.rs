@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure::store::{Revoke, Scope, Store};
+use tenure::store::{Revoke, Store, StoreExt as _};
 use tenure::{Answer, Claim, Clock, Grant, Kind, Lease};
 
 use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, granted, pause, taken};
@@ -18,7 +18,7 @@ fn short_claim(id: &str) -> Claim {
 
 async fn observed(store: &dyn Store) -> Lease {
     let name = claim("job", "any").name;
-    store.observe(&Scope::name(&name)).await.unwrap().remove(0).unwrap()
+    store.observe_one(&name).await.unwrap().expect("it was used")
 }
 
 async fn server_millis(rig: &Rig) -> i64 {
@@ -68,7 +68,7 @@ pub(crate) async fn a_clock_set_back_takes_no_lease_from_its_holder() {
         assert_eq!(lease.leader(), Some("holder"));
         assert!(lease.left <= TTL, "{lease:?}");
         taken(acquire(&*store, &short_claim("next")).await);
-        let renewed = store.renew(std::slice::from_ref(&first.hold), TTL).await.unwrap().remove(0);
+        let renewed = store.renew_one(&first.hold, TTL).await;
         assert!(renewed.unwrap().is_held());
         assert!(rig.run::<i64>("PTTL job").await <= 3_001);
     }
@@ -153,7 +153,7 @@ pub(crate) async fn times_out_of_range_are_corrupt() {
                 rig.run::<i64>(&format!("DEL k{number}")).await;
             }
             let claimed = acquire(&*store, &claim(&format!("k{number}"), "other")).await;
-            let observed_lease = store.observe(&Scope::name(&ours.name)).await.unwrap().remove(0);
+            let observed_lease = store.observe_one(&ours.name).await;
             let revoked = store.revoke(&ours.name, Revoke::InTime).await;
             for (operation, error) in [
                 ("acquire", claimed.map(drop).unwrap_err()),
@@ -166,7 +166,7 @@ pub(crate) async fn times_out_of_range_are_corrupt() {
             assert_eq!(kept, value, "it was left as it is");
         }
         if field == "until" {
-            let renewed = store.renew(&[hold], ours.ttl).await.unwrap().remove(0);
+            let renewed = store.renew_one(&hold, ours.ttl).await;
             assert_eq!(renewed.unwrap_err().kind(), Kind::Corrupt);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::store::{Revoke, Scope};
+use tenure::store::{Revoke, Scope, StoreExt as _};
 use tenure::{Ended, Kind};
 
 use tenure_rig::redis_rig::{DURABLE, Rig, TTL, acquire, claim, granted, release, renew, taken};
@@ -40,7 +40,7 @@ pub(crate) async fn after_a_deleted_key_the_next_holder_waits_for_its_time() {
     let first = granted(&*store, &claim("a", "me")).await;
     assert_eq!(first.wait, None);
     rig.run::<()>("DEL a").await;
-    let observed = store.observe(&Scope::name(&first.hold.name)).await.unwrap().remove(0).unwrap();
+    let observed = store.observe_one(&first.hold.name).await.unwrap().expect("it was used");
     assert_eq!((observed.holder, observed.lineage.unwrap().before), (None, Ended::Nothing));
     assert_eq!(taken(renew(&*store, &first.hold).await).holder, None);
     assert_eq!(rig.run::<i64>("EXISTS a").await, 0, "a renewal does not bring it back");
@@ -219,7 +219,7 @@ pub(crate) async fn a_hold_is_compared_in_every_field() {
         rig.run::<redis::Value>(&command).await;
         let error = renew(&*store, &hold).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{}", &command[..20]);
-        let answer = store.release(&[hold.clone().into()]).await.unwrap().remove(0);
+        let answer = store.release_one(&hold).await;
         assert_eq!(answer.unwrap_err().kind(), Kind::Corrupt);
         assert_eq!(rig.run::<i64>(&format!("EXISTS k{number}")).await, 1);
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tenure::supervise::{self, SupervisedTerm as _};
 use tenure::{Clock, Election, Kind, Leadership};
 
 use crate::proxy::Proxy;
@@ -62,7 +63,7 @@ async fn wait_for_renewal(first: &Leadership) -> Turn {
     tokio::select! {
         biased;
         _ = first.lost() => Err(HolderLost),
-        _ = first.extended(first.deadline()) => Ok(()),
+        _ = supervise::extended(first, first.deadline()) => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::store::{Grade, Scope, Store, Verdict};
+use tenure::store::{Grade, Store, StoreExt as _, Verdict};
 use tenure::{Claim, ClaimedWait, Clock, Ended, Grant, Kind, Lease, StartupWait, WaitReason};
 
 use tenure_rig::redis_rig::{
@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_secs(10);
 
 async fn observed(store: &dyn Store, name: &tenure::Name) -> Lease {
-    store.observe(&Scope::name(name)).await.unwrap().remove(0).unwrap()
+    store.observe_one(name).await.unwrap().expect("it was used")
 }
 
 /// Asserts that `grant` waits for about `whole`, for this reason.
@@ -117,8 +117,8 @@ pub(crate) async fn durability_switched_off_at_run_time_is_detected_and_causes_a
     let switched_off = clock.now();
     while store.limits().grade == Grade::B {
         assert!(clock.now().since(switched_off) < SLACK, "the grade is still B");
-        let renewed = store.renew(std::slice::from_ref(&holder.hold), Duration::from_secs(4)).await;
-        assert!(renewed.unwrap().remove(0).unwrap().is_held());
+        let renewed = store.renew_one(&holder.hold, Duration::from_secs(4)).await;
+        assert!(renewed.unwrap().is_held());
         pause(Duration::from_millis(300)).await;
     }
     rig.kill();
@@ -266,7 +266,7 @@ pub(crate) async fn a_replica_that_is_promoted_again_waits_again() {
     first.run::<()>("REPLICAOF NO ONE").await;
     replicate(&second, &first).await;
     let on_first = first.open().await;
-    let renewed = on_first.renew(std::slice::from_ref(&hold), 3 * SECOND).await.unwrap().remove(0);
+    let renewed = on_first.renew_one(&hold, 3 * SECOND).await;
     assert!(renewed.unwrap().is_held());
     pause(2 * SECOND).await;
     second.run::<()>("REPLICAOF NO ONE").await;

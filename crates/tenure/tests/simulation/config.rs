@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tenure::store::{Grade, Limits};
-use tenure::timing::{Options, Timing};
+use tenure::timing::{Timing, TimingOptions};
 
-use tenure_rig::simulation::clock::{Clock, SECOND, Time};
+use tenure_rig::simulation::clock::{SECOND, SimulatedClock, Time};
 
 pub(crate) const HOUR: Time = 3_600 * SECOND;
 
@@ -21,7 +21,7 @@ pub(crate) enum Judge {
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) judge: Judge,
-    pub(crate) store_clock: Clock,
+    pub(crate) store_clock: SimulatedClock,
     pub(crate) nodes: Vec<NodePlan>,
     /// The store may lose everything, or its clock may be set forward. No process restarts then: new candidates are not
     /// covered.
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 
 #[derive(Clone, Debug)]
 pub(crate) struct NodePlan {
-    pub(crate) clock: Clock,
+    pub(crate) clock: SimulatedClock,
     pub(crate) timing: Timing,
     pub(crate) rank: u32,
 }
@@ -52,7 +52,7 @@ impl Plan {
             .map(|_| {
                 let ttl = if mixed { ttls[rng.usize(0..ttls.len())] } else { common };
                 NodePlan {
-                    clock: Clock::any(&mut rng),
+                    clock: SimulatedClock::any(&mut rng),
                     timing: timing(&mut rng, Duration::from_millis(ttl)),
                     rank: if rng.u8(0..8) == 0 { rng.u32(0..4) } else { 0 },
                 }
@@ -63,7 +63,7 @@ impl Plan {
         Plan {
             seed,
             judge,
-            store_clock: Clock::any(&mut rng),
+            store_clock: SimulatedClock::any(&mut rng),
             longest_ttl: nodes.iter().map(|node| node.timing.ttl).max().expect("some nodes"),
             nodes,
             forgetful,
@@ -83,7 +83,7 @@ impl Plan {
 
 /// Only durations that the validator accepts. The validator has its own tests.
 fn timing(rng: &mut Rng, ttl: Duration) -> Timing {
-    let mut options = Options { ttl: Some(ttl), ..Options::default() };
+    let mut options = TimingOptions { ttl: Some(ttl), ..TimingOptions::default() };
     if rng.u8(0..6) == 0 {
         options.renew_every = Some(ttl / 4);
         options.stop_within = Some(ttl / 4);

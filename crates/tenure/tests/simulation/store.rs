@@ -14,7 +14,7 @@ use tenure::{
 use super::config::Judge;
 use super::fact::Fact;
 use super::mutant::Mutant;
-use tenure_rig::simulation::clock::{Clock, Time};
+use tenure_rig::simulation::clock::{SimulatedClock, Time};
 
 /// A request to the store.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct SimStore {
     pub(crate) name: Name,
     ledger: Leases,
     judge: Judge,
-    clock: Clock,
+    clock: SimulatedClock,
     /// How far the clock was set forward.
     step: Duration,
     /// When the store restarted empty, on its own clock.
@@ -52,7 +52,7 @@ pub(crate) struct SimStore {
 }
 
 impl SimStore {
-    pub(crate) fn new(judge: Judge, clock: Clock, mutant: Mutant) -> Self {
+    pub(crate) fn new(judge: Judge, clock: SimulatedClock, mutant: Mutant) -> Self {
         SimStore {
             name: Name::new("job").expect("a name"),
             ledger: Leases::default(),
@@ -246,12 +246,12 @@ impl SimStore {
             let hold = release.hold.clone();
             let candidate = tenure::CandidateId::new(&holder.id).expect("one of ours");
             release.hold = Hold { nonce, token, candidate, ..hold.clone() };
-            if self.ledger.release(now, &release)? {
+            if self.ledger.release(now, self.micros(time), &release)? {
                 self.changed_by(&hold, was);
             }
             return Ok(());
         }
-        if self.ledger.release(now, &release)? {
+        if self.ledger.release(now, self.micros(time), &release)? {
             self.changed_by(&release.hold, was);
             let (name, next) = (release.hold.name.clone(), release.next);
             self.hints.push(Change::Freed { name, next });

@@ -1,7 +1,8 @@
 //! Overrides on the memory and file stores: changes, concurrent changes, records that cannot be read, and the size limit.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+
+use tenure_rig::servers::Scratch;
 
 use super::*;
 use crate::error::Kind;
@@ -22,29 +23,11 @@ fn fleet() -> Name {
     fleet_name("poll").unwrap()
 }
 
-/// A directory that is removed with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(what: &str) -> Self {
-        let path = std::env::temp_dir()
-            .join(format!("tenure-control-{what}-{:x}", crate::entropy::random_u128()));
-        std::fs::create_dir(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 async fn stores() -> (Vec<Arc<dyn Store>>, Scratch) {
-    let scratch = Scratch::new("store");
+    let scratch = Scratch::new();
     let mut stores: Vec<Arc<dyn Store>> = vec![Arc::new(MemoryStore::new(Clock::boot()))];
     if cfg!(feature = "file") {
-        let url = format!("file:{}/leases", scratch.0.display());
+        let url = format!("file:{}/leases", scratch.path().display());
         stores.push(crate::store::open(&url).await.unwrap());
     }
     (stores, scratch)
@@ -53,10 +36,10 @@ async fn stores() -> (Vec<Arc<dyn Store>>, Scratch) {
 /// Writes this record in place of the overrides.
 async fn write_record(store: &dyn Store, bytes: &[u8]) {
     let claim = Claim::new(name(&fleet()), id("planter"), Nonce::random(), CHANGE_TTL);
-    let grant = store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
+    let grant = store.acquire_one(&claim).await.unwrap().held().unwrap();
     let checkpoint = Checkpoint::new(bytes).unwrap();
     assert!(store.save(&grant.hold, 1, &checkpoint).await.unwrap().is_held());
-    store.release(&[grant.hold.into()]).await.unwrap().remove(0).unwrap();
+    store.release_one(grant.hold).await.unwrap();
 }
 
 #[tokio::test]
@@ -121,8 +104,7 @@ async fn an_unchanged_record_is_not_written_and_a_change_notifies_watchers() {
         assert!(changes.next().await.is_some());
         write_record(&*store, br#" { "v": 1, "paused": ["a"], "drained": [] } "#).await;
         change(&*store, &fleet(), &id("me"), WAIT, pause).await.unwrap();
-        let lease = store.observe(&Scope::name(&name(&fleet()))).await.unwrap().remove(0);
-        let lease = lease.unwrap();
+        let lease = store.observe_one(&name(&fleet())).await.unwrap().unwrap();
         assert!(lease.holder.is_none(), "the lease was released");
         assert!(lease.checkpoint.unwrap().as_bytes().starts_with(b" {"), "nothing was written");
     }
@@ -153,8 +135,7 @@ async fn a_record_that_cannot_be_read_is_an_error_and_is_kept() {
             let clear = |overrides: &mut Overrides| *overrides = Overrides::default();
             let error = change(&*store, &fleet(), &id("me"), WAIT, clear).await.unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{error}");
-            let lease = store.observe(&Scope::name(&name(&fleet()))).await.unwrap().remove(0);
-            let lease = lease.unwrap();
+            let lease = store.observe_one(&name(&fleet())).await.unwrap().unwrap();
             assert_eq!(lease.checkpoint.unwrap().as_bytes(), text);
             assert!(lease.holder.is_none());
         }
@@ -184,7 +165,7 @@ async fn a_waiting_change_succeeds_when_the_lease_is_free_or_times_out() {
     let (stores, _scratch) = stores().await;
     for store in stores {
         let claim = Claim::new(name(&fleet()), id("slow"), Nonce::random(), WAIT);
-        let slow = store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
+        let slow = store.acquire_one(&claim).await.unwrap().held().unwrap();
         let pause = |overrides: &mut Overrides| {
             overrides.paused.insert(shard("a"));
         };
@@ -195,7 +176,7 @@ async fn a_waiting_change_succeeds_when_the_lease_is_free_or_times_out() {
         let (me, fleet) = (id("me"), fleet());
         let (changed, ()) = tokio::join!(change(&*store, &fleet, &me, WAIT, pause), async {
             Clock::boot().sleep(short).await;
-            store.release(&[slow.hold.into()]).await.unwrap().remove(0).unwrap();
+            store.release_one(slow.hold).await.unwrap();
         });
         assert!(changed.unwrap().paused.contains("a"));
     }
@@ -219,7 +200,7 @@ async fn a_thousand_drains_of_ids_that_never_return_are_all_accepted() {
     let store = MemoryStore::new(Clock::boot());
     // A running member, drained before all others: its drain is the oldest, and stays.
     let member = Claim::new(node(&fleet(), &id("living")), id("living"), Nonce::random(), WAIT);
-    assert!(store.acquire(&[member]).await.unwrap().remove(0).unwrap().is_held());
+    assert!(store.acquire_one(&member).await.unwrap().is_held());
     let drain = |overrides: &mut Overrides| {
         overrides.drained.insert(id("living"));
         overrides.paused.insert(shard("a"));

@@ -1,6 +1,6 @@
 //! The steps of one planner. Whole fleets are tested in `tests/fleet_simulation`.
 
-mod lists;
+mod different_lists;
 
 use super::*;
 

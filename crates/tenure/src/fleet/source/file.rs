@@ -214,36 +214,17 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    use tenure_rig::servers::Scratch;
+
     use super::*;
     use crate::error::Kind;
     use crate::fleet::source::{LastGood, SourceMessage};
 
-    /// A directory that is removed with the test.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Self {
-            let path = std::env::temp_dir()
-                .join(format!("tenure-shards-{:x}", crate::entropy::random_u128()));
-            fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-
-        fn at(&self, name: &str) -> PathBuf {
-            self.0.join(name)
-        }
-
-        /// Replaces a file as recommended: writes a new file and renames it over the old one.
-        fn put(&self, name: &str, text: &str) {
-            fs::write(self.at("new"), text).unwrap();
-            fs::rename(self.at("new"), self.at(name)).unwrap();
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    /// Replaces a file as recommended: writes a new file and renames it over the old one.
+    fn replace(scratch: &Scratch, name: &str, text: &str) {
+        let new = scratch.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, scratch.path().join(name)).unwrap();
     }
 
     fn names(shards: &Shards) -> Vec<&str> {
@@ -261,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_file_drops_no_shard() {
         let scratch = Scratch::new();
-        let source = super::super::file(scratch.at("shards"));
+        let source = super::super::file(scratch.path().join("shards"));
         let mut last_good = LastGood::default();
         let change = last_good.take(source.read().await);
         assert!(
@@ -269,10 +250,10 @@ mod tests {
             "{change:?}"
         );
         assert_eq!(last_good.shards(), None);
-        scratch.put("shards", "a\nb\n");
+        replace(&scratch, "shards", "a\nb\n");
         let change = last_good.take(source.read().await);
         assert!(change.changed && change.messages == [SourceMessage::Back]);
-        fs::remove_file(scratch.at("shards")).unwrap();
+        fs::remove_file(scratch.path().join("shards")).unwrap();
         let error = source.read().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(error.to_string().contains("No such file"), "{error}");
@@ -282,7 +263,7 @@ mod tests {
                 && matches!(&change.messages[..], [SourceMessage::Fails { kept: Some(2), .. }])
         );
         assert_eq!(names(last_good.shards().unwrap()), ["a", "b"]);
-        scratch.put("shards", "# all gone\n");
+        replace(&scratch, "shards", "# all gone\n");
         let change = last_good.take(source.read().await);
         assert!(
             change.changed && change.messages == [SourceMessage::Back, SourceMessage::Emptied(2)]
@@ -292,18 +273,18 @@ mod tests {
     #[tokio::test]
     async fn a_rename_or_a_write_is_a_hint() {
         let scratch = Scratch::new();
-        scratch.put("shards", "a\n");
-        let source = super::super::file(scratch.at("shards"));
+        replace(&scratch, "shards", "a\n");
+        let source = super::super::file(scratch.path().join("shards"));
         let mut hints = source.hints();
         assert!(hinted(&mut hints).await, "the watch has started");
-        scratch.put("shards", "a\nb\n");
+        replace(&scratch, "shards", "a\nb\n");
         assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["a", "b"]);
-        fs::write(scratch.at("shards"), "c\n").unwrap();
+        fs::write(scratch.path().join("shards"), "c\n").unwrap();
         assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["c"]);
-        scratch.put("others", "d\n");
-        fs::remove_file(scratch.at("shards")).unwrap();
+        replace(&scratch, "others", "d\n");
+        fs::remove_file(scratch.path().join("shards")).unwrap();
         assert!(silent(&mut hints).await, "neither another file nor the removal is a hint");
     }
 
@@ -312,17 +293,17 @@ mod tests {
         // As Kubernetes mounts a ConfigMap.
         let scratch = Scratch::new();
         for (version, text) in [("..1", "a\n"), ("..2", "b\n")] {
-            fs::create_dir(scratch.at(version)).unwrap();
-            fs::write(scratch.at(version).join("shards"), text).unwrap();
+            fs::create_dir(scratch.path().join(version)).unwrap();
+            fs::write(scratch.path().join(version).join("shards"), text).unwrap();
         }
-        symlink("..1", scratch.at("..data")).unwrap();
-        symlink("..data/shards", scratch.at("shards")).unwrap();
-        let source = super::super::file(scratch.at("shards"));
+        symlink("..1", scratch.path().join("..data")).unwrap();
+        symlink("..data/shards", scratch.path().join("shards")).unwrap();
+        let source = super::super::file(scratch.path().join("shards"));
         let mut hints = source.hints();
         assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["a"]);
-        symlink("..2", scratch.at("..data_tmp")).unwrap();
-        fs::rename(scratch.at("..data_tmp"), scratch.at("..data")).unwrap();
+        symlink("..2", scratch.path().join("..data_tmp")).unwrap();
+        fs::rename(scratch.path().join("..data_tmp"), scratch.path().join("..data")).unwrap();
         assert!(hinted(&mut hints).await);
         assert_eq!(names(&source.read().await.unwrap()), ["b"]);
     }
@@ -330,12 +311,12 @@ mod tests {
     #[tokio::test]
     async fn a_replaced_directory_is_watched_again() {
         let scratch = Scratch::new();
-        let directory = scratch.at("etc");
+        let directory = scratch.path().join("etc");
         fs::create_dir(&directory).unwrap();
         let source = super::super::file(directory.join("shards"));
         let mut hints = source.hints();
         assert!(hinted(&mut hints).await);
-        fs::rename(&directory, scratch.at("old")).unwrap();
+        fs::rename(&directory, scratch.path().join("old")).unwrap();
         fs::create_dir(&directory).unwrap();
         assert!(hinted(&mut hints).await, "it watches the new directory");
         fs::write(directory.join("shards"), "a\n").unwrap();
@@ -345,7 +326,7 @@ mod tests {
     #[tokio::test]
     async fn a_path_that_is_not_a_regular_file_is_refused_without_waiting() {
         let scratch = Scratch::new();
-        let pipe = scratch.at("pipe");
+        let pipe = scratch.path().join("pipe");
         rustix::fs::mknodat(
             rustix::fs::CWD,
             &pipe,
@@ -354,15 +335,16 @@ mod tests {
             0,
         )
         .unwrap();
-        for path in [pipe, scratch.0.clone(), PathBuf::from("/dev/null")] {
+        for path in [pipe, scratch.path().to_owned(), PathBuf::from("/dev/null")] {
             let error = super::super::file(path).read().await.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains("--shards-command"), "{error}");
         }
-        scratch.put("secret", "a");
-        fs::set_permissions(scratch.at("secret"), fs::Permissions::from_mode(0o0)).unwrap();
-        if fs::File::open(scratch.at("secret")).is_err() {
-            let error = super::super::file(scratch.at("secret")).read().await.unwrap_err();
+        replace(&scratch, "secret", "a");
+        fs::set_permissions(scratch.path().join("secret"), fs::Permissions::from_mode(0o0))
+            .unwrap();
+        if fs::File::open(scratch.path().join("secret")).is_err() {
+            let error = super::super::file(scratch.path().join("secret")).read().await.unwrap_err();
             assert_eq!(error.kind(), Kind::Denied);
         }
     }

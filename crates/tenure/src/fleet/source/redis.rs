@@ -33,6 +33,11 @@ pub(super) const SCAN_COUNT: usize = 5_000;
 /// Members in one SADD or SREM.
 const MAX_BATCH: usize = 1_000;
 
+/// Whether the store of this URL is on a Redis server, which can have sets of shards. The options of the URL are not checked.
+pub fn supports(url: &str) -> bool {
+    RedisServer::serves(url)
+}
+
 /// The key of the set of a fleet's shards.
 pub(super) fn shards_key(fleet: &Name) -> String {
     format!("{fleet}:shards")

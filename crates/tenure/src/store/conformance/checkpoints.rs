@@ -26,6 +26,8 @@ pub(super) async fn checkpoint_comes_with_the_grant(harness: Harness<'_>) -> Pro
     assert_eq!(observed_checkpoint(&b, &first.hold).await, left, "so does a release");
     let second = b.granted(&claim).await;
     assert_eq!(second.checkpoint, left, "after a release");
+    // A store that judges expiry by observation must have observed the lease first.
+    a.observe_one(&second.hold.name).await;
     harness.wait_for_expiry().await;
     let third = a.granted(&harness.claim("job", "c")).await;
     assert_eq!(third.checkpoint, left, "after an expiry");

@@ -100,6 +100,25 @@ pub(super) async fn renew_extends(harness: Harness<'_>) -> PropertyResult {
     Ok(())
 }
 
+/// A renewal with the same TTL writes the same record: the store must notice it all the same.
+pub(super) async fn renewal_with_the_same_ttl_keeps_the_lease(
+    harness: Harness<'_>,
+) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    // Several seconds, so that a busy machine does not let the lease expire.
+    let ttl = harness.fixture.short_ttl() * 6;
+    let hold = a.hold(&Claim { ttl, ..harness.claim("job", "a") }).await;
+    // A store that judges expiry by observation begins to observe here.
+    b.refused(&harness.claim("job", "b")).await;
+    harness.fixture.pass(ttl / 2).await;
+    let renewed = a.renew(&hold, ttl).await;
+    assert!(matches!(&renewed, Ok(answer) if answer.is_held()), "{renewed:?}");
+    // More than a TTL after the grant, and less than a TTL after the renewal.
+    harness.fixture.pass(ttl / 2 + ttl / 12).await;
+    b.refused(&harness.claim("job", "b")).await;
+    Ok(())
+}
+
 pub(super) async fn repeat_of_a_claim_extends(harness: Harness<'_>) -> PropertyResult {
     let store = harness.open().await;
     let claim = harness.short_claim("job", "a");

@@ -153,7 +153,7 @@ pub(super) async fn foreign_holder_frees_when_its_time_has_passed(
     let new = store.hold(&new_campaign(&ours)).await;
     assert!(new.token > old.token, "{new:?} after {old:?}");
     let other = harness.name("never-ours");
-    harness.foreign_holder(&other, "somebody", harness.fixture.short_ttl()).await?;
+    harness.foreign_holder(&other, "other-program", harness.fixture.short_ttl()).await?;
     harness.wait_for_expiry().await;
     let id: CandidateId = store.hold(&claim(&other, "b")).await.candidate;
     assert_eq!(store.observe_one(&other).await.holder.expect("held").id, id.as_str());

@@ -41,6 +41,20 @@ pub(super) async fn wait_of_a_holder_is_recorded_by_its_repeated_claim(
     Ok(())
 }
 
+pub(super) async fn wait_is_over_when_its_time_has_passed(harness: Harness<'_>) -> PropertyResult {
+    let (a, b) = (harness.open().await, harness.open().await);
+    let claim = harness.claim("job", "a");
+    let short_wait = StartupWait { left: harness.fixture.short_ttl(), ..LONG_WAIT };
+    let first = a.granted(&waiting(&claim, short_wait)).await;
+    assert!(first.wait.is_some(), "the holder waits");
+    harness.wait_for_expiry().await;
+    let lease = b.observe_one(&claim.name).await;
+    assert_eq!((lease.wait, lease.leader()), (None, Some("a")));
+    assert_eq!(b.refused(&harness.claim("job", "b")).await.wait, None);
+    assert_eq!(a.granted(&claim).await.wait, None);
+    Ok(())
+}
+
 pub(super) async fn wait_survives_release_and_expiry(harness: Harness<'_>) -> PropertyResult {
     let store = harness.open().await;
     let first = store.granted(&waiting(&harness.claim("job", "a"), LONG_WAIT)).await;

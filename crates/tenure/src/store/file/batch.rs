@@ -13,14 +13,15 @@ use super::directory::{Directory, DirectoryHandle};
 use super::error::failed;
 use super::liveness::DeadProcesses;
 use super::lock::{LockAttempt, NameLock, busy};
+use super::operation::FileOperation;
 use super::paths::RecordPath;
 use super::read::{ExpiryJudge, ReadMode, ReadRecord, read_record};
-use super::record::{LivenessId, Record};
-use super::rules::{FoundRecord, Operation, RuleContext, Step};
+use super::stored_record::{LivenessId, StoredRecord, TermPlace};
 use super::temp_record::{Sync, TempRecord, remove_record, write_tail};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Name, Token};
+use crate::lease::{Name, StoreTime, Token};
+use crate::store::record::{FoundRecord, RecordWrite, RuleContext, Step, TermTime};
 
 /// From this batch size on, one `syncfs` of the file system replaces an fsync of each new record.
 const SYNCFS_BATCH_MIN: usize = 33;
@@ -79,7 +80,10 @@ impl<'a> BatchRun<'a> {
     }
 
     /// Runs every operation and returns the answers in order.
-    pub(super) fn run<V: Operation>(mut self, operations: &[V]) -> Result<Vec<Result<V::Answer>>> {
+    pub(super) fn run<V: FileOperation>(
+        mut self,
+        operations: &[V],
+    ) -> Result<Vec<Result<V::Answer>>> {
         self.directory.check_in_place()?;
         let (leases, tmp) = (self.directory.leases.reopen()?, self.directory.tmp.reopen()?);
         let sync = match operations.len() {
@@ -114,7 +118,7 @@ impl<'a> BatchRun<'a> {
     }
 
     /// Reads the record without a lock, and writes the new record to a temporary file if one is needed.
-    pub(super) fn prepare<V: Operation>(
+    pub(super) fn prepare<V: FileOperation>(
         &mut self,
         operation: &V,
         sync: Sync,
@@ -126,17 +130,23 @@ impl<'a> BatchRun<'a> {
             read_record(self.directory, operation.name(), ReadMode::Unlocked).and_then(|found| {
                 match found {
                     // The holder's time cannot be read, so this read decides nothing.
-                    Some(found) if found.record.term.is_some() && found.beat.is_none() => Ok(None),
+                    Some(found) if found.stored.place.is_some() && found.beat.is_none() => Ok(None),
                     found => self.apply(operation, found.as_ref()).map(Some),
                 }
             });
         match step {
-            Ok(Some(Step::Write(record, _))) => match self.temp_record(&record, sync) {
-                Ok(temp_record) => BatchSlot::Open(Some(temp_record)),
-                Err(error) => BatchSlot::Done(Err(error)),
-            },
+            Ok(Some(PlannedStep { write: Some(stored), .. }))
+                if !stored.record.is_forgettable() =>
+            {
+                match self.temp_record(&stored, sync) {
+                    Ok(temp_record) => BatchSlot::Open(Some(temp_record)),
+                    Err(error) => BatchSlot::Done(Err(error)),
+                }
+            }
             // A waiter needs no lock to learn that it must wait, so a hundred waiters do not block the holder.
-            Ok(Some(Step::Answer(answer))) if V::CLAIMS => BatchSlot::Done(Ok(answer)),
+            Ok(Some(PlannedStep { write: None, answer })) if V::CLAIMS => {
+                BatchSlot::Done(Ok(answer))
+            }
             // A record that could not be read because another process was writing it is read again under the lock.
             Err(error) if V::CLAIMS && error.kind() != Kind::Unavailable => {
                 BatchSlot::Done(Err(error))
@@ -146,35 +156,63 @@ impl<'a> BatchRun<'a> {
     }
 
     /// Applies the operation to the record that was read. The clock is read here, after the record.
-    fn apply<V: Operation>(
+    fn apply<V: FileOperation>(
         &mut self,
         operation: &V,
         found: Option<&ReadRecord>,
-    ) -> Result<Step<V::Answer>> {
+    ) -> Result<PlannedStep<V::Answer>> {
         let now = self.clock.now();
         let found_record = found.map(|found| FoundRecord {
-            record: &found.record,
+            record: &found.stored.record,
             standing: self.judge.standing(self.directory, found, now, &mut self.dead_processes),
         });
-        operation.apply(found_record, self.context(now, self.tokens.floor(operation.name())))
+        let context = context(now, self.minting_micros, self.tokens.floor(operation.name()));
+        let Step { answer, write } = operation.apply(found_record, &context)?;
+        let write = write.map(|RecordWrite { record, time, .. }| StoredRecord {
+            name: operation.name().clone(),
+            place: self.place(
+                operation,
+                found,
+                time,
+                now,
+                record.term.as_ref().map(|term| term.ttl),
+            ),
+            record,
+        });
+        Ok(PlannedStep { answer, write })
     }
 
-    fn context(&self, now: Moment, floor: Option<Token>) -> RuleContext<'a> {
-        RuleContext {
-            now,
-            minting_micros: self.minting_micros,
-            era: &self.judge.era,
-            live: self.live,
-            floor,
+    /// Where and until when the term of a new record is held; `ttl` is that term's.
+    fn place<V: FileOperation>(
+        &self,
+        operation: &V,
+        found: Option<&ReadRecord>,
+        time: TermTime,
+        now: Moment,
+        ttl: Option<Duration>,
+    ) -> Option<TermPlace> {
+        let before = found.and_then(|found| found.stored.place.as_ref());
+        let (era, until) = (self.judge.era.clone(), ttl.map(|ttl| now + ttl));
+        match time {
+            TermTime::Begins => {
+                let live = self.live.filter(|_| operation.ends_with_process()).cloned();
+                Some(TermPlace { era, live, until })
+            }
+            TermTime::Extended => {
+                let live = before.and_then(|place| place.live.clone());
+                Some(TermPlace { era, live, until })
+            }
+            TermTime::Unchanged => before.cloned(),
+            TermTime::None => None,
         }
     }
 
-    fn temp_record(&self, record: &Record, sync: Sync) -> Result<TempRecord<'a>> {
-        TempRecord::write(self.directory, record, encode_head(record)?, sync)
+    fn temp_record(&self, stored: &StoredRecord, sync: Sync) -> Result<TempRecord<'a>> {
+        TempRecord::write(self.directory, stored, encode_head(stored)?, sync)
     }
 
     /// Completes every open item under its lock. Items whose lock is busy are retried, each for its lock timeout.
-    pub(super) fn commit_all<V: Operation>(
+    pub(super) fn commit_all<V: FileOperation>(
         &mut self,
         operations: &[V],
         slots: &mut [BatchSlot<'a, V::Answer>],
@@ -213,7 +251,7 @@ impl<'a> BatchRun<'a> {
     }
 
     /// Completes one item under its lock; `None` if another process holds the lock.
-    fn commit<V: Operation>(
+    fn commit<V: FileOperation>(
         &mut self,
         operation: &V,
         temp_record: &mut Option<TempRecord<'a>>,
@@ -235,19 +273,19 @@ impl<'a> BatchRun<'a> {
         };
         let found = read_record(directory, name, ReadMode::Locked)?;
         self.check_token(name, found.as_ref())?;
-        let (record, answer) = match self.apply(operation, found.as_ref())? {
-            Step::Answer(answer) => return Ok(Some(BatchSlot::Done(Ok(answer)))),
-            Step::Write(record, answer) => (record, answer),
-            Step::Remove(answer) => {
-                lock.check()?;
-                self.touched.insert(record_path.sub.clone());
-                remove_record(directory, name)?;
-                self.judge.forget(name);
-                lock.check()?;
-                return Ok(Some(BatchSlot::Placed(answer)));
-            }
+        let PlannedStep { answer, write } = self.apply(operation, found.as_ref())?;
+        let Some(stored) = write else {
+            return Ok(Some(BatchSlot::Done(Ok(answer))));
         };
-        let head = encode_head(&record)?;
+        if stored.record.is_forgettable() {
+            lock.check()?;
+            self.touched.insert(record_path.sub.clone());
+            remove_record(directory, name)?;
+            self.judge.forget(name);
+            lock.check()?;
+            return Ok(Some(BatchSlot::Placed(answer)));
+        }
+        let head = encode_head(&stored)?;
         let beat =
             found.as_ref().and_then(|found| found.beat).map_or(0, |beat| beat.wrapping_add(1));
         let slot = match &found {
@@ -255,7 +293,7 @@ impl<'a> BatchRun<'a> {
                 lock.check()?;
                 write_tail(
                     &found.file,
-                    &record,
+                    &stored,
                     &head,
                     beat,
                     &record_path.shown(&record_path.record()),
@@ -267,30 +305,30 @@ impl<'a> BatchRun<'a> {
                     match temp_record.take().filter(|temp_record| temp_record.head == head) {
                         Some(temp_record) => temp_record,
                         // The record has changed since the temporary record was written.
-                        None => TempRecord::write(directory, &record, head, Sync::Now)?,
+                        None => TempRecord::write(directory, &stored, head, Sync::Now)?,
                     };
                 lock.check()?;
                 // Noted before, in case the rename took effect although it returns an error.
                 self.touched.insert(record_path.sub.clone());
-                temp_record.place(&record, beat)?;
+                temp_record.place(&stored, beat)?;
                 self.judge.forget(name);
                 BatchSlot::Placed(answer)
             }
         };
-        self.tokens.record_token(name, record.token);
+        self.tokens.record_token(name, stored.record.token);
         // Checked again, and this check is the decisive one: a process that got past this lock did so later, and has read what
         // was written here.
         lock.check()?;
         Ok(Some(slot))
     }
 
-    fn apply_without_record<V: Operation>(
+    fn apply_without_record<V: FileOperation>(
         &mut self,
         operation: &V,
     ) -> Result<BatchSlot<'a, V::Answer>> {
         match self.apply(operation, None)? {
-            Step::Answer(answer) => Ok(BatchSlot::Done(Ok(answer))),
-            Step::Write(..) | Step::Remove(_) => {
+            PlannedStep { answer, write: None } => Ok(BatchSlot::Done(Ok(answer))),
+            PlannedStep { write: Some(_), .. } => {
                 Err(Error::unavailable("only a claim makes a record"))
             }
         }
@@ -298,13 +336,13 @@ impl<'a> BatchRun<'a> {
 
     /// Refuses a record that is older than one this process has read or written.
     fn check_token(&self, name: &Name, found: Option<&ReadRecord>) -> Result<()> {
-        let Some(ReadRecord { record, .. }) = found else { return Ok(()) };
+        let Some(record) = found.map(|found| &found.stored.record) else { return Ok(()) };
         match self.tokens.floor(name) {
             // The record of an ephemeral lease may have been removed and created again, on a clock that was set back.
             Some(floor) if record.token < floor && !record.ephemeral => {
                 Err(Error::corrupt(format!(
                     "the token of '{name}' went back from {floor} to {}: an old file was put back. \
-                 Move it away, or restart whoever uses {}",
+                 Move it away, or restart every program that uses {}",
                     record.token, self.directory.leases.path
                 )))
             }
@@ -341,9 +379,22 @@ fn sync_temp_records<T>(tmp: &DirectoryHandle, slots: &mut [BatchSlot<'_, T>], s
     }
 }
 
-fn encode_head(record: &Record) -> Result<Vec<u8>> {
-    let name = &record.name;
-    record.encode_head().map_err(|reason| {
+/// The answer of an operation, and the record to write in a file, if any.
+struct PlannedStep<T> {
+    answer: T,
+    write: Option<StoredRecord>,
+}
+
+/// The times at which an operation is applied. Start-up waits are on the wall clock, because the boot clock means nothing to
+/// another machine.
+pub(super) fn context(now: Moment, wall_micros: u64, floor: Option<Token>) -> RuleContext {
+    let store_time = Some(StoreTime(now.as_nanos() / 1_000));
+    RuleContext { store_time, wait_micros: wall_micros, minting_micros: wall_micros, floor }
+}
+
+fn encode_head(stored: &StoredRecord) -> Result<Vec<u8>> {
+    let name = &stored.name;
+    stored.encode_head().map_err(|reason| {
         Error::invalid(format!("the record of '{name}' cannot be written: {reason}"))
     })
 }

@@ -13,10 +13,10 @@ use super::lock::{LockAttempt, NameLock};
 use super::observe::list_names;
 use super::paths::RecordPath;
 use super::read::{ReadMode, read_record};
-use super::rules::Standing;
 use super::temp_record::remove_record;
 use crate::lease::{Name, Nonce};
 use crate::store::ephemeral::participants;
+use crate::store::record::Standing;
 
 /// The age at which any leftover of a crashed process is removed.
 const LEFTOVER_AGE: Duration = Duration::from_secs(86_400);
@@ -59,7 +59,7 @@ fn has_ended(shared: &FileStoreInner, name: &Name, mode: ReadMode) -> bool {
     };
     match read_record(directory, name, mode) {
         Ok(None) => false,
-        Ok(Some(found)) if found.record.ephemeral => {
+        Ok(Some(found)) if found.stored.record.ephemeral => {
             let now = shared.clock.now();
             let standing =
                 shared.judge.standing(directory, &found, now, &mut DeadProcesses::default());
@@ -85,7 +85,7 @@ fn sweep_live(shared: &FileStoreInner, names: &[Name]) {
         let mut named = BTreeSet::new();
         for name in names {
             if let Some(found) = read_record(directory, name, ReadMode::Unlocked).ok()? {
-                named.extend(found.record.term.and_then(|term| term.live).map(|live| live.id));
+                named.extend(found.stored.place.and_then(|place| place.live).map(|live| live.id));
             }
         }
         Some(named)

@@ -134,7 +134,7 @@ impl Directory {
         let moved = |path: &str| {
             Error::unavailable(format!(
                 "{path} was moved away or replaced while it was in use, so what is written here \
-                 would be seen by nobody: put it back, or restart whoever uses it"
+                 would not be read by the others: put it back, or restart every program that uses it"
             ))
         };
         let no_follow = AtFlags::SYMLINK_NOFOLLOW;
@@ -320,7 +320,7 @@ fn resolve_path(path: &Path) -> Result<PathBuf> {
             .map_err(|e| failed("cannot look at", &display_path(above), e))?;
         if is_open_to_all(&stat) && stat.st_mode & STICKY == 0 {
             let reason =
-                "can be written by everybody, who could put another directory in its place";
+                "can be written by all users, who could put another directory in its place";
             return Err(refused(&display_path(above), reason, "chmod o-w it, or choose another"));
         }
     }
@@ -329,7 +329,7 @@ fn resolve_path(path: &Path) -> Result<PathBuf> {
         Ok(stat) if is_open_to_all(&stat) && stat.st_mode & STICKY != 0 => {
             let private = path.join(format!("tenure-{}", rustix::process::geteuid().as_raw()));
             tracing::info!(
-                "everybody may write in {}: the leases are in {}",
+                "all users may write in {}: the leases are in {}",
                 display_path(&path),
                 display_path(&private)
             );

@@ -15,7 +15,7 @@ use super::directory::{
     Directory, DirectoryHandle, FileId, PRIVATE_FILE, SAFE_OPEN, check_file, make_usable,
 };
 use super::error::failed;
-use super::record::LivenessId;
+use super::stored_record::LivenessId;
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::store::Grade;
@@ -74,7 +74,10 @@ impl LivenessLock {
                 return Ok(live);
             }
         }
-        Err(Error::unavailable(format!("somebody keeps removing the files in {}", directory.path)))
+        Err(Error::unavailable(format!(
+            "another program keeps removing the files in {}",
+            directory.path
+        )))
     }
 
     fn is_in(&self, directory: &DirectoryHandle) -> bool {

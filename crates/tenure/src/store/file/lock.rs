@@ -4,7 +4,6 @@
 //! the lock checks that its file is still the one at the path: if it was removed or replaced, another process may hold another
 //! lock.
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::directory::{
 };
 use super::error::failed;
 use super::paths::RecordPath;
-use crate::error::{Error, Result};
+use crate::error::{Blocker, Error, Result};
 
 /// A held lock: no other process changes the name while this value exists.
 #[derive(Debug)]
@@ -96,7 +95,7 @@ impl<'a> NameLock<'a> {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "the lock {} was removed or replaced while it was held, so somebody else may hold \
+            "the lock {} was removed or replaced while it was held, so another process may hold \
              another one: leave the files in 'locks' alone",
             self.path
         )))
@@ -128,33 +127,14 @@ impl Drop for NameLock<'_> {
 /// The error for a lock that stayed busy for too long.
 pub(super) fn busy(directory: &Directory, record_path: &RecordPath, waited: Duration) -> Error {
     let path = format!("{}/{}", directory.locks.path, record_path.shown(&record_path.lock()));
-    let by = find_holder(&path);
-    let owner = by.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+    let pid = find_holder(&path);
+    let owner = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
     let message = format!(
         "waited {} ms for the lock {path}, which {owner} holds: is it stopped or hanging?",
         waited.as_millis(),
     );
-    Error::unavailable(message).caused_by(LockHolder { by })
+    Error::unavailable(message).with_blocker(Blocker { pid })
 }
-
-/// The cause of an error about a name that another process has locked for longer than expected: that process is stopped in the
-/// middle of a change, or hangs in the file system. No process can change the name until it continues or is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockHolder {
-    /// The process that holds the lock, if it can be determined.
-    pub by: Option<u32>,
-}
-
-impl fmt::Display for LockHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.by {
-            Some(pid) => write!(f, "locked by process {pid}"),
-            None => f.write_str("locked by another process"),
-        }
-    }
-}
-
-impl std::error::Error for LockHolder {}
 
 /// The process that has locked the file at `path`, as the kernel lists it.
 fn find_holder(path: &str) -> Option<u32> {

@@ -13,7 +13,9 @@ use super::{FileOptions, FileStore, in_background};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release};
-use crate::store::{Change, Check, Grade, Limits, Report, Revoke, Scope, Store, Verdict};
+use crate::store::{
+    Change, Check, Grade, Limits, Notification, Report, Revoke, Scope, Store, Verdict,
+};
 
 /// How often a watcher checks whether the directory exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,7 +59,10 @@ impl MissingDirectory {
 #[async_trait]
 impl Store for MissingDirectory {
     fn limits(&self) -> Limits {
-        let assumed = || Limits::new(Grade::B).this_machine_only();
+        let assumed = || Limits {
+            notification: Notification::Poll(POLL_INTERVAL),
+            ..Limits::new(Grade::B).this_machine_only()
+        };
         self.opened.get().map_or_else(assumed, Store::limits)
     }
 

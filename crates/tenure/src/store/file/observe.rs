@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use super::FileStoreInner;
+use super::batch::context;
 use super::directory::{DirectoryHandle, PRIVATE_FILE, SAFE_OPEN};
 use super::error::failed;
 use super::liveness::{DeadProcesses, entries};
 use super::paths::{FileKind, is_sub, may_hold, parse_file_name};
 use super::read::{ReadMode, read_record};
-use super::rules::{FoundRecord, RuleContext, lease};
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::lease::{Lease, Name};
+use crate::store::record::{FoundRecord, lease};
 use crate::store::{Check, Grade, Report, Scope, Verdict};
 use rustix::fs::{AtFlags, OFlags};
 
@@ -37,10 +38,9 @@ pub(super) fn observe(shared: &FileStoreInner, scope: &Scope) -> Result<Vec<Resu
                 let now = shared.clock.now();
                 let standing =
                     shared.judge.standing(&shared.directory, &found, now, &mut dead_processes);
-                let found_record = FoundRecord { record: &found.record, standing };
-                let era = &shared.judge.era;
-                let context = RuleContext { now, minting_micros: 0, era, live: None, floor: None };
-                leases.push(Ok(lease(Some(found_record), name, context)));
+                let found_record = FoundRecord { record: &found.stored.record, standing };
+                let context = context(now, shared.clock.minting_micros(), None);
+                leases.push(Ok(lease(Some(found_record), name, &context)));
             }
         }
     }
@@ -108,7 +108,11 @@ pub(super) fn examine(shared: &FileStoreInner) -> Result<Report> {
         round_trip,
         checks: vec![
             file_system,
-            check("permissions", Verdict::Good, "ours, and nobody else can write in it".to_owned()),
+            check(
+                "permissions",
+                Verdict::Good,
+                "ours, and no other user can write in it".to_owned(),
+            ),
             space(&directory.tmp)?,
             check(
                 "clock",
@@ -134,7 +138,7 @@ fn space(handle: &DirectoryHandle) -> Result<Check> {
     let text = format!("{} MiB free", free >> 20);
     let (verdict, advice) = match () {
         () if free < MIN_FREE_BYTES || inodes => {
-            (Verdict::Bad, ": make room, or nobody can be elected")
+            (Verdict::Bad, ": make room, or no candidate can be elected")
         }
         () if free < whole / 100 => (Verdict::Weak, ", less than one percent: make room"),
         () => (Verdict::Good, ""),

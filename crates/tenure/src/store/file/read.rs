@@ -16,12 +16,12 @@ use super::directory::{Directory, SAFE_OPEN, check_file};
 use super::error::failed;
 use super::liveness::DeadProcesses;
 use super::paths::RecordPath;
-use super::record::{BootId, MAX_RECORD_BYTES, Parsed, Record, TermRecord, parse};
-use super::rules::Standing;
+use super::stored_record::{BootId, MAX_FILE_BYTES, Parsed, StoredRecord, parse};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::lease::{Ended, Name};
 use crate::observation::Observations;
+use crate::store::record::Standing;
 
 /// The assumed maximum drift of another boot's clock against the clock of this one.
 const DRIFT_PPM: u32 = 1_000;
@@ -32,7 +32,7 @@ const READ_ATTEMPTS: u32 = 5;
 /// A record as it was read.
 #[derive(Debug)]
 pub(super) struct ReadRecord {
-    pub(super) record: Record,
+    pub(super) stored: StoredRecord,
     /// The bytes before the tail.
     pub(super) head: Vec<u8>,
     pub(super) beat: Option<u64>,
@@ -88,18 +88,18 @@ pub(super) fn read_record(
         }
         check_file(&stat, &path)?;
         let bytes = read_all(&file).map_err(|errno| failed("cannot read", &path, errno))?;
-        let Parsed { record, head_len, beat } = parse(&bytes).map_err(|reason| {
+        let Parsed { stored, head_len, beat } = parse(&bytes).map_err(|reason| {
             Error::corrupt(format!(
-                "{path} is not a lease of Tenure: {}. It is left as it is; move it away if nobody \
-                 leads by it",
+                "{path} is not a lease of Tenure: {}. It is left as it is; move it away if no \
+                 candidate leads by it",
                 reason.escape_debug()
             ))
         })?;
-        if record.name != *name {
+        if stored.name != *name {
             return Err(Error::corrupt(format!(
                 "{path} is the lease of '{}', not of '{name}': it was copied or renamed. Move it \
                  away",
-                record.name
+                stored.name
             )));
         }
         if beat.is_none() && attempts_left > 0 {
@@ -108,14 +108,14 @@ pub(super) fn read_record(
             continue;
         }
         let head = bytes[..head_len].to_vec();
-        return Ok(Some(ReadRecord { record, head, beat, fingerprint: fingerprint(&bytes), file }));
+        return Ok(Some(ReadRecord { stored, head, beat, fingerprint: fingerprint(&bytes), file }));
     }
     Err(Error::unavailable(format!("{path} is being replaced all the time: try again")))
 }
 
 /// Reads at most one byte more than a record may have: enough to detect a file that is too long, without reading a huge one.
 fn read_all(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; MAX_RECORD_BYTES + 1];
+    let mut bytes = vec![0; MAX_FILE_BYTES + 1];
     let mut filled = 0;
     while filled < bytes.len() {
         match rustix::io::pread(file, &mut bytes[filled..], filled as u64) {
@@ -161,32 +161,26 @@ impl ExpiryJudge {
         now: Moment,
         dead_processes: &mut DeadProcesses,
     ) -> Standing {
-        let record = &found.record;
-        let Some(term) = &record.term else {
+        let StoredRecord { record, place, .. } = &found.stored;
+        let (Some(term), Some(place)) = (&record.term, place) else {
             return Standing::Free;
         };
-        let same_boot = term.era == self.era;
-        let left = match term
-            .until
-            .filter(|_| same_boot)
-            .and_then(|until| left_by_clock(term, until, now))
-        {
+        let same_boot = place.era == self.era;
+        let until = place.until.filter(|_| same_boot);
+        let left = match until.and_then(|until| left_by_clock(term.ttl, until, now)) {
             Some(left) => left,
-            None => self.left_by_observation(found, term, now),
+            None => self.left_by_observation(found, term.ttl, now),
         };
-        if left.is_zero() {
-            return Standing::Over(Ended::Expired(record.token));
-        }
         let dead = |live| same_boot && dead_processes.is_dead(directory, live);
-        if term.live.as_ref().is_some_and(dead) {
+        if !left.is_zero() && place.live.as_ref().is_some_and(dead) {
             return Standing::Over(Ended::Died(record.token));
         }
-        Standing::Live(left)
+        Standing::of(record, left)
     }
 
-    fn left_by_observation(&self, found: &ReadRecord, term: &TermRecord, now: Moment) -> Duration {
+    fn left_by_observation(&self, found: &ReadRecord, ttl: Duration, now: Moment) -> Duration {
         let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
-        observations.left(&found.record.name, found.fingerprint, term.ttl, DRIFT_PPM, now)
+        observations.left(&found.stored.name, found.fingerprint, ttl, DRIFT_PPM, now)
     }
 
     /// Drops what was observed of this name: its next observation counts as the first.
@@ -196,11 +190,11 @@ impl ExpiryJudge {
 }
 
 /// The remaining time by the clock; `None` if the record cannot have been written on this clock.
-fn left_by_clock(term: &TermRecord, until: Moment, now: Moment) -> Option<Duration> {
+fn left_by_clock(ttl: Duration, until: Moment, now: Moment) -> Option<Duration> {
     let left = until.since(now);
     // No more than the TTL was granted. More is left only if the clock went back, as in a machine whose boot id outlives its
     // boots.
-    (left <= term.ttl).then_some(left)
+    (left <= ttl).then_some(left)
 }
 
 /// The boot and time namespace of this process.

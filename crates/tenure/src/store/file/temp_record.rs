@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::directory::{Directory, DirectoryHandle, PRIVATE_FILE, SAFE_OPEN};
 use super::error::failed;
 use super::paths::RecordPath;
-use super::record::Record;
+use super::stored_record::StoredRecord;
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::lease::Name;
@@ -34,7 +34,7 @@ impl<'a> TempRecord<'a> {
     /// Writes `record`, whose head is `head`, to a temporary file.
     pub(super) fn write(
         directory: &'a Directory,
-        record: &Record,
+        record: &StoredRecord,
         head: Vec<u8>,
         sync: Sync,
     ) -> Result<Self> {
@@ -60,7 +60,7 @@ impl<'a> TempRecord<'a> {
     /// Writes the current tail and renames the file into the place of the record. The caller must hold the lock.
     ///
     /// The tail needs no fsync: it is meaningful only in this boot, and after a reboot observation decides.
-    pub(super) fn place(mut self, record: &Record, beat: u64) -> Result<()> {
+    pub(super) fn place(mut self, record: &StoredRecord, beat: u64) -> Result<()> {
         let path = self.path();
         let flags = OFlags::WRONLY | SAFE_OPEN;
         let file = rustix::fs::openat(&self.directory.tmp, &*self.file_name, flags, Mode::empty())
@@ -123,7 +123,7 @@ pub(super) fn remove_record(directory: &Directory, name: &Name) -> Result<()> {
 /// Writes the tail in place: one write, and no fsync.
 pub(super) fn write_tail(
     file: &OwnedFd,
-    record: &Record,
+    record: &StoredRecord,
     head: &[u8],
     beat: u64,
     path: &str,

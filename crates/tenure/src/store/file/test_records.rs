@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::paths::RecordPath;
-use super::record::{BootId, Record, TermRecord};
+use super::stored_record::{BootId, StoredRecord, TermPlace};
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Name, Nonce, Note, Token};
+use crate::store::record::{Record, TermRecord};
 
 /// The path of a name's record in `directory`.
 pub fn record_path(directory: &Path, name: &Name) -> PathBuf {
@@ -22,7 +23,8 @@ pub fn lock_path(directory: &Path, name: &Name) -> PathBuf {
 
 /// Writes the record of a free name whose last token is `token`.
 pub fn free(directory: &Path, name: &Name, token: Token) -> Result<()> {
-    put(directory, &Record::new(name.clone(), token), 0)
+    let stored = StoredRecord { name: name.clone(), record: Record::new(token), place: None };
+    put(directory, &stored, 0)
 }
 
 /// Writes the record of a holder in another boot; `beat` differs from one renewal to the next.
@@ -33,7 +35,7 @@ pub fn of_another_boot(
     ttl: Duration,
     beat: u64,
 ) -> Result<()> {
-    let mut record = Record::new(name.clone(), token);
+    let mut record = Record::new(token);
     record.term = Some(TermRecord {
         candidate: CandidateId::new("elsewhere")?,
         nonce: Some(Nonce::from_bits(7)),
@@ -41,15 +43,17 @@ pub fn of_another_boot(
         since_micros: 0,
         note: Note::default(),
         saved: None,
+    });
+    let place = TermPlace {
         era: BootId { boot: "another".to_owned(), timens: "another".to_owned() },
         live: None,
         // Long past on the clock of this boot, which says nothing about the clock of the other.
         until: Some(crate::Moment::from_nanos(1)),
-    });
-    put(directory, &record, beat)
+    };
+    put(directory, &StoredRecord { name: name.clone(), record, place: Some(place) }, beat)
 }
 
-fn put(directory: &Path, record: &Record, beat: u64) -> Result<()> {
+fn put(directory: &Path, record: &StoredRecord, beat: u64) -> Result<()> {
     let head = record.encode_head().map_err(Error::invalid)?;
     let bytes = [&*head, &*record.encode_tail(&head, beat)].concat();
     let path = record_path(directory, &record.name);

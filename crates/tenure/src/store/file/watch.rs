@@ -13,15 +13,16 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::fs::inotify::{Event, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::FileStoreInner;
 use super::directory::DirectoryHandle;
 use super::liveness::{entries, is_unlocked};
 use super::paths::{FileKind, RecordPath, is_sub, parse_file_name};
 use super::read::{ReadMode, read_record};
+use super::{FileStore, FileStoreInner};
 use crate::blocking;
 use crate::inotify::Inotify;
 use crate::lease::{Ended, Name};
-use crate::store::{Change, Scope};
+use crate::store::poll::{self, Mark};
+use crate::store::{Change, Scope, Store};
 
 /// The maximum number of checks for the lock of a dead process: the kernel reports the closed file shortly before it drops the
 /// lock.
@@ -29,39 +30,34 @@ const MAX_LOCK_CHECKS: u32 = 50;
 /// The time between two of these checks.
 const LOCK_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often to yield [`Change::Look`] where inotify is not available.
+/// How often to observe where inotify is not available.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// See [`Store::watch`](crate::store::Store::watch).
 pub(super) fn watch(shared: Arc<FileStoreInner>, scope: Scope) -> BoxStream<'static, Change> {
     stream::unfold(WatchState::Begin(shared, scope), |state| async {
         match state {
-            WatchState::Begin(shared, scope) => {
-                let next = match Watches::new(&shared, &scope).await {
-                    Ok(watches) => {
-                        let queue = VecDeque::new();
-                        WatchState::Watching(DirectoryWatch { shared, scope, watches, queue })
-                    }
-                    Err(error) => {
-                        let path = &shared.directory.leases.path;
-                        tracing::warn!(
-                            "cannot be told of changes in {path} ({error}), so they are looked for \
-                             every {} ms; raise fs.inotify.max_user_instances",
-                            POLL_INTERVAL.as_millis()
-                        );
-                        WatchState::Polling(shared)
-                    }
-                };
-                Some((Change::Look, next))
-            }
+            WatchState::Begin(shared, scope) => match Watches::new(&shared, &scope).await {
+                Ok(watches) => {
+                    let queue = VecDeque::new();
+                    let watch = DirectoryWatch { shared, scope, watches, queue };
+                    Some((Change::Look, WatchState::Watching(watch)))
+                }
+                Err(error) => {
+                    let path = &shared.directory.leases.path;
+                    tracing::warn!(
+                        "cannot be told of changes in {path} ({error}), so they are looked for \
+                         every {} ms; raise fs.inotify.max_user_instances",
+                        POLL_INTERVAL.as_millis()
+                    );
+                    next_polled(poll(shared, scope)).await
+                }
+            },
             WatchState::Watching(mut watch) => {
                 let change = watch.next().await;
                 Some((change, WatchState::Watching(watch)))
             }
-            WatchState::Polling(shared) => {
-                shared.clock.sleep(POLL_INTERVAL).await;
-                Some((Change::Look, WatchState::Polling(shared)))
-            }
+            WatchState::Polling(changes) => next_polled(changes).await,
         }
     })
     .boxed()
@@ -70,7 +66,21 @@ pub(super) fn watch(shared: Arc<FileStoreInner>, scope: Scope) -> BoxStream<'sta
 enum WatchState {
     Begin(Arc<FileStoreInner>, Scope),
     Watching(DirectoryWatch),
-    Polling(Arc<FileStoreInner>),
+    Polling(BoxStream<'static, Change>),
+}
+
+/// The watch where inotify is not available.
+pub(super) fn poll(shared: Arc<FileStoreInner>, scope: Scope) -> BoxStream<'static, Change> {
+    let (clock, store) = (shared.clock.clone(), FileStore(shared));
+    poll::watch(clock, POLL_INTERVAL, move || {
+        let (store, scope) = (store.clone(), scope.clone());
+        async move { Ok(store.observe(&scope).await?.iter().flatten().map(Mark::from).collect()) }
+    })
+}
+
+async fn next_polled(mut changes: BoxStream<'static, Change>) -> Option<(Change, WatchState)> {
+    let change = changes.next().await?;
+    Some((change, WatchState::Polling(changes)))
 }
 
 /// The inotify watches of one subscription.
@@ -230,7 +240,7 @@ fn change(shared: &FileStoreInner, name: &Name) -> Change {
     let Ok(Some(found)) = read_record(&shared.directory, name, ReadMode::Unlocked) else {
         return Change::Look;
     };
-    let record = found.record;
+    let record = found.stored.record;
     let name = name.clone();
     match (&record.term, record.before) {
         (Some(term), _) if term.nonce.is_some() => {

@@ -1,10 +1,13 @@
--- KEYS: the index, what is known of the server, the presences, then NAME and companion of each claim.
--- ARGV: channel prefix, start-up wait in ms ('' is the claim's TTL, '0' is none), '1' if the server's
---       configuration says that it fsyncs every write; then candidate, nonce, TTL in ms, note and wait of
---       each claim. A wait is '' (as required), 'never' (the lease grants no right), 'ephemeral' (nor is its
---       record needed after its end) or 'MS REASON' (at least).
--- Answers {clock, item...}; an item is a lease, or corrupt, or of a grant a line each of held, token,
--- origin, before and start-up wait, and beside it the checkpoint.
+-- Grants the claimed leases that are free.
+-- KEYS: the index, the record of the server (tenure:server), the presences, then NAME and companion
+--       of each claim.
+-- ARGV: channel prefix, start-up wait in ms ('' is the claim's TTL, '0' is none), '1' if the
+--       server's configuration says that it fsyncs every write; then candidate, nonce, TTL in ms,
+--       note, wait and '1' if it keeps a history, of each claim. A wait is '' (as required), 'never' (the lease grants no
+--       right), 'ephemeral' (it grants no right, and its record is not needed after its end) or 'MS
+--       REASON' (at least).
+-- Returns {clock, item...}. An item is a lease, or corrupt, or a grant: the lines held, token,
+-- origin, before and start-up wait, and then the checkpoint.
 
 local PREFIX, WINDOW, FSYNCS = ARGV[1], ARGV[2], ARGV[3] == '1'
 
@@ -12,8 +15,8 @@ local replication = info('replication')
 local refusal = refuse_replica(replication)
 if refusal then return refusal end
 
--- Whether the append-only file is written. One that was switched on a moment ago begins with a
--- rewrite, and holds nothing before that is done.
+-- Whether the server writes an append-only file. A file that was just switched on begins with a
+-- rewrite, and contains nothing until that rewrite is done.
 local function writes_log()
   local persistence = info('persistence')
   local rewrites = fact(persistence, 'aof_rewrite_in_progress') == '1'
@@ -23,9 +26,10 @@ local function writes_log()
     and fact(persistence, 'aof_last_bgrewrite_status') == 'ok'
 end
 
--- What tenure:server says: the run and the replication id that were observed last, since when the
--- server has lost nothing, whether every observation of this run found it durable, and whether the run
--- before it was durable. Anything else that is stored there is not relied on.
+-- The record of the server in tenure:server: the run and the replication id that were observed
+-- last, since when the server has lost nothing, whether every observation of this run found it
+-- durable, and whether the run before it was durable. An empty table if the key holds anything
+-- else.
 local function observed_before()
   local fields = { 'run', 'replid', 'since', 'durable', 'follows_durable' }
   for _, field in ipairs(fields) do
@@ -38,19 +42,20 @@ local function observed_before()
   return { run = raw[1], replid = raw[2], since = since, durable = raw[4], follows = raw[5] }
 end
 
--- The server: `since` is the latest moment at which it may have lost a lease (its start, or its
--- promotion), `durable` says whether it and the run before it fsynced every write. Asked for once, and
--- only when a lease is granted.
+-- The state of the server: `since` is the latest moment at which it may have lost a lease (its
+-- start, or its promotion), `durable` says whether it and the run before it fsynced every write.
+-- The script reads it once, and only if it grants a lease.
 --
--- The replication id of a primary changes when it is promoted. It also changes an hour after its last
--- replica left, which is taken for a promotion: that costs one wait.
+-- The replication id of a primary changes when it is promoted. It also changes an hour after its
+-- last replica disconnected. The script cannot tell the two apart and treats both as a promotion,
+-- which costs one wait.
 local known
 local function server()
   if known then return known end
   known = { since = 0, durable = true }
   local process = info('server')
   local run, age = fact(process, 'run_id'), tonumber(fact(process, 'uptime_in_seconds'))
-  if run == '' or not age then return known end -- this user may not ask
+  if run == '' or not age then return known end -- this user may not call INFO
   local replid = fact(replication, 'master_replid')
   local promoted = not string.find(fact(replication, 'master_replid2'), '^0+$')
   local durable = FSYNCS and not promoted and writes_log()
@@ -61,7 +66,7 @@ local function server()
   elseif promoted or last.run == run then
     since, follows, durable, promoted = now, '0', false, true
   else
-    -- Both ends of an uptime are whole seconds.
+    -- Redis computes its uptime from two times in whole seconds.
     since, follows = math.min(now, now - age * 1000 + 1000), last.durable or '1'
   end
   local is_durable = durable and '1' or '0'
@@ -73,24 +78,30 @@ local function server()
   return known
 end
 
--- The later of two ends of a wait.
+-- The later of the end of `wait` and the end `at`.
 local function later(wait, at, reason)
   if at <= math.max(wait.at, now) then return wait end
   return { at = at, length = at - now, reason = reason }
 end
 
--- The end of the wait that a claim asks for.
+-- Whether the lease grants a right, so that its holder may have to wait.
+local function waits(asked)
+  return asked ~= 'never' and asked ~= 'ephemeral'
+end
+
+-- `wait`, or the wait that the claim requests if that ends later.
 local function asked_wait(wait, asked)
   local length, reason = string.match(asked, '^(%d+) (%l+)$')
   return length and later(wait, now + tonumber(length), reason) or wait
 end
 
--- The start-up wait of a term that is granted now, after `last`. A durable server has lost nothing,
--- but the holder of a term that was not released may have renewed while durability was off.
+-- The start-up wait of a term that is granted now, after the record `last`. A durable server has
+-- lost nothing, but the holder of a term that was not released may have renewed while durability
+-- was off.
 local function required_wait(last, ttl)
   local wait = later(NO_WAIT, last.wait.at, last.wait.reason)
   if last.term and now < last.ends then
-    -- The visible key was deleted before its time, and its holder does not know it.
+    -- The visible key was deleted before it expired, and the holder does not know it.
     wait = later(wait, last.ends, 'deleted')
   end
   if WINDOW == '0' then return wait end
@@ -114,56 +125,69 @@ local function held(record, before, wait)
   return { table.concat(lines, '\n'), record.checkpoint }
 end
 
-local function grant(found, candidate, nonce, ttl, note, asked)
-  local last = found.record or { token = 0, wait = NO_WAIT, checkpoint = false, before = '' }
+-- The history of a record whose next term is granted now.
+local function granted_history(last, keeps)
+  if not keeps then return '' end
+  if last.history == '' or (last.term and now < last.ends) then return HISTORY end
+  return last.term and remember_term(last, 'expired') or last.history
+end
+
+local function grant(found, candidate, nonce, ttl, note, asked, keeps)
+  local last = found.record
+    or { token = 0, wait = NO_WAIT, checkpoint = false, before = '', history = '' }
   local token = mint(last.token)
   if not token then return corrupt(OUT_OF_TOKENS) end
   local origin, before = last.origin or token, ending(last)
-  -- Where a term has vanished the record begins anew, so that waiters see it and wait.
+  -- If the visible key was deleted early, the record starts a new origin: waiters notice it and
+  -- wait.
   if last.term and now < last.ends then origin, before = token, '' end
-  local ephemeral = asked == 'ephemeral'
-  local waits = asked ~= 'never' and not ephemeral
-  local wait = waits and asked_wait(required_wait(last, ttl), asked) or NO_WAIT
-  local ends = ends_after(ttl)
-  -- What a renewal reads and writes comes first: the server searches a small hash from its front.
-  redis.call('HSET', found.key,
+  local wait = waits(asked) and asked_wait(required_wait(last, ttl), asked) or NO_WAIT
+  local ends, ephemeral = ends_after(ttl), asked == 'ephemeral'
+  -- The fields that a renewal reads and writes come first: Redis searches a small hash from the
+  -- start.
+  write(found.key, granted_history(last, keeps), last.history,
     'v', FORMAT, 'candidate', candidate, 'nonce', nonce, 'token', text(token), 'until', text(ends),
     'ttl', text(ttl), 'origin', text(origin), 'leads_from', ephemeral and NEVER or recorded(wait),
     'since', text(now), 'saved', '', 'before', before, 'next', '', 'note', note)
   redis.call('SET', found.name, candidate, 'PXAT', text(ends))
   keep(found.key, last.checkpoint, ends, ephemeral)
-  -- A hint: that nobody may be told is no reason not to grant. It names no holder that does not lead.
+  -- The notification is a hint: if this user may not publish, the lease is granted all the same. It
+  -- does not name a holder that still waits.
   local holder = wait.at > now and '' or ' ' .. candidate
   redis.pcall('PUBLISH', PREFIX .. found.name, 'granted ' .. text(token) .. holder)
   local granted = { token = token, origin = origin, checkpoint = last.checkpoint }
   return held(granted, before, wait), ends, ephemeral
 end
 
--- The answer, and of what is held also when it ends and whether it is ephemeral.
-local function claim(name, key, candidate, nonce, ttl, note, asked)
+-- The answer to one claim. For a grant also the end of the term, and whether the lease is
+-- ephemeral.
+local function claim(name, key, candidate, nonce, ttl, note, asked, keeps)
   local found, why = look(name, key)
   if not found then return corrupt(why) end
   local record = found.record
   if found.live and record.candidate == candidate and record.nonce == nonce then
-    -- The reply to an earlier try was lost, or the holder asks for a longer wait or changes its note:
-    -- the same answer again, extended.
-    local ends, wait = ends_after(ttl), asked_wait(record.wait, asked)
-    local from = record.ephemeral and NEVER or recorded(wait)
+    -- The reply to an earlier attempt was lost, or the holder requests another wait or changes its
+    -- note: the script repeats the answer and extends the lease. As with a grant, the claim decides
+    -- whether the lease is ephemeral.
+    local wait = waits(asked) and asked_wait(record.wait, asked) or NO_WAIT
+    local ends, ephemeral = ends_after(ttl), asked == 'ephemeral'
+    local from = ephemeral and NEVER or recorded(wait)
     redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends), 'leads_from', from, 'note', note)
     redis.call('PEXPIREAT', name, text(ends))
-    keep(key, record.checkpoint, ends, record.ephemeral)
-    return held(record, record.before, wait), ends, record.ephemeral
+    keep(key, record.checkpoint, ends, ephemeral)
+    return held(record, record.before, wait), ends, ephemeral
   end
   if found.live or (found.visible and not found.ours) then return lease('taken', found) end
-  return grant(found, candidate, nonce, ttl, note, asked)
+  return grant(found, candidate, nonce, ttl, note, asked, keeps)
 end
 
 local answers, held_names, presences = { text(now_micros) }, {}, {}
 for i = 1, (#KEYS - 3) / 2 do
-  local a = 5 * i - 1
+  local a = 6 * i - 2
   local name, ttl = KEYS[2 * i + 2], tonumber(ARGV[a + 2])
   local answer, ends, ephemeral =
-    claim(name, KEYS[2 * i + 3], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], ARGV[a + 4])
+    claim(name, KEYS[2 * i + 3], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], ARGV[a + 4],
+      ARGV[a + 5] == '1')
   if ephemeral then
     presences[#presences + 1] = text(ends)
     presences[#presences + 1] = name

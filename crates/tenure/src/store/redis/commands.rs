@@ -13,13 +13,15 @@ use super::pubsub::{Channels, PubsubEvent, Subscription};
 use super::settings::RedisSettings;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Kind, Result};
-use crate::store::open::StoreUrl;
+use crate::store::endpoint::StoreUrl;
 use crate::store::redact_url;
 
 /// The minimum time between two hints: many changes in a short time make one hint.
 const HINT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait before subscribing again if the user lacks the permission.
 const DENIED_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+const SCHEMES: [&str; 2] = ["redis", "rediss"];
 
 /// A Redis server. It connects when it is first used.
 #[derive(Debug)]
@@ -29,9 +31,15 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
+    /// Whether the URL names a Redis server. Its options are not checked.
+    pub(crate) fn serves(url: &str) -> bool {
+        StoreUrl::parse(url)
+            .is_ok_and(|url| SCHEMES.contains(&url.scheme) && url.rest.starts_with("//"))
+    }
+
     pub(crate) fn from_url(url: &str) -> Result<Self> {
         let parts = StoreUrl::parse(url)?;
-        if !["redis", "rediss"].contains(&parts.scheme) {
+        if !SCHEMES.contains(&parts.scheme) {
             return Err(Error::invalid(format!(
                 "'{}' is not a Redis server: write redis://HOST:PORT/0",
                 redact_url(url).escape_debug()

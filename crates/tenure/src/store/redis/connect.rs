@@ -9,12 +9,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
 
 use super::settings::{RedisAddress, RedisSettings};
-use super::tls;
 use crate::blocking;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::store::endpoint::Host;
+use crate::store::tls;
 
 /// The maximum duration of a connection attempt, including handshakes and log-in.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,18 +82,16 @@ impl Dialer {
                 let stream = UnixStream::connect(path).await;
                 Ok(Box::new(stream.map_err(|error| settings.unreachable(&error))?))
             }
-            (RedisAddress::Tcp { .. }, None) => {
+            (RedisAddress::Tcp(_), None) => {
                 let stream = self.tcp().await;
                 Ok(Box::new(stream.map_err(|error| settings.unreachable(&error))?))
             }
-            (RedisAddress::Tcp { host, .. }, Some(_)) => {
-                let secure = {
-                    let settings = Arc::clone(settings);
-                    run_blocking(move || tls::connector(&settings)).await?
-                };
-                let name = tls::server_name(host)?;
+            (RedisAddress::Tcp(host), Some(files)) => {
+                let files = files.clone();
+                let config = run_blocking(move || files.client_config()).await?;
+                let name = tls::server_name(&host.name)?;
                 let stream = self.tcp().await.map_err(|error| settings.unreachable(&error))?;
-                let stream = secure.connect(name, stream).await;
+                let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
                 Ok(Box::new(stream.map_err(|error| settings.insecure(&error))?))
             }
         }
@@ -99,22 +99,22 @@ impl Dialer {
 
     /// Connects over TCP. The name is resolved again for every connection.
     async fn tcp(&self) -> io::Result<TcpStream> {
-        let RedisAddress::Tcp { host, port } = &self.settings.address else {
+        let RedisAddress::Tcp(host) = &self.settings.address else {
             return Err(io::Error::other("not a host"));
         };
-        let addresses = self.addresses.resolve(lookup_addresses(host.clone(), *port)).await?;
+        let addresses = self.addresses.resolve(lookup_addresses(host.clone())).await?;
         let stream = first_to_accept(&addresses).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 }
 
-/// The addresses of `host`. If `host` is an IP address, there is no lookup.
-async fn lookup_addresses(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse::<IpAddr>() {
+/// The addresses of `host`. If its name is an IP address, there is no lookup.
+async fn lookup_addresses(Host { name, port }: Host) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+    let resolve = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
     blocking::run(resolve).await.map_err(io::Error::other)?
 }
 

@@ -18,6 +18,7 @@ use super::session::{LinkState, Session};
 use super::settings::RedisSettings;
 use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+use crate::store::endpoint::Secret;
 
 /// Makes connections. Each store handle has one connector, and so one connection.
 #[derive(Debug)]
@@ -133,7 +134,7 @@ impl Drop for Connector {
 /// A stream on which the server has accepted the log-in.
 struct LoggedIn {
     stream: Box<dyn Io>,
-    password: Option<String>,
+    password: Option<Secret>,
     info: ServerInfo,
     /// The duration of the log-in, which is one round trip.
     round_trip: Duration,
@@ -147,7 +148,7 @@ impl Dialer {
         let mut stream = self.stream().await?;
         let (clock, settings) = (Clock::boot(), &self.settings);
         let sent = clock.now();
-        let info = log_in(&mut *stream, settings, password.as_deref(), examine).await?;
+        let info = log_in(&mut *stream, settings, password.as_ref(), examine).await?;
         Ok(LoggedIn { stream, password, info, round_trip: clock.now().since(sent) })
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
-use tokio_rustls::rustls;
 
 use super::settings::RedisSettings;
 use crate::error::Error;
+use crate::store::endpoint::Secret;
+use crate::store::tls;
 
 /// Why a call failed, with what a caller must know about the connection.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ const IN_SCRIPT: &str = "The user executing the script can't";
 /// Error codes of temporary conditions, and what they mean.
 const TEMPORARY_ERRORS: &[(&str, &str)] = &[
     ("LOADING", "it is reading its data from disk"),
-    ("BUSY", "a script of somebody's is running; SCRIPT KILL ends it"),
+    ("BUSY", "a script is running; SCRIPT KILL ends it"),
     ("MISCONF", "it cannot write to its disk"),
     ("OOM", "it is at its memory limit: raise maxmemory, keep the policy noeviction"),
     ("READONLY", "it is a replica: name the primary"),
@@ -77,25 +78,14 @@ impl RedisSettings {
 
     /// The error for a failed TLS handshake, or a TLS failure on an established connection.
     pub(super) fn insecure(&self, error: &io::Error) -> Error {
-        let what = match tls_error(error) {
-            Some(rustls::Error::InvalidCertificate(reason)) => format!(
-                "its certificate is not accepted ({reason}). Check its name and dates, and the \
-                 option ca=FILE"
-            ),
-            Some(rustls::Error::AlertReceived(alert)) => format!(
-                "it refuses our side of TLS ({alert:?}). Check the options cert=FILE and key=FILE"
-            ),
-            Some(rustls::Error::InvalidMessage(_)) => {
-                "what it says is not TLS. If it has none, write redis://".to_owned()
-            }
-            Some(other) => format!("TLS failed ({other})"),
-            None => return self.unreachable(error),
-        };
-        Error::denied(format!("will not talk to {self}: {what}"))
+        match tls::explain(error, "write redis://") {
+            Some(what) => Error::denied(format!("will not talk to {self}: {what}")),
+            None => self.unreachable(error),
+        }
     }
 
     /// The error for a command that the server, or the connection to it, answered with an error.
-    pub(super) fn call_error(&self, error: &RedisError, password: Option<&str>) -> CallError {
+    pub(super) fn call_error(&self, error: &RedisError, password: Option<&Secret>) -> CallError {
         let code = error.code().unwrap_or_default();
         let server_text = server_text(error, password);
         let (error, broken) = match error.kind() {
@@ -120,7 +110,7 @@ impl RedisSettings {
             return Error::unavailable(format!("{self} did not answer in time"));
         }
         match io_error(error) {
-            Some(io) if tls_error(io).is_some() => self.insecure(io),
+            Some(io) if tls::is_tls_error(io) => self.insecure(io),
             _ => Error::unavailable(format!("the connection to {self} was lost: {error}")),
         }
     }
@@ -155,15 +145,15 @@ impl RedisSettings {
 
 /// The server's error text: shortened, printable, and without the password, which a server may quote ("unknown command 'AUTH',
 /// with args beginning with ...").
-fn server_text(error: &RedisError, password: Option<&str>) -> String {
+fn server_text(error: &RedisError, password: Option<&Secret>) -> String {
     let words = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
         _ => error.to_string(),
     };
     let words = match password {
-        Some(password) if !password.is_empty() => words.replace(password, "***"),
-        _ => words,
+        Some(password) => password.hide_in(&words),
+        None => words,
     };
     let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut short: String = words.chars().take(200).map(printable).collect();
@@ -178,8 +168,4 @@ fn server_text(error: &RedisError, password: Option<&str>) -> String {
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let shared = error.source()?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
     shared.downcast_ref()
-}
-
-fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
-    error.get_ref()?.downcast_ref()
 }

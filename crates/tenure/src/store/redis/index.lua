@@ -1,9 +1,14 @@
--- KEYS: the index, the presences. ARGV: how many names of the index at most; on the first page '=PREFIX' of the presences to
--- list, later ''; then 'list' or 'remove', from where and to where, of each range of the index, in their order. Answers
--- {state, name...}: `state` is 'more' if the next page begins after the last name, else 'all'. What is too long for a name is
--- left out, so that foreign data cannot make a store read it.
+-- Lists one page of names.
+-- KEYS: the index, the presences.
+-- ARGV: the largest number of names of the index; '=PREFIX' of the presences to list on the first
+--       page, '' on later pages; then 'list' or 'remove', lower and upper bound of each range of
+--       the index, in order.
+-- Returns {state, name...}. `state` is 'more' if another page follows after the last name, else
+-- 'all'. An entry that is too long for a name is left out, so that a client does not read foreign
+-- data.
 
--- How many names one script removes unread: few, so that it costs little more than a list without them.
+-- How many names one call removes without listing them. The number is small, so that a call that
+-- removes names costs little more than one that only lists.
 local REMOVED = '30'
 
 local answers = { 'all' }

@@ -1,6 +1,6 @@
 //! Lists the names that begin with a prefix: ephemeral leases from the presence set, all others from the index.
 
-use super::script::{BATCH, Call, INDEX, INDEX_KEY, PRESENCE_KEY};
+use super::script::{Call, INDEX, INDEX_KEY, MAX_BATCH, PRESENCE_KEY};
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::lease::Name;
@@ -57,7 +57,7 @@ pub(super) async fn names_below(link: &Session, prefix: &str) -> Result<Vec<Name
     let mut presences = format!("={prefix}");
     loop {
         let mut call = Call::new(&INDEX);
-        call.key(INDEX_KEY).key(PRESENCE_KEY).shown(10 * BATCH);
+        call.key(INDEX_KEY).key(PRESENCE_KEY).shown(10 * MAX_BATCH);
         call.argument(std::mem::take(&mut presences));
         for range in &ranges {
             call.argument(range.action).argument(&range.from).argument(&range.to);

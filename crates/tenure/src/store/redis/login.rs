@@ -13,6 +13,7 @@ use super::connect::Io;
 use super::server_info::{self, ServerInfo};
 use super::settings::RedisSettings;
 use crate::error::{Error, Kind, Result};
+use crate::store::endpoint::Secret;
 
 /// The maximum size of all replies in bytes: more is not an answer to a log-in.
 const MAX_REPLY_BYTES: usize = 1 << 20;
@@ -22,7 +23,7 @@ const MAX_REPLY_BYTES: usize = 1 << 20;
 pub(super) async fn log_in(
     stream: &mut dyn Io,
     settings: &RedisSettings,
-    password: Option<&str>,
+    password: Option<&Secret>,
     examine: bool,
 ) -> Result<ServerInfo> {
     let mut commands = credentials(settings, password);
@@ -72,13 +73,13 @@ fn lost_before_any_answer(
     }
 }
 
-fn credentials(settings: &RedisSettings, password: Option<&str>) -> Vec<Cmd> {
+fn credentials(settings: &RedisSettings, password: Option<&Secret>) -> Vec<Cmd> {
     let Some(password) = password else { return Vec::new() };
     let mut auth = redis::cmd("AUTH");
     if let Some(user) = &settings.user {
         auth.arg(user);
     }
-    auth.arg(password);
+    auth.arg(password.expose());
     vec![auth]
 }
 

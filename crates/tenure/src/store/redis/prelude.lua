@@ -1,31 +1,34 @@
--- What every script shares: the server's clock, reading what lies under a name, and showing it.
+-- The functions that all scripts share: the server's clock, reading the keys of a lease, and
+-- encoding the lease for the client.
 --
--- A lease is two keys: NAME, a string that everybody knows how to read, and its companion
--- tenure:{NAME}, a hash with the rest. Scripts touch the keys they are given and no others. One
--- item that cannot be read is answered with corrupt(why) and left alone; it never spoils the
--- items beside it, so reads are checked before anything is written. Numbers leave a script as
--- text(n) and by no other way, to a command or to us: Lua's own conversions round tokens, and are
--- slow.
+-- A lease is two keys: NAME, a string that any Redis client can read, and its companion
+-- tenure:{NAME}, a hash with the other fields. A script accesses only the keys in KEYS. An item
+-- that cannot be read gets the answer corrupt(why) and stays unchanged. It does not affect the
+-- other items of the batch, so a script checks what it reads before it writes anything. A script
+-- passes numbers to commands and to the client only as text(n): Lua's own conversions round tokens,
+-- and are slow.
 
--- Redis 6 with lua-replicate-commands off would refuse to write after TIME.
+-- Without this call, Redis 6 with lua-replicate-commands off refuses writes after TIME.
 if redis.replicate_commands then redis.replicate_commands() end
 
 local TOKEN_END = 9007199254740992 -- 2^53
 local HOUR = 3600000
 local DAY = 24 * HOUR
--- A TTL is at most a day. No end lies further ahead of the server's clock than this: a day more, for a
--- clock that was set.
+-- A TTL is at most a day. AHEAD_MAX is the furthest that an end may lie ahead of the server's
+-- clock: one day more, for a clock that was set back.
 local TTL_MAX = DAY
 local AHEAD_MAX = TTL_MAX + DAY
 local FORMAT = '2'
 local FIELDS = {
   'v', 'origin', 'token', 'leads_from', 'candidate', 'nonce', 'ttl', 'until', 'since', 'saved',
-  'before', 'next', 'note', 'checkpoint'
+  'before', 'next', 'note', 'checkpoint', 'history'
 }
-local LIMITS = { 8, 16, 16, 48, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096 }
+-- The last fields, which a companion need not have.
+local OPTIONAL = 2
+local LIMITS = { 8, 16, 16, 48, 100, 32, 16, 16, 16, 20, 25, 100, 512, 4096, 8192 }
 
--- The items of a batch say mostly the same in most of their fields: what was worked out for one
--- does for all.
+-- Caches the results of `work`. Most fields have the same value in most items of a batch, so each
+-- value is parsed once.
 local function once(work)
   local known = {}
   return function(about)
@@ -42,8 +45,8 @@ local clock = redis.call('TIME')
 local now_micros = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now = math.floor(now_micros / 1000)
 
--- When a lease granted now runs out. Rounded up: a holder counts its TTL to the microsecond, and
--- must not be let down by a server that counts milliseconds.
+-- When a lease that is granted now expires. Rounded up: a holder counts its TTL in microseconds,
+-- and the server, which counts milliseconds, must not expire the lease earlier.
 local function ends_after(ttl)
   return math.ceil(now_micros / 1000) + ttl
 end
@@ -61,13 +64,13 @@ local number = once(function(digits)
   return value < TOKEN_END and value
 end)
 
--- A time that a script may have written, in milliseconds on the server's clock, or false.
+-- A time in milliseconds on the server's clock, or false if no script can have written it.
 local time = once(function(digits)
   local value = number(digits)
   return value and value <= now + AHEAD_MAX and value
 end)
 
--- A TTL, or the length of a wait.
+-- A TTL in milliseconds, or false.
 local length = once(function(digits)
   local value = number(digits)
   return value and value <= TTL_MAX and value
@@ -81,7 +84,7 @@ local is_id = once(function(id)
   return id == '' or string.find(id, '^[%w%._:/%-]+$') ~= nil
 end)
 
--- UTF-8 without control characters, as Note::new takes it.
+-- Whether a note is UTF-8 without control characters: what Note::new accepts.
 local is_note = once(function(note)
   if not string.find(note, '[^\32-\126]') then return true end
   local at = 1
@@ -113,7 +116,7 @@ local is_note = once(function(note)
   return true
 end)
 
--- What a command says, or nil if the key is of another type. Any other error ends the script with
+-- The reply to a command, or nil if the key has another type. Any other error ends the script with
 -- its own code.
 local function read(...)
   local reply = redis.pcall(...)
@@ -124,8 +127,8 @@ local function read(...)
   return reply
 end
 
--- When a key expires: the earliest and the latest millisecond it can be. -1: never. -2: there is no
--- such key.
+-- When a key expires: the earliest and the latest possible millisecond. -1: it does not expire. -2:
+-- the key does not exist.
 local has_expiretime = true
 local function expiry(key)
   if has_expiretime then
@@ -137,8 +140,8 @@ local function expiry(key)
   local left = redis.call('PTTL', key)
   if left < 0 then return left, left end
   local to = redis.call('TIME')
-  -- Both ends rounded outwards: a pause of the server between the three must not look like a
-  -- stranger.
+  -- Both ends are rounded outwards. If the server pauses between the three commands, the key must
+  -- not look like a foreign one.
   local earliest = math.floor((tonumber(from[1]) * 1000000 + tonumber(from[2])) / 1000) + left - 1
   local latest = math.floor((tonumber(to[1]) * 1000000 + tonumber(to[2])) / 1000) + left + 1
   return earliest, latest
@@ -148,9 +151,9 @@ local function wrong(field, what)
   return 'the field ' .. field .. ' of its companion key is ' .. what
 end
 
--- The fields of a companion; false if there is none; nil and why if somebody else made it. Nothing
--- large is read: a hash in its compact encoding holds nothing large, of any other every field is
--- measured first.
+-- The fields of a companion; false if the key does not exist; nil and the reason if it is not a
+-- record of Tenure. No large value is read: a hash in compact encoding has none, and for any other
+-- encoding the length of each field is checked first.
 local function fields(key)
   local encoding = redis.pcall('OBJECT', 'ENCODING', key)
   if encoding == false then return false end
@@ -169,11 +172,11 @@ local function fields(key)
     if value then
       found = true
       if #value > LIMITS[i] then return nil, wrong(FIELDS[i], 'too long') end
-    elseif i < #FIELDS then
+    elseif i <= #FIELDS - OPTIONAL then
       missing = missing or FIELDS[i]
     end
   end
-  -- Where we may not ask for the encoding, this is how a companion that is not there looks.
+  -- If this user may not call OBJECT ENCODING, a companion that does not exist is found only here.
   if not found and redis.call('EXISTS', key) == 0 then return false end
   if missing then return nil, wrong(missing, 'missing') end
   return raw
@@ -185,11 +188,11 @@ local is_ending = once(function(before)
     or ((kind == 'released' or kind == 'expired') and is_token(number(which)))
 end)
 
--- The end of a start-up wait, as a record keeps it: 'AT LENGTH REASON' in milliseconds on the
--- server's clock, or ''. The length bounds what is left of it after the clock was set back.
+-- The end of a start-up wait, as the record stores it: 'AT LENGTH REASON' in milliseconds on the
+-- server's clock, or ''. The length limits the remaining wait after the clock was set back.
 local NO_WAIT = { at = 0, length = 0, reason = '' }
--- What the record of an ephemeral lease says instead. Such a lease grants no right (presence, membership,
--- a request), and its record is of use to no candidate after its end.
+-- The value in the record of an ephemeral lease. Such a lease grants no right (presence,
+-- membership, a request), and no candidate needs its record after its end.
 local NEVER = 'never'
 local leads_from = once(function(digits)
   if digits == '' or digits == NEVER then return NO_WAIT end
@@ -198,7 +201,55 @@ local leads_from = once(function(digits)
   return at and long and long <= AHEAD_MAX and { at = at, length = long, reason = reason }
 end)
 
--- The companion as a table; false and nil as above.
+-- The terms that ended, as the record of an election keeps them: HISTORY, then a line for each, the
+-- oldest first: 'TOKEN CANDIDATE FROM TO OUTCOME', the times in milliseconds. '' in a record that keeps
+-- none.
+local HISTORY = 'terms'
+local HISTORY_TERMS = 32
+local OUTCOMES = { released = true, expired = true, died = true, revoked = true }
+local is_history = once(function(history)
+  if history == '' or history == HISTORY then return true end
+  if string.sub(history, 1, #HISTORY + 1) ~= HISTORY .. '\n' then return false end
+  local lines = 0
+  for line in string.gmatch(string.sub(history, #HISTORY + 2) .. '\n', '([^\n]*)\n') do
+    local token, id, from, to, outcome = string.match(line, '^(%d+) (%S+) (%d+) (%d+) (%l+)$')
+    if not (token and is_token(number(token)) and #id <= 100 and is_id(id)
+        and number(from) and number(to) and OUTCOMES[outcome]) then
+      return false
+    end
+    lines = lines + 1
+  end
+  return lines <= HISTORY_TERMS
+end)
+
+-- `history` with one more term. A revoked term, which has no nonce, is in it since its revocation.
+local function remember(history, token, candidate, nonce, since, outcome)
+  if history == '' or nonce == '' then return history end
+  local _, lines = string.gsub(history, '\n', '')
+  if lines >= HISTORY_TERMS then
+    -- Without the oldest term.
+    history = HISTORY .. string.sub(history, string.find(history, '\n', #HISTORY + 2, true), -1)
+  end
+  local term = { token, candidate, since, text(now), outcome }
+  return history .. '\n' .. table.concat(term, ' ')
+end
+
+-- The same for the term of a record.
+local function remember_term(record, outcome)
+  return remember(record.history, text(record.token), record.candidate, record.nonce,
+    text(record.since), outcome)
+end
+
+-- Writes fields of a companion, and the history if it has changed, in one command: a
+-- server that refuses a write refuses all of it.
+local function write(key, history, before, ...)
+  if history == before then return redis.call('HSET', key, ...) end
+  local fields = { ... }
+  fields[#fields + 1], fields[#fields + 2] = 'history', history
+  return redis.call('HSET', key, unpack(fields))
+end
+
+-- The companion as a table; false if it does not exist; nil and the reason if it is not a record.
 local function companion(key)
   local raw, why = fields(key)
   if not raw then return raw, why end
@@ -208,6 +259,7 @@ local function companion(key)
     candidate = raw[5], nonce = raw[6],
     ttl = length(raw[7]), ends = time(raw[8]), since = number(raw[9]),
     saved = raw[10], before = raw[11], next = raw[12], note = raw[13], checkpoint = raw[14],
+    history = raw[15] or '',
     ephemeral = raw[4] == NEVER
   }
   local saved = record.saved == ''
@@ -220,19 +272,21 @@ local function companion(key)
   if not (record.wait and record.ttl and record.ends and record.since
       and is_ending(record.before) and saved and nonce
       and is_id(record.candidate) and is_id(record.next)
-      and is_note(record.note)) then
+      and is_note(record.note) and is_history(record.history)) then
     return nil, 'its companion key is not as we write it'
   end
   record.term = record.candidate ~= ''
   return record
 end
 
--- The server's clock was set back if a term ends later than one granted now would, or a wait later than
--- its whole length from now. The time that has passed since is not known, but no holder believes in its
--- term for longer than its TTL after its last renewal, and that is not later than now. So the term ends
--- one TTL from now, and the wait ends one length from now. Whichever script sees it first records that,
--- so that the time is counted once and the key expires in time. Nothing depends on the record being
--- written: a server that refuses writes for now is asked again.
+-- Corrects a record after the server's clock was set back. The clock was set back if a term ends
+-- later than a term of the same TTL that is granted now, or a wait ends later than its whole length
+-- from now. The time that has passed since then is not known. But no holder relies on its term for
+-- longer than its TTL after its last renewal, and that renewal is not later than now. So the term
+-- ends one TTL from now, and the wait ends one length from now. The first script that notices
+-- writes the new times, so that the time is counted once and the key expires in time. The
+-- correction does not depend on that write: if the server refuses writes at this moment, the next
+-- script tries again.
 local function correct_times(name, key, record, ours)
   local ends, wait = math.min(record.ends, ends_after(record.ttl)), record.wait
   if record.term and ends < record.ends then
@@ -247,11 +301,11 @@ local function correct_times(name, key, record, ours)
   end
 end
 
--- What lies under a name; nil and why if it is not ours to touch.
---   visible  the visible key is there, whoever set it
---   ours     it is the one that belongs to the companion's term: same value, and expiring when we
---            made it expire
---   live     and that term has not run out
+-- Reads the two keys of a name; nil and the reason if one of them is not a valid part of a lease.
+--   visible  the visible key exists, no matter which client set it
+--   ours     the visible key belongs to the companion's term: it has the same value, and it expires
+--            when a script made it expire
+--   live     the visible key is ours and its term has not expired
 local function look(name, key)
   local earliest, latest = expiry(name)
   local visible = earliest ~= -2
@@ -268,17 +322,17 @@ local function look(name, key)
   }
 end
 
--- Whether the caller's hold is the live term.
+-- Whether the caller holds the live term.
 local function holds(found, candidate, nonce, token)
   local record = found.record
   return found.live and record.candidate == candidate and record.nonce == nonce
     and text(record.token) == token
 end
 
--- The same without reading the rest: when the live term that the caller holds runs out and whether it is
--- ephemeral, or nil.
--- Whoever gets nil looks, and learns why. Nothing is measured before it is read: under a key that shows
--- our own id it is ours, and garbage among it is read this once.
+-- The same without reading the other fields: the end of the live term that the caller holds, and
+-- whether it is ephemeral; or nil. After nil the caller uses look() to find the reason. The length
+-- of a field is not checked before it is read: the visible key has the caller's id, so the
+-- companion is most likely its record, and foreign data in it is read only this once.
 local function held_until(name, key, candidate, nonce, token)
   if redis.pcall('GETRANGE', name, '0', '256') ~= candidate then return nil end
   local raw = read('HMGET', key, 'v', 'candidate', 'nonce', 'token', 'until', 'leads_from')
@@ -296,18 +350,18 @@ end
 local function ending(record)
   if not record.term then return record.before end
   if now >= record.ends then return 'expired ' .. text(record.token) end
-  return '' -- somebody deleted the visible key before its time
+  return '' -- the visible key was deleted before it expired
 end
 
--- What is left of a start-up wait, as Rust reads it: 'MICROSECONDS REASON', or ''.
+-- The rest of a start-up wait, as the client parses it: 'MICROSECONDS REASON', or ''.
 local function startup_wait(wait)
   local left = math.min(wait.at * 1000 - now_micros, wait.length * 1000)
   return left > 0 and text(left) .. ' ' .. wait.reason or ''
 end
 
--- A lease as Rust reads it: a line each of tag, kind, nonce, token, ttl, left, since, note, next,
--- origin, before, start-up wait and id, and beside it the checkpoint. A stranger's id may be anything, so it comes
--- last; of the others none can hold the end of a line.
+-- A lease as the client parses it: the lines tag, kind, nonce, token, ttl, left, since, note, next,
+-- origin, before, start-up wait and id, and then the checkpoint. The value of a foreign key can
+-- contain any byte, so the id is the last line; no other line can contain a line end.
 local function lease(tag, found)
   local record = found.record
   local token = record and text(record.token) or ''
@@ -331,23 +385,24 @@ local function lease(tag, found)
       tag, 'free', '', token, '0', '0', '', '', record.next, origin, ending(record), '', ''
     }
   end
-  return { table.concat(lines, '\n'), record.checkpoint }
+  return { table.concat(lines, '\n'), record.checkpoint, record.history }
 end
 
 local function corrupt(why)
   return { 'corrupt\n' .. why }
 end
 
--- The next token, or nil when they have run out.
+-- The next token, or nil if there is none below 2^53.
 local function mint(last)
   local token = math.max(last + 1, now_micros)
   return token < TOKEN_END and token or nil
 end
 
--- A companion with a checkpoint stays for ever; another is forgotten a day after its lease has run
--- out, at a full hour: so that most renewals need not say it again. That of an ephemeral lease is forgotten
--- after an hour, with its checkpoint. The next token of that name is the server's clock, which is greater
--- than the last one unless the clock was set back, and no right was ever granted by it.
+-- When the server deletes a companion. A companion with a checkpoint is kept. Any other is deleted
+-- a day after its lease ended, rounded up to a full hour, so that most renewals do not have to set
+-- it again. The companion of an ephemeral lease is deleted after an hour, with its checkpoint. The
+-- next token of that name is then the server's clock. It is greater than the last token unless the
+-- clock was set back, and a token of an ephemeral lease never granted a right.
 local function forgotten_at(ends, ephemeral)
   return math.ceil(ends / HOUR) * HOUR + (ephemeral and HOUR or DAY)
 end
@@ -360,33 +415,34 @@ local function keep(key, checkpoint, ends, ephemeral)
   end
 end
 
--- Puts names into the index: every `step`th. Says how many were not in it, or an error.
+-- Adds every `step`th name to the index. Returns how many were not in it, or an error.
 local function index(key, names, from, step)
   local members = {}
   for i = from, #names, step do
     members[#members + 1] = '0'
     members[#members + 1] = names[i]
   end
-  -- For looking only, so a broken index stands in nobody's way.
+  -- Only observers read the index, so an error here does not fail the call.
   return redis.pcall('ZADD', key, unpack(members))
 end
 
--- Ephemeral leases are not in the index but in the set of presences, each with the time at which its term
--- ends. Reading those that are alive costs the same however many have ended.
+-- Adds ephemeral leases to the set of presences, each with the end of its term as score. They are
+-- not in the index. The cost of reading the live ones does not depend on how many have ended.
 local function announce(key, ends_and_names)
-  -- For observers only, like the index.
+  -- Only observers read this set, as with the index.
   redis.pcall('ZADD', key, unpack(ends_and_names))
   redis.pcall('PEXPIREAT', key, text(now + TTL_MAX + HOUR))
 end
 
--- Removes some of those that have ended. Every claim of one removes up to this many, so they cannot pile up.
+-- Removes presences that have ended. Each batch of claims with an ephemeral lease removes up to
+-- this many, so they do not accumulate.
 local TRIM = '100'
 local function trim(key)
   local ended = redis.pcall('ZRANGEBYSCORE', key, '-inf', '(' .. text(now), 'LIMIT', '0', TRIM)
   if type(ended) == 'table' and #ended > 0 then redis.pcall('ZREM', key, unpack(ended)) end
 end
 
--- One section of INFO; '' where this user may not ask.
+-- One section of INFO; '' if this user may not call it.
 local function info(section)
   local reply = redis.pcall('INFO', section)
   return type(reply) == 'string' and reply or ''
@@ -396,8 +452,8 @@ local function fact(section, name)
   return string.match(section, '\n' .. name .. ':([^\r\n]*)') or ''
 end
 
--- A replica holds a copy: what is written to it, where it takes writes at all, is lost with the next
--- synchronisation, and its primary grants the same lease to another candidate. The error, or nil.
+-- The error if this server is a replica, or nil. A writable replica loses its writes at the next
+-- synchronisation, and its primary grants the same lease to another candidate.
 local function refuse_replica(replication)
   local role = fact(replication, 'role')
   if role == '' or role == 'master' then return nil end

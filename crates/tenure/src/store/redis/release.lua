@@ -1,5 +1,7 @@
--- KEYS: the presences, then NAME and companion of each hold. ARGV: channel prefix; then candidate, nonce, token and
--- next of each. Answers {clock, item...}; an item is 1 for what is not the caller's any more, or
+-- Releases leases.
+-- KEYS: the presences, then NAME and companion of each hold.
+-- ARGV: channel prefix; then candidate, nonce, token and next of each hold.
+-- Returns {clock, item...}. An item is 1 if the caller does not hold the lease any more, or
 -- corrupt.
 
 local answers = { text(now_micros) }
@@ -8,9 +10,12 @@ for i = 1, (#KEYS - 1) / 2 do
   answers[i + 1] = 1
   local ends, ephemeral = held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2])
   if ends then
-    -- The companion first: should the server refuse to write (no memory), the lease is still
-    -- whole. It is forgotten when it would have been.
-    redis.call('HSET', key,
+    local raw = redis.call('HMGET', key, 'history', 'since')
+    local before, since = raw[1] or '', raw[2] or ''
+    local history = remember(before, ARGV[a + 2], ARGV[a], ARGV[a + 1], since, 'released')
+    -- The companion is written first: if the server refuses the write (out of memory), the lease is
+    -- unchanged. The server deletes the companion when it would have done so without the release.
+    write(key, history, before,
       'candidate', '', 'nonce', '', 'ttl', '0', 'until', '0', 'since', '0', 'saved', '',
       'before', 'released ' .. ARGV[a + 2], 'next', ARGV[a + 3], 'note', '')
     redis.call('DEL', name)

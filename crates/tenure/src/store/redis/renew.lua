@@ -1,5 +1,7 @@
--- KEYS: the index, the presences, then NAME and companion of each hold. ARGV: TTL in ms; then candidate, nonce and
--- token of each. Answers {clock, item...}; an item is 1 for what is held, or a lease, or corrupt.
+-- Renews leases.
+-- KEYS: the index, the presences, then NAME and companion of each hold.
+-- ARGV: TTL in ms; then candidate, nonce and token of each hold.
+-- Returns {clock, item...}. An item is 1 if the lease was renewed, or a lease, or corrupt.
 
 local refusal = refuse_replica(info('replication'))
 if refusal then return refusal end
@@ -29,9 +31,9 @@ for i = 1, #KEYS / 2 - 1 do
     answers[i + 1] = found and lease('taken', found) or corrupt(why)
   end
 end
--- Again, so that an index that was lost is whole after one round of renewals. Of many names one in
--- 17 is tried, others each time, and all are written if one was missing. A prime, so that names in
--- some order that repeats itself are not passed over together.
+-- A renewal adds its names to the index again, so that a lost index is complete after one round of
+-- renewals. Of 100 names or more it adds one in 17, other ones each time, and adds all if one of
+-- them was missing. 17 is a prime, so that names in a repeating order are not skipped together.
 if #names > 0 then
   local step = #names < 100 and 1 or 17
   local missing = index(KEYS[1], names, now_micros % step + 1, step)

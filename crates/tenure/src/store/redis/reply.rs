@@ -8,9 +8,10 @@ use super::script::companion;
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Holder, Lease, Lineage, Name, Nonce,
-    Note, StartupWait, StoreTime, Token, WaitReason,
+    Note, PastTerm, StartupWait, StoreTime, Token, WaitReason,
 };
-use crate::store::memory::{older_save, unknown_lease};
+use crate::store::codec::parse_past_term;
+use crate::store::record::{older_save, unknown_lease};
 
 /// The maximum number of bytes of a foreign holder's value that are shown.
 const MAX_FOREIGN_ID_BYTES: usize = 256;
@@ -45,7 +46,9 @@ impl ScriptReply {
             }
         };
         let lines = bytes(fields.next().unwrap_or_default())?;
-        let mut item = ReplyItem::new(lines, fields.next().unwrap_or_default());
+        let (checkpoint, history) =
+            (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let mut item = ReplyItem::new(lines, checkpoint, history);
         if item.is("corrupt") {
             return Err(corrupt(name, &String::from_utf8_lossy(item.rest())));
         }
@@ -70,6 +73,7 @@ impl ScriptReply {
                 store_time: clock,
                 wait: item.wait()?,
                 checkpoint: item.checkpoint()?,
+                counts_from: None,
             })
         };
         // The candidate may well hold the lease, but it cannot prove it.
@@ -110,7 +114,7 @@ impl ScriptReply {
         Err(Error::invalid(match lease.holder {
             None => format!("there is no lease '{name}' to revoke"),
             Some(_) => format!(
-                "'{name}' was set by somebody else's program, not by a lease of ours: there is \
+                "'{name}' was set by another program, not by Tenure: there is \
                  nothing to revoke; to take it away, delete the key"
             ),
         }))
@@ -127,7 +131,7 @@ impl ScriptReply {
 fn corrupt(name: &Name, reason: &str) -> Error {
     Error::corrupt(format!(
         "what lies under '{name}' in Redis is not a lease of ours: {reason}. It was left as it is; \
-         once nobody counts on it, delete the keys '{name}' and '{}'",
+         once no program relies on it, delete the keys '{name}' and '{}'",
         companion(name)
     ))
 }
@@ -140,11 +144,12 @@ struct ReplyItem {
     /// How many bytes of the lines were read.
     read: usize,
     checkpoint: Value,
+    history: Value,
 }
 
 impl ReplyItem {
-    fn new(lines: Vec<u8>, checkpoint: Value) -> Self {
-        let mut item = ReplyItem { lines, tag: 0, read: 0, checkpoint };
+    fn new(lines: Vec<u8>, checkpoint: Value, history: Value) -> Self {
+        let mut item = ReplyItem { lines, tag: 0, read: 0, checkpoint, history };
         item.tag = item.line().len();
         item
     }
@@ -176,6 +181,7 @@ impl ReplyItem {
             wait: self.wait()?,
             checkpoint: self.checkpoint()?,
             store_time: clock,
+            history: self.history()?,
         };
         if held {
             let id = self.rest();
@@ -246,6 +252,16 @@ impl ReplyItem {
             let reason = WaitReason::parse(reason).ok_or_else(unreadable)?;
             Ok(StartupWait { left, reason })
         })
+    }
+
+    /// The terms that ended: a first line, then a line for each.
+    fn history(&mut self) -> Result<Vec<PastTerm>> {
+        let history = match std::mem::take(&mut self.history) {
+            Value::Nil => return Ok(Vec::new()),
+            value => text(value)?,
+        };
+        let terms = history.lines().skip(1);
+        terms.map(|line| parse_past_term(line).ok_or_else(unreadable)).collect()
     }
 
     fn checkpoint(&mut self) -> Result<Option<Checkpoint>> {

@@ -1,4 +1,7 @@
--- KEYS: NAME and companion. ARGV: channel prefix, 'now' or 'in time'.
+-- Revokes a lease.
+-- KEYS: NAME and companion.
+-- ARGV: channel prefix, 'now' or 'in time'.
+-- Returns {clock, item}. The item is a lease, or corrupt.
 
 local function revoke()
   local found, why = look(KEYS[1], KEYS[2])
@@ -7,11 +10,15 @@ local function revoke()
   if not record then return lease('none', found) end
   local token = mint(record.token)
   if not token then return corrupt(OUT_OF_TOKENS) end
+  local history = record.history
+  if record.term then
+    history = remember_term(record, now < record.ends and 'revoked' or 'expired')
+  end
   if record.term and now < record.ends and ARGV[2] ~= 'now' then
-    -- The visible key stays until its time has run out, and nobody has the nonce to renew it.
-    redis.call('HSET', KEYS[2], 'token', text(token), 'nonce', '')
+    -- The visible key stays until it expires. Without the nonce, no candidate can renew it.
+    write(KEYS[2], history, record.history, 'token', text(token), 'nonce', '')
   elseif record.term then
-    redis.call('HSET', KEYS[2], 'token', text(token),
+    write(KEYS[2], history, record.history, 'token', text(token),
       'candidate', '', 'nonce', '', 'ttl', '0', 'until', '0', 'since', '0', 'saved', '',
       'before', 'expired ' .. text(record.token), 'note', '')
     if found.ours then redis.call('DEL', KEYS[1]) end
@@ -19,7 +26,7 @@ local function revoke()
     redis.call('HSET', KEYS[2], 'token', text(token))
   end
   if ARGV[2] == 'now' then
-    -- The operator vouches for it that no earlier holder is at work.
+    -- The operator has confirmed that no earlier holder is working.
     redis.call('HSET', KEYS[2], 'leads_from', '')
   end
   redis.pcall('PUBLISH', ARGV[1] .. KEYS[1], 'look')

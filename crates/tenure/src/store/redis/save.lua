@@ -1,6 +1,11 @@
--- KEYS: NAME and companion. ARGV: candidate, nonce, token, number, checkpoint.
+-- Saves a checkpoint.
+-- KEYS: NAME and companion.
+-- ARGV: candidate, nonce, token, number, checkpoint.
+-- Returns {clock, item}. The item is 1 if the checkpoint is saved, or a lease, or corrupt, or the
+-- line older and the number of the last save.
 
--- Numbers of saves may be any u64, which Lua cannot hold: compared as the decimals they are.
+-- The number of a save can be any u64, which a Lua number cannot represent. So decimals are
+-- compared.
 local function older(a, b)
   if #a ~= #b then return #a < #b end
   return a < b

@@ -5,17 +5,17 @@ use std::io::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::{Cmd, Value};
 
 use super::reply::ScriptReply;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::lease::Name;
+use crate::store::batches::in_batches;
 
-/// The maximum number of names in one call. The server does nothing else meanwhile: about 15 ms for an acquire of this size, 7
-/// ms for a renewal.
-pub(super) const BATCH: usize = 1_000;
+/// The maximum number of names in one call, and [`Limits::max_batch`](crate::store::Limits::max_batch) of this store. The
+/// server does nothing else meanwhile: about 15 ms for an acquire of this size, 7 ms for a renewal.
+pub(super) const MAX_BATCH: usize = 1_000;
 /// The maximum number of calls in flight: enough to keep the server busy, but few enough that a renewal behind a long acquire
 /// on the same connection waits no longer than on another connection.
 const MAX_IN_FLIGHT: usize = 2;
@@ -158,55 +158,19 @@ impl Call {
     }
 }
 
-/// Calls a script for all of `items`, and returns the answers in their order.
-///
-/// If a call fails, each of its items gets the error; if all calls fail, the error is the outer one.
-pub(super) async fn in_batches<I: Sync, T: Send>(
+/// Calls a script for all of `items`, in batches, and returns the answers in their order.
+pub(super) async fn call_in_batches<I: Sync, T: Send>(
     link: &Session,
     items: &[I],
     call: impl Fn(&[I]) -> Call + Sync,
     read: impl Fn(&mut ScriptReply, &I) -> Result<T> + Sync,
 ) -> Result<Vec<Result<T>>> {
-    let mut chunks = items.chunks(BATCH);
-    let mut in_flight = FuturesOrdered::new();
-    let mut answers = Vec::with_capacity(items.len());
-    let (mut answered, mut failure) = (false, None);
-    loop {
-        while in_flight.len() < MAX_IN_FLIGHT
-            && let Some(chunk) = chunks.next()
-        {
-            in_flight.push_back(batch(link, chunk, &call, &read));
-        }
-        match in_flight.next().await {
-            Some((_, Ok(batch))) => {
-                answered = true;
-                answers.extend(batch);
-            }
-            Some((size, Err(error))) => {
-                answers.extend((0..size).map(|_| Err(error.clone())));
-                failure.get_or_insert(error);
-            }
-            None => break,
-        }
-    }
-    match failure {
-        Some(error) if !answered => Err(error),
-        _ => Ok(answers),
-    }
-}
-
-/// Builds one call, sends it and reads its answers. Also returns the number of items.
-async fn batch<I, T>(
-    link: &Session,
-    items: &[I],
-    call: &impl Fn(&[I]) -> Call,
-    read: &impl Fn(&mut ScriptReply, &I) -> Result<T>,
-) -> (usize, Result<Vec<Result<T>>>) {
-    let answers = match call(items).send(link).await {
-        Ok(mut reply) => Ok(items.iter().map(|item| read(&mut reply, item)).collect()),
-        Err(error) => Err(error),
-    };
-    (items.len(), answers)
+    let (call, read) = (&call, &read);
+    in_batches(items, MAX_BATCH, MAX_IN_FLIGHT, |items| async move {
+        let mut reply = call(items).send(link).await?;
+        Ok(items.iter().map(|item| read(&mut reply, item)).collect())
+    })
+    .await
 }
 
 /// Whole milliseconds, rounded up: a lease that ended earlier than its holder assumes would allow two leaders.

@@ -28,6 +28,7 @@ use super::settings::RedisSettings;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::store::Grade;
+use crate::store::endpoint::Secret;
 
 /// The timeout of an answer. A candidate that renews has its own, shorter timeout.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,7 +41,7 @@ pub(super) struct Session {
     settings: Arc<RedisSettings>,
     connection: MultiplexedConnection,
     driver: AbortHandle,
-    password: Option<Arc<str>>,
+    password: Option<Secret>,
     in_flight: Arc<Semaphore>,
     health: Arc<SessionHealth>,
     /// The hashes of the scripts that were sent in full on this connection.
@@ -69,7 +70,7 @@ impl Session {
     pub(super) async fn new(
         settings: Arc<RedisSettings>,
         stream: Box<dyn Io>,
-        password: Option<String>,
+        password: Option<Secret>,
         round_trip: Duration,
     ) -> Result<Session> {
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -80,7 +81,7 @@ impl Session {
             settings,
             connection,
             driver: tokio::spawn(driver).abort_handle(),
-            password: password.map(Arc::from),
+            password,
             in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
             health: Arc::new(SessionHealth::new(round_trip)),
             scripts: Mutex::default(),
@@ -120,7 +121,7 @@ impl Session {
             let _permit = permit;
             let answer = connection.send_packed_command(&command).await;
             let answer = answer.and_then(Value::extract_error);
-            let answer = answer.map_err(|error| settings.call_error(&error, password.as_deref()));
+            let answer = answer.map_err(|error| settings.call_error(&error, password.as_ref()));
             match &answer {
                 Err(call_error) if call_error.broken => {
                     health.broken.store(true, Ordering::Relaxed)

@@ -4,7 +4,7 @@ use super::tests::{Bench, taken};
 use super::*;
 use crate::lease::Answer;
 use crate::store::Change;
-use crate::timing::Options;
+use crate::timing::TimingOptions;
 
 fn freed(next: Option<&str>) -> Input {
     let next = next.map(|id| CandidateId::new(id).unwrap());
@@ -21,7 +21,7 @@ fn free() -> Lease {
 
 /// A candidate of rank 1 that knows the holder 'other' of a lease that expires at 4000 ms.
 fn waiter_of_rank_1() -> Bench {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     bench.at(0, Input::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));
@@ -93,7 +93,7 @@ fn an_expired_lease_waits_for_the_rank() {
 
 #[test]
 fn a_name_that_was_never_used_waits_for_the_rank() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     let others = vec![(CandidateId::new("high").unwrap(), 9)];
     bench.at(0, Input::Rivals(Arc::new(OtherCandidates { own: 0, others })));
     bench.observed(1, None);
@@ -125,7 +125,7 @@ fn an_unanswered_claim_is_repeated_because_it_may_have_been_granted() {
 
 #[test]
 fn without_higher_priorities_a_poll_claims_at_once() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     let others = vec![(CandidateId::new("equal").unwrap(), 0)];
     bench.at(0, Input::Rivals(Arc::new(OtherCandidates { own: 0, others })));
     let (request, _) = bench.claim();
@@ -140,7 +140,7 @@ fn without_higher_priorities_a_poll_claims_at_once() {
 
 #[test]
 fn a_poll_does_not_claim_before_a_named_successor_had_its_time() {
-    let mut bench = Bench::new(&Options::default());
+    let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
     let (request, _) = bench.claim();
     bench.at(1, Input::Acquired(request, Ok(Answer::Taken(taken(1, 4_000)))));

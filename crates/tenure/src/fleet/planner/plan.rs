@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::entry::{ME, MemberNumber, ShardEntry};
+use super::shard_entry::{ME, MemberNumber, ShardEntry};
 use super::{MemberState, Planner};
 use crate::clock::Moment;
 use crate::lease::CandidateId;
