@@ -22,7 +22,7 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{Args as ClapArgs, ValueEnum};
 use rustix::process::Signal;
-use tenure::store::{Scope, Store};
+use tenure::store::{Store, StoreExt as _};
 use tenure::{Error, Name, Result};
 
 use crate::args::Args;
@@ -62,7 +62,7 @@ pub(crate) struct DemoArgs {
     /// What happens to the leader, one after the other: SIGKILL, SIGTERM, SIGSTOP for a while [default:
     /// kill,term,freeze]; with --fleet only none
     #[arg(long, env = "TENURE_FAULT", value_delimiter = ',')]
-    fault: Option<Vec<Fault>>,
+    fault: Option<Vec<DemoFault>>,
 
     /// A fleet instead of an election: thirty shards; one member is killed, one joins, one leaves
     #[arg(long, env = "TENURE_FLEET", value_parser = BoolishValueParser::new())]
@@ -75,7 +75,7 @@ pub(crate) struct DemoArgs {
 
 /// What can happen to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Fault {
+pub(crate) enum DemoFault {
     Kill,
     Term,
     Freeze,
@@ -83,33 +83,33 @@ pub(crate) enum Fault {
 }
 
 /// The default faults.
-const DEFAULT_FAULTS: [Fault; 3] = [Fault::Kill, Fault::Term, Fault::Freeze];
+const DEFAULT_FAULTS: [DemoFault; 3] = [DemoFault::Kill, DemoFault::Term, DemoFault::Freeze];
 
-impl Fault {
+impl DemoFault {
     fn as_str(self) -> &'static str {
         match self {
-            Fault::Kill => "kill",
-            Fault::Term => "term",
-            Fault::Freeze => "freeze",
-            Fault::None => "none",
+            DemoFault::Kill => "kill",
+            DemoFault::Term => "term",
+            DemoFault::Freeze => "freeze",
+            DemoFault::None => "none",
         }
     }
 
     fn signal(self) -> Signal {
         match self {
-            Fault::Kill => Signal::KILL,
-            Fault::Freeze => Signal::STOP,
+            DemoFault::Kill => Signal::KILL,
+            DemoFault::Freeze => Signal::STOP,
             // `None` is removed before anything starts.
-            Fault::Term | Fault::None => Signal::TERM,
+            DemoFault::Term | DemoFault::None => Signal::TERM,
         }
     }
 
     /// The signal as an argument of kill(1).
     fn signal_name(self) -> &'static str {
         match self {
-            Fault::Kill => "9",
-            Fault::Freeze => "STOP",
-            Fault::Term | Fault::None => "TERM",
+            DemoFault::Kill => "9",
+            DemoFault::Freeze => "STOP",
+            DemoFault::Term | DemoFault::None => "TERM",
         }
     }
 }
@@ -130,14 +130,10 @@ struct DemoConfig {
 impl DemoConfig {
     async fn of(args: &Args, temp_dir: &TempDir) -> Result<DemoConfig> {
         let choice = ChosenStore::of(args)?;
-        if choice.url.starts_with("memory:") {
-            return Err(Error::invalid(
-                "'memory:' is seen by one process only, and the demo has several: give another store",
-            ));
-        }
+        choice.refuse_private("and the demo has several")?;
         let private = choice.from.is_none();
         let (url, origin, name) = if private {
-            let url = format!("file:{}", temp_dir.path().join("store").display());
+            let url = tenure::store::file_url(&temp_dir.path().join("store"))?;
             (url, "(private to this demo)".to_owned(), "demo".to_owned())
         } else {
             // On a user's store, use a name that is not in use.
@@ -188,10 +184,10 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
         return fleet::run(args, demo);
     }
     let mut faults = demo.fault.clone().unwrap_or_else(|| DEFAULT_FAULTS.to_vec());
-    if faults.len() > 1 && faults.contains(&Fault::None) {
+    if faults.len() > 1 && faults.contains(&DemoFault::None) {
         return Err(Error::invalid("--fault none goes with no other fault"));
     }
-    faults.retain(|fault| *fault != Fault::None);
+    faults.retain(|fault| *fault != DemoFault::None);
     crate::runtime()?.block_on(async {
         // Catch signals before anything exists that has to be cleaned up.
         let interrupted = shutdown::stop_signal()?;
@@ -208,7 +204,7 @@ pub(crate) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
 async fn run_scenario(
     args: &Args,
     demo: &DemoArgs,
-    faults: &[Fault],
+    faults: &[DemoFault],
     temp_dir: &TempDir,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Exit> {
@@ -251,7 +247,7 @@ async fn run_scenario(
 
 /// The count in the last leader's checkpoint; 0 if there is no checkpoint or it is not a count.
 async fn checkpoint(config: &DemoConfig) -> Result<u64> {
-    let lease = config.store.observe(&Scope::name(&config.name)).await?.pop().transpose()?;
+    let lease = config.store.observe_one(&config.name).await?;
     let checkpoint = lease.and_then(|lease| lease.checkpoint);
     Ok(checkpoint.as_ref().and_then(node_http::count).unwrap_or(0))
 }

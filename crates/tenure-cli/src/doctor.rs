@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
-use tenure::store::{Check, Grade, Limits, Report, Store, Verdict};
+use tenure::store::{Check, Grade, Limits, Report, Store, Verdict, Visibility};
 use tenure::{Name, Result};
 
 use crate::args::Args;
@@ -69,9 +69,11 @@ pub(crate) fn meaning(grade: Grade) -> &'static str {
 }
 
 fn visibility(limits: &Limits) -> &'static str {
-    match limits.shared {
-        true => "every machine that reaches it",
-        false => "this machine only; candidates on another machine would not see it",
+    match limits.visibility {
+        Visibility::Network => "every machine that reaches it",
+        Visibility::Machine | Visibility::Process => {
+            "this machine only; candidates on another machine would not see it"
+        }
     }
 }
 
@@ -173,7 +175,7 @@ impl DoctorJson {
             what: report.what.clone(),
             grade: report.grade.to_string(),
             grade_means: meaning(report.grade),
-            shared: store.limits().shared,
+            shared: store.limits().visibility == Visibility::Network,
             round_trip_ms: millis(report.round_trip),
             ok,
             checks: checks.collect(),

@@ -17,12 +17,12 @@
 mod command_check;
 mod command_loop;
 mod exec;
+mod fleet;
 mod hook;
 mod kill_errors;
 mod kill_schedule;
-mod leader;
+mod leader_process;
 mod log;
-mod many;
 mod pidfd;
 pub(crate) mod proc_mount;
 mod process_tree;
@@ -46,7 +46,6 @@ use std::time::Duration;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
-use tenure::store::file::LockHolder;
 use tenure::{CandidateId, Clock, Error, Hold, Moment, Nonce, Result};
 use tokio::sync::oneshot;
 
@@ -54,18 +53,18 @@ pub(crate) use command_check::{changes_user, check as check_program, refused};
 pub use command_loop::deaths;
 pub(crate) use command_loop::{CommandExit, OrderSource, spawn_with_cleanup, watch_command};
 pub use exec::run as run_child;
+pub use fleet::run as run_many;
+pub use fleet::{GuardClient, GuardClientConfig, GuardEvent, Reports};
 pub(crate) use hook::Hook;
 pub(crate) use kill_schedule::{KillSchedule, reserve};
 pub use log::Log;
-pub use many::run as run_many;
-pub use many::{GuardClient, GuardClientConfig, GuardEvent, Reports};
 pub(crate) use process_tree::{Orphans, ProcessTree, SparedProcess, ended_orphans, reap};
 pub use process_tree::{ProcessExit, adopt_orphans, reap_orphans};
 pub use protocol::GuardReport;
 pub(crate) use protocol::{GuardOrder, GuardSetup, GuardSocket, async_fd, socket_pair};
 pub(crate) use watchdog::{GUARD_REACTION_TIME, Watchdog};
 
-use leader::LeaderProcess;
+use leader_process::LeaderProcess;
 use release::Releaser;
 use starter::Starter;
 
@@ -470,15 +469,15 @@ async fn deadline_passed(clock: &Clock, deadline: Option<Moment>) {
 
 fn inherited_socket(starter: &str) -> Result<GuardSocket> {
     if socket_type(io::stdin()).is_err() {
-        return Err(Error::invalid(format!("it is started by '{starter}', and by nobody else")));
+        return Err(Error::invalid(format!("only '{starter}' may start it")));
     }
     let socket = io::stdin().as_fd().try_clone_to_owned();
     socket.and_then(GuardSocket::over).map_err(|error| cannot("use the line to the leader", &error))
 }
 
-/// The process that holds the lock which kept a lease from being released.
+/// The process that kept a lease from being released, if the store knows it.
 fn lock_holder(error: &Error) -> Option<u32> {
-    std::error::Error::source(error)?.downcast_ref::<LockHolder>()?.by
+    error.blocked_by()?.pid
 }
 
 fn cannot(what: &str, error: &io::Error) -> Error {

@@ -6,54 +6,42 @@
 //!
 //! One server answers for either a candidate of an election or a member of a fleet. Only [`participant`] knows which.
 //!
-//! ```text
-//! options          --http and related options        server       the thread, the connections, their limits
-//! listener         the port, opened at the start     connection   one connection, and whether its client reads
-//! secret           who may use control               auth         which requests are accepted: Host and Origin
-//! participant      a candidate or a member           routes       the paths and their handlers
-//! candidate        the state of a candidate          member       the state of a member
-//! validity         how long answers are valid        control      resign, drain, undrain
-//! run_stats        statistics of the runs            events       /events: the event log and its subscribers
-//! status           the body of a candidate's status  event_body   the names and bodies of events
-//! store_thread     the thread that uses the store    cached_read  one read of the store for all clients
-//! leases           /leases                           fleet        /fleet
-//! leadership_time  time with and without a leader    metrics      /metrics
-//! histogram        durations by class                response     responses and errors
-//! limits           what clients may use
-//! ```
+//! | file | what it holds |
+//! |---|---|
+//! | `options` | `--http` and related options |
+//! | `listener` | the port, opened at the start |
+//! | `server` | the thread, the accept loop, the limits of clients |
+//! | `connection` | one connection, and whether its client reads |
+//! | `auth` | which requests are accepted: Host, Origin, the control secret |
+//! | `routes` | the paths and their handlers |
+//! | `response` | responses and errors |
+//! | `participant` | a candidate or a member, as the handlers use it |
+//! | `status` | `/status` and `/leader`: bodies, how long answers are valid, statistics of runs |
+//! | `events` | `/events`: the recent events and the subscribers |
+//! | `metrics` | `/metrics` |
+//! | `control` | `/resign`, `/drain`, `/undrain` |
+//! | `cached_read` | `/leases` and `/fleet`: reads of the store that all clients share |
+//!
+//! `GET /status` crosses five of them: `routes`, `auth`, `participant`, `status`, `response`.
 
 mod auth;
 mod cached_read;
-mod candidate;
 mod connection;
 mod control;
-mod event_body;
 mod events;
-mod fleet;
-mod histogram;
-mod leadership_time;
-mod leases;
-mod limits;
 mod listener;
-mod member;
 mod metrics;
 mod options;
 mod participant;
 mod response;
 mod routes;
-mod run_stats;
-mod secret;
 mod server;
 mod status;
-mod store_thread;
 #[cfg(test)]
 mod tests;
-mod validity;
 
-pub(crate) use candidate::HttpCandidate;
-pub(crate) use limits::HttpLimits;
 pub(crate) use listener::Listener;
-pub(crate) use member::HttpMember;
 pub(crate) use options::{AnswerArgs, HttpArgs, Listen};
-pub(crate) use run_stats::{LastRun, RunStats};
-pub(crate) use server::HttpServer;
+pub(crate) use participant::{HttpCandidate, HttpMember};
+pub(crate) use server::{HttpLimits, HttpServer};
+pub(crate) use status::{LastRun, RunStats};

@@ -1,7 +1,7 @@
 //! Permits: the clock is read immediately before every effect that this process starts itself.
 //!
 //! A frozen process may resume after its deadline and before its renewal thread has declared the loss. So no effect relies on
-//! the notification of a loss alone: a synchronous effect starts inside [`TermDeadline::permit`], an asynchronous one is polled
+//! the notification of a loss alone: a synchronous effect starts inside [`TermPermits::permit`], an asynchronous one is polled
 //! by [`while_valid`].
 
 use std::future::poll_fn;
@@ -9,18 +9,11 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure::fleet::ShardWork;
-use tenure::{Hold, Leadership, Moment};
+use tenure::supervise::SupervisedTerm;
+use tenure::{Hold, Moment};
 
-/// A term of this process: the leadership of an election, or the ownership of a shard.
-pub(crate) trait TermDeadline {
-    fn hold(&self) -> &Hold;
-
-    fn deadline(&self) -> Moment;
-
-    /// The time to the deadline, computed now; zero when the term is over.
-    fn valid_for(&self) -> Duration;
-
+/// The permits of a term: the leadership of an election, or the ownership of a shard.
+pub(crate) trait TermPermits: SupervisedTerm {
     /// Calls `start` if the term is valid for longer than `at_least`, counted from this moment. `None` if it is not.
     ///
     /// `start` is synchronous and cannot keep the permit, so there is no await between the clock and the effect.
@@ -29,6 +22,8 @@ pub(crate) trait TermDeadline {
         valid.then(|| start(Permit { hold: self.hold(), deadline: self.deadline() }))
     }
 }
+
+impl<T: SupervisedTerm> TermPermits for T {}
 
 /// Proof that the term was valid just now. Functions that start an effect take one.
 #[derive(Debug)]
@@ -53,7 +48,7 @@ impl Permit<'_> {
 /// The clock is read before every poll. For anything that `effect` waited for (a name server, a connection, a TLS handshake),
 /// the check comes after that wait and immediately before the step that follows it.
 pub(crate) async fn while_valid<F: Future>(
-    term: &impl TermDeadline,
+    term: &impl SupervisedTerm,
     effect: F,
 ) -> Option<F::Output> {
     let mut effect = pin!(effect);
@@ -62,34 +57,6 @@ pub(crate) async fn while_valid<F: Future>(
         None => Poll::Ready(None),
     })
     .await
-}
-
-impl TermDeadline for Leadership {
-    fn hold(&self) -> &Hold {
-        Leadership::hold(self)
-    }
-
-    fn deadline(&self) -> Moment {
-        Leadership::deadline(self)
-    }
-
-    fn valid_for(&self) -> Duration {
-        Leadership::valid_for(self)
-    }
-}
-
-impl TermDeadline for ShardWork {
-    fn hold(&self) -> &Hold {
-        ShardWork::hold(self)
-    }
-
-    fn deadline(&self) -> Moment {
-        ShardWork::deadline(self)
-    }
-
-    fn valid_for(&self) -> Duration {
-        ShardWork::valid_for(self)
-    }
 }
 
 #[cfg(test)]
@@ -120,7 +87,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl TermDeadline for TestTerm {
+    impl SupervisedTerm for TestTerm {
         fn hold(&self) -> &Hold {
             &self.hold
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tenure::fleet::overrides::{self, Overrides};
 use tenure::presence::present;
 use tenure::request::{RemoteRequest, RequestOutcome, send};
-use tenure::store::{Scope, Store};
+use tenure::store::Store;
 use tenure::{CandidateId, Clock, Name, Result};
 
 use crate::args::Args;
@@ -227,7 +227,7 @@ async fn request(
 }
 
 async fn leader(store: &dyn Store, name: &Name) -> Result<Option<String>> {
-    let lease = store_access::observe(store, &Scope::name(name)).await?.pop().transpose()?;
+    let lease = store_access::observe_one(store, name).await?;
     Ok(lease.and_then(|lease| lease.leader().map(str::to_owned)))
 }
 

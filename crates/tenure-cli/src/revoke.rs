@@ -9,7 +9,6 @@ use tenure::{Error, Lease, Name, Result};
 
 use crate::args::Args;
 use crate::exit::Exit;
-use crate::selector::Selector;
 use crate::status::LeaseJson;
 use crate::{duration, output, selector, store_access};
 
@@ -69,8 +68,7 @@ pub(crate) fn run(args: &Args, revoke: &RevokeArgs) -> Result<Exit> {
 /// The question: what is about to happen, and to which leader.
 async fn question(store: &dyn Store, revoke: &RevokeArgs) -> Result<String> {
     let name = &revoke.name;
-    let scope = Selector::One(name.clone()).scope();
-    let lease = store_access::observe(store, &scope).await?.pop().transpose()?;
+    let lease = store_access::observe_one(store, name).await?;
     let Some(holder) = lease.and_then(|lease| lease.holder) else {
         return Ok(format!("Nobody leads '{name}': only its token will be raised."));
     };

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use tenure::store::Visibility;
 use tenure::timing::Timing;
 use tenure::{
     CandidateId, CandidateState, Clock, Election, Error, Event, Kind as ErrorKind, Leadership,
-    Name, Result, Store,
+    Name, Result, Store, supervise,
 };
 
 use crate::args::Args;
@@ -144,7 +145,7 @@ async fn campaign(config: &RunConfig<'_>, listener: Option<Listener>) -> Result<
     ended
 }
 
-fn builder(config: &RunConfig<'_>) -> tenure::Builder {
+fn builder(config: &RunConfig<'_>) -> tenure::ElectionBuilder {
     let mut builder = Election::builder(config.name.as_str())
         .id(config.id.as_str())
         .options(config.options.clone())
@@ -161,17 +162,6 @@ fn builder(config: &RunConfig<'_>) -> tenure::Builder {
     builder
 }
 
-/// The store URL for the guard. For a directory it names the very directory that this process uses, so that the guard never
-/// creates a new one where the directory was moved away.
-pub(crate) fn guard_store_url(chosen_store: &ChosenStore, store: &dyn Store) -> String {
-    if !chosen_store.url.starts_with("file:") {
-        return chosen_store.url.clone();
-    }
-    let url = store.url();
-    let and = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{and}create=0")
-}
-
 /// The log format and level of a guard, which logs only a few lines.
 pub(crate) fn guard_log(args: &Args) -> Log {
     Log {
@@ -185,7 +175,7 @@ fn term_work(config: &RunConfig<'_>, store: &dyn Store, timing: &Timing) -> Resu
     let WorkArgs { task: TaskArgs { command, no_guard, .. }, schedule, once, .. } = work;
     let command_config = CommandConfig {
         command: command.clone(),
-        store_url: guard_store_url(&config.chosen_store, store),
+        store_url: supervise::store_url(&config.chosen_store.url, store),
         stop_within: timing.stop_within,
         on_lose: config.service.on_lose.clone(),
         log: guard_log(config.args),
@@ -303,7 +293,10 @@ pub(crate) async fn log_first_line(
         () = clock.sleep(EXAMINE_TIMEOUT) => None,
     };
     let grade = grade.unwrap_or_else(|| "not known yet".to_owned());
-    let only = if store.limits().shared { "" } else { ", this machine only" };
+    let only = match store.limits().visibility {
+        Visibility::Network => "",
+        Visibility::Machine | Visibility::Process => ", this machine only",
+    };
     let http =
         listener.map(|listener| format!(", http {}", listener.address())).unwrap_or_default();
     let (url, origin, ttl) = (store.url(), chosen_store.origin(), duration::shown(timing.ttl));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::store::{Scope, Store};
-use tenure::{Clock, Error, Lease, Result};
+use tenure::store::{Scope, Store, StoreExt as _};
+use tenure::{Clock, Error, Lease, Name, Result};
 
 use crate::args::Args;
 use crate::store_url::ChosenStore;
@@ -20,11 +20,7 @@ pub(crate) async fn open(args: &Args) -> Result<Arc<dyn Store>> {
 /// Like [`open`], and also returns the given URL, for callers that read other data beside the leases.
 pub(crate) async fn open_chosen(args: &Args) -> Result<(ChosenStore, Arc<dyn Store>)> {
     let choice = ChosenStore::of(args)?;
-    if choice.url.starts_with("memory:") {
-        return Err(Error::invalid(
-            "'memory:' is seen by one process only, so there is nothing to see here: give another store",
-        ));
-    }
+    choice.refuse_private("so there is nothing to see here")?;
     choice.hint_other_store(args);
     let url = tenure::store::redact_url(&choice.url);
     let store =
@@ -35,6 +31,11 @@ pub(crate) async fn open_chosen(args: &Args) -> Result<(ChosenStore, Arc<dyn Sto
 /// Observes leases, with a timeout.
 pub(crate) async fn observe(store: &dyn Store, scope: &Scope) -> Result<Vec<Result<Lease>>> {
     with_timeout(&store.url(), STORE_TIMEOUT, store.observe(scope)).await
+}
+
+/// Observes one lease, with a timeout.
+pub(crate) async fn observe_one(store: &dyn Store, name: &Name) -> Result<Option<Lease>> {
+    with_timeout(&store.url(), STORE_TIMEOUT, store.observe_one(name)).await
 }
 
 /// Awaits `request` for at most `timeout`; after that, returns the error that the store at `url` has not answered.

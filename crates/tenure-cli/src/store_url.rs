@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use tenure::store::redact_url;
+use tenure::store::{self, Visibility, redact_url};
 use tenure::{Error, Result};
 
 use crate::args::Args;
@@ -28,8 +28,8 @@ impl ChosenStore {
             (Some(_), Some(_)) => return Err(two_stores_error(from("store"), from("lock_dir"))),
             (Some(url), None) => ChosenStore { url: url.clone(), from: from("store") },
             (None, Some(directory)) => in_directory(directory, from("lock_dir"))?,
-            // The library defines the default directory, which an empty path selects.
-            (None, None) => ChosenStore { url: "file:".to_owned(), from: None },
+            // The library defines the default directory.
+            (None, None) => ChosenStore { url: store::DEFAULT_URL.to_owned(), from: None },
         };
         if redact_url(&choice.url) != choice.url {
             choice.warn();
@@ -62,6 +62,17 @@ impl ChosenStore {
                  'chmod 600 {file}'"
             );
         }
+    }
+
+    /// Refuses a store that only one process sees. `consequence` completes the sentence: what that means for the command. A URL
+    /// that names no known store is refused when it is opened.
+    pub(crate) fn refuse_private(&self, consequence: &str) -> Result<()> {
+        if store::visibility_of(&self.url) != Some(Visibility::Process) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "'memory:' is seen by one process only, {consequence}: give another store"
+        )))
     }
 
     /// For commands that use the default store: warns if an instance started here would use another store.
@@ -99,15 +110,12 @@ fn two_stores_error(store: Option<Origin>, lock_dir: Option<Origin>) -> Error {
 
 fn in_directory(directory: &Path, from: Option<Origin>) -> Result<ChosenStore> {
     let origin = from.as_ref().map_or_else(|| "--lock-dir".to_owned(), Origin::to_string);
-    // A URL is UTF-8 text, and a question mark starts its options.
-    match directory.to_str() {
-        Some("") => Err(Error::invalid(format!("{origin} is empty: give a directory"))),
-        Some(path) if !path.contains('?') => Ok(ChosenStore { url: format!("file:{path}"), from }),
-        _ => Err(Error::invalid(format!(
-            "{origin}: a directory with '?' or bytes that are not UTF-8 in its name cannot be used: {}",
-            directory.display()
-        ))),
+    if directory.as_os_str().is_empty() {
+        return Err(Error::invalid(format!("{origin} is empty: give a directory")));
     }
+    let url = store::file_url(directory)
+        .map_err(|error| Error::new(error.kind(), format!("{origin}: {error}")))?;
+    Ok(ChosenStore { url, from })
 }
 
 impl fmt::Debug for ChosenStore {

@@ -1,9 +1,10 @@
-//! Rules for the source tree that the compiler and clippy do not check: retired words, file sizes, printing, doc comments that say
-//! nothing, and files that belong to no module. Each failure says what to do; CONTRIBUTING.md has the reasons.
+//! Rules for the source tree that the compiler and clippy do not check: retired words, type names with two meanings, file sizes,
+//! printing, doc comments that say nothing, files that belong to no module, and knowledge of store URLs outside the stores. Each
+//! failure says what to do; CONTRIBUTING.md has the reasons.
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -197,6 +198,55 @@ fn identifiers_and_file_names_have_no_retired_words() {
 }
 
 #[test]
+fn a_type_name_is_defined_once() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources().iter().filter(|source| source.path.contains("/src/")) {
+        for name in types_of(&source.code) {
+            places.entry(name.to_owned()).or_default().push(source.path.clone());
+        }
+    }
+    let findings: Vec<String> = places
+        .iter()
+        .filter(|(_, places)| places.len() > 1)
+        .map(|(name, places)| format!("'{name}' is defined in {}", places.join(", ")))
+        .collect();
+    report(
+        &findings,
+        "One type name means one thing: give all but one a more exact noun, or a prefix (`ReleaseOutcome`).",
+    );
+}
+
+/// The structs, enums, traits and type aliases that `code` defines. Associated types are left out: the trait names them.
+fn types_of(code: &str) -> Vec<&str> {
+    let mut types = Vec::new();
+    // For each open block: whether it is the body of a trait or an impl.
+    let mut blocks = Vec::new();
+    let mut start = 0;
+    for (end, c) in code.char_indices().filter(|(_, c)| matches!(c, '{' | '}' | ';')) {
+        let words: Vec<&str> =
+            code[start..end].split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
+        start = end + 1;
+        let associated = blocks.last() == Some(&true);
+        types.extend(words.windows(2).filter_map(|pair| match pair[0] {
+            "struct" | "enum" | "trait" => Some(pair[1]),
+            "type" if !associated => Some(pair[1]),
+            _ => None,
+        }));
+        match c {
+            '{' => {
+                let has = |word| words.contains(&word);
+                blocks.push((has("impl") || has("trait")) && !has("fn"));
+            }
+            '}' => drop(blocks.pop()),
+            _ => {}
+        }
+    }
+    // A name in lower case is a parameter of a macro.
+    types.retain(|name| name.starts_with(char::is_uppercase));
+    types
+}
+
+#[test]
 fn no_file_is_above_500_lines_of_code() {
     let findings: Vec<String> = sources()
         .iter()
@@ -331,9 +381,98 @@ fn words_are_found_in_every_spelling() {
 }
 
 #[test]
+fn associated_types_and_macro_parameters_are_no_types() {
+    let code = "pub struct A; struct B([u8; 4]); pub(crate) enum C<T> { D(T) } trait E { type F; fn g() {} }\n\
+        impl<T> E for C<T>\nwhere T: H { type F = A; } type I = A; mod tests { type J = A; fn k() { struct L {} } }\n\
+        fn m(n: impl E) { type O = A; } struct $name;";
+    assert_eq!(types_of(code), ["A", "B", "C", "E", "I", "J", "L", "O"]);
+}
+
+#[test]
 fn comments_and_literals_are_no_code() {
     let text = "let a = 'x'; // crew\nlet s: &'static str = \"crew \\\" crew\"; /* crew */ let r = r#\"crew\"#; b";
     let code = code_of(text);
     assert!(!code.contains("crew"), "{code}");
     assert!(code.contains("static") && code.ends_with('b'), "{code}");
+}
+
+/// The schemes of store URLs, also of stores that are planned.
+const SCHEMES: [&str; 11] = [
+    "memory",
+    "file",
+    "redis",
+    "rediss",
+    "redlock",
+    "postgres",
+    "mysql",
+    "mssql",
+    "etcd",
+    "consul",
+    "kubernetes",
+];
+
+/// What precedes a literal that a text is compared with.
+const COMPARISONS: [&str; 8] =
+    ["starts_with(", "strip_prefix(", "split_once(", "contains(", "eq(", "== ", "!= ", "| "];
+
+/// Whether a line compares a text with a scheme: `url.starts_with("redis://")`, `scheme == "file"`.
+fn compares_scheme(line: &str) -> bool {
+    let begins_with_scheme = |rest: &str| {
+        let Some(literal) = rest.trim_start_matches('&').strip_prefix('"') else { return false };
+        let is_scheme = |rest: &str| rest.starts_with([':', '"', '+']);
+        SCHEMES.iter().any(|scheme| literal.strip_prefix(scheme).is_some_and(is_scheme))
+    };
+    COMPARISONS.iter().any(|comparison| line.split(comparison).skip(1).any(begins_with_scheme))
+}
+
+#[test]
+fn only_the_stores_know_schemes_and_causes() {
+    let is_checked = |source: &&Source| {
+        source.path.contains("/src/")
+            && !source.path.starts_with("crates/tenure/src/store/")
+            && !source.path.starts_with("crates/tenure-rig/")
+            && !source.path.contains("/tests/")
+            && !source.path.ends_with("tests.rs")
+    };
+    let mut findings = Vec::new();
+    for source in sources().iter().filter(is_checked) {
+        // Tests in the file itself are its last module.
+        let tests = source.code.find("mod tests {").unwrap_or(source.code.len());
+        let lines = source.code[..tests].lines().zip(source.text.lines());
+        for (number, (code, text)) in (1..).zip(lines) {
+            // A comment is no comparison.
+            if !code.trim().is_empty() && compares_scheme(text) {
+                findings.push(format!("{}:{number}: compares a scheme", source.path));
+            }
+            if code.contains("downcast") {
+                findings.push(format!("{}:{number}: downcasts", source.path));
+            }
+        }
+    }
+    report(
+        &findings,
+        "Only crates/tenure/src/store/ tests the scheme of a URL or the cause of an error. Use `Limits` of the open store, \
+         `store::visibility_of(url)` before it is open, or `Error::blocked_by()`; add what is missing to `store/`.",
+    );
+}
+
+#[test]
+fn comparisons_with_a_scheme_are_found() {
+    for line in [
+        r#"if url.starts_with("redis://") {"#,
+        r#"url.strip_prefix("file:")"#,
+        r#"if scheme == "memory" {"#,
+        r#"matches!(scheme, "x" | "rediss")"#,
+        r#"let on_redis = a || url.starts_with(&"redis+sentinel://");"#,
+    ] {
+        assert!(compares_scheme(line), "{line}");
+    }
+    for line in [
+        r#"#[cfg(feature = "redis")]"#,
+        r#"let url = format!("file:{path}");"#,
+        r#"tenure::open("memory:")"#,
+        r#"name.starts_with("files")"#,
+    ] {
+        assert!(!compares_scheme(line), "{line}");
+    }
 }

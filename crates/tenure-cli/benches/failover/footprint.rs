@@ -10,10 +10,10 @@ use tenure_rig::figures::Figures;
 use tenure_rig::system::election_trial::ElectionTrial;
 use tenure_rig::system::processes::memory;
 use tenure_rig::system::time::{millis, now, pause};
-use tenure_rig::system::trial_store::{Kind, asked};
+use tenure_rig::system::trial_store::{StoreKind, asked};
 use tenure_rig::system::worker::Mode;
 
-pub(crate) fn measure(place: Kind, repeats: usize) -> String {
+pub(crate) fn measure(place: StoreKind, repeats: usize) -> String {
     let mut stage = ElectionTrial::empty(place, TTL, Mode::Plain);
     let (attempts, effects) = starts(&mut stage, repeats);
     stage.restart(0);

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use options::Options;
 use tenure_rig::system::fault::Fault;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 fn main() -> ExitCode {
     let options = match tenure_rig::system::parse_arguments(Options::read) {
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let mut clean = true;
-    for place in [Kind::File, Kind::Redis] {
+    for place in [StoreKind::File, StoreKind::Redis] {
         if !options.places.contains(&place) {
             continue;
         }
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         }
         println!("{}", rows::heading(place));
         for &fault in &options.faults {
-            if fault == Fault::Cut && place == Kind::File {
+            if fault == Fault::Cut && place == StoreKind::File {
                 continue;
             }
             let row = rows::measure(place, fault, options.repeats);

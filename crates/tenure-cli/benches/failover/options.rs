@@ -1,18 +1,18 @@
 //! The options of the bench.
 
 use tenure_rig::system::fault::Fault;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 pub(crate) struct Options {
     pub(crate) repeats: usize,
     pub(crate) faults: Vec<Fault>,
-    pub(crate) places: Vec<Kind>,
+    pub(crate) places: Vec<StoreKind>,
 }
 
 impl Options {
     pub(crate) fn read(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
         let faults = Fault::ALL.into_iter().filter(|fault| fault.is_public()).collect();
-        let places = vec![Kind::File, Kind::Redis];
+        let places = vec![StoreKind::File, StoreKind::Redis];
         let mut options = Options { repeats: 50, faults, places };
         while let Some(word) = words.next() {
             // Added by cargo.
@@ -32,8 +32,8 @@ impl Options {
                 }
                 "--store" => {
                     options.places = match value.as_str() {
-                        "file" => vec![Kind::File],
-                        "redis" => vec![Kind::Redis],
+                        "file" => vec![StoreKind::File],
+                        "redis" => vec![StoreKind::Redis],
                         _ => return Err(bad()),
                     };
                 }

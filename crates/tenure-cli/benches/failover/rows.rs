@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use tenure_rig::figures::Figures;
-use tenure_rig::system::cycle::cycle;
 use tenure_rig::system::election_trial::ElectionTrial;
 use tenure_rig::system::fault::Fault;
+use tenure_rig::system::fault_cycle::cycle;
 use tenure_rig::system::time::millis;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 pub(crate) const TTL: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const CONCURRENT_NAMES: usize = 5;
 
 pub(crate) struct Row {
     fault: Fault,
-    place: Kind,
+    place: StoreKind,
     gaps: Figures,
     /// From the expiry of the lease in the store to the first effect of the next term.
     after_expiry: Figures,
@@ -34,7 +34,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    fn new(place: Kind, fault: Fault) -> Row {
+    fn new(place: StoreKind, fault: Fault) -> Row {
         Row {
             fault,
             place,
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-pub(crate) fn heading(place: Kind) -> String {
+pub(crate) fn heading(place: StoreKind) -> String {
     let place = if place.is_server() { "Redis" } else { "file (tmpfs)" };
     let profile = if cfg!(debug_assertions) { "DEBUG BUILD" } else { "release build" };
     format!(
@@ -128,7 +128,7 @@ impl fmt::Display for Row {
     }
 }
 
-pub(crate) fn measure(place: Kind, fault: Fault, repeats: usize) -> Row {
+pub(crate) fn measure(place: StoreKind, fault: Fault, repeats: usize) -> Row {
     let mut row = Row::new(place, fault);
     let names = if row.is_slow() { CONCURRENT_NAMES.min(repeats) } else { 1 };
     std::thread::scope(|scope| {
@@ -149,9 +149,9 @@ pub(crate) fn measure(place: Kind, fault: Fault, repeats: usize) -> Row {
     row
 }
 
-fn one_name(place: Kind, fault: Fault, repeats: usize) -> Row {
+fn one_name(place: StoreKind, fault: Fault, repeats: usize) -> Row {
     let mut row = Row::new(place, fault);
-    let cabled = if fault == Fault::Cut { Kind::Cabled } else { place };
+    let cabled = if fault == Fault::Cut { StoreKind::Cabled } else { place };
     let mut stage = ElectionTrial::new(cabled, TTL, Mode::Plain);
     for _ in 0..repeats {
         let outcome = cycle(&mut stage, fault);

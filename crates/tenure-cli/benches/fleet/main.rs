@@ -14,14 +14,14 @@ mod rows;
 use std::process::ExitCode;
 
 use options::Options;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 fn main() -> ExitCode {
     let options = match tenure_rig::system::parse_arguments(Options::read) {
         Ok(options) => options,
         Err(code) => return code,
     };
-    if let Some(why) = Kind::Redis.missing() {
+    if let Some(why) = StoreKind::Redis.missing() {
         println!("Redis: {why}");
         return ExitCode::SUCCESS;
     }

@@ -9,7 +9,7 @@ use tenure::{Moment, Name};
 use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::time::{now, poll_until};
 use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
-use tenure_rig::system::trial_store::{Kind, TrialStore};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore};
 
 pub(crate) const MEMBERS: usize = 3;
 
@@ -26,7 +26,7 @@ pub(crate) struct Members {
 impl Members {
     pub(crate) fn start(fleet: &Name, ttl: Duration, shards: usize) -> Members {
         let room = TrialDirectory::new();
-        let place = TrialStore::open(Kind::Redis, room.path(), 0);
+        let place = TrialStore::open(StoreKind::Redis, room.path(), 0);
         let list = room.path().join("shards");
         let names: Vec<String> = (0..shards).map(|number| format!("tenant-{number}")).collect();
         std::fs::write(&list, names.join("\n")).unwrap();

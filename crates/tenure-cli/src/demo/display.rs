@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::checker::{CheckResult, Violations};
 use super::protocol::NodeMessage;
 use super::scenario::{FaultResult, ScenarioStop};
-use super::{DemoConfig, DemoOutcome, Fault};
+use super::{DemoConfig, DemoFault, DemoOutcome};
 
 /// Prints the progress of the demo; disabled for `--json` and `-q`.
 #[derive(Clone, Copy)]
@@ -71,14 +71,16 @@ fn url_or_reason(requested_port: u16, http: &Result<u16, String>) -> String {
 }
 
 /// An explanation of a fault, for new users.
-pub(super) fn explained(fault: Fault) -> &'static str {
+pub(super) fn explained(fault: DemoFault) -> &'static str {
     match fault {
-        Fault::Kill => "the leader dies without a word",
-        Fault::Term => "the leader is asked to stop: it ends its work, then gives the lease back",
-        Fault::Freeze => {
+        DemoFault::Kill => "the leader dies without a word",
+        DemoFault::Term => {
+            "the leader is asked to stop: it ends its work, then gives the lease back"
+        }
+        DemoFault::Freeze => {
             "the leader is frozen. Nobody can tell that from being slow, so its lease has to run out"
         }
-        Fault::None => "nothing",
+        DemoFault::None => "nothing",
     }
 }
 

@@ -16,7 +16,7 @@ use tenure::{Error, Result};
 
 use super::scenario::ScenarioStop;
 use super::temp_dir::TempDir;
-use super::{DemoArgs, DemoConfig, Fault};
+use super::{DemoArgs, DemoConfig, DemoFault};
 use crate::args::Args;
 use crate::exit::Exit;
 use crate::{doctor, logs, shutdown};
@@ -70,7 +70,7 @@ impl FleetDemoOutcome {
 pub(super) fn run(args: &Args, demo: &DemoArgs) -> Result<Exit> {
     let with_faults = match demo.fault.as_deref() {
         None => true,
-        Some([Fault::None]) => false,
+        Some([DemoFault::None]) => false,
         Some(_) => {
             return Err(Error::invalid(
                 "--fault is for the demo of an election: with --fleet one member is killed, one joins and one leaves; \

@@ -1,6 +1,6 @@
 //! PURE: hints for each step of the demo: a command for another terminal, and what it shows.
 
-use super::Fault;
+use super::DemoFault;
 
 /// The hint for a leader before the first fault.
 pub(super) fn leader(port: u16) -> String {
@@ -8,12 +8,12 @@ pub(super) fn leader(port: u16) -> String {
 }
 
 /// The hint for a leader to which the fault is about to happen.
-pub(super) fn victim(fault: Fault, port: u16) -> String {
+pub(super) fn victim(fault: DemoFault, port: u16) -> String {
     let shows = match fault {
-        Fault::Kill => "nobody answers there any more",
-        Fault::Term => "nobody answers there once it has ended",
-        Fault::Freeze => "no answer until it thaws",
-        Fault::None => "as before",
+        DemoFault::Kill => "connection refused: its process is gone",
+        DemoFault::Term => "connection refused once it has ended",
+        DemoFault::Freeze => "no answer until it thaws",
+        DemoFault::None => "as before",
     };
     hint(port, shows)
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::store::Scope;
-use tenure::{Checkpoint, Clock, Election, Result, Store};
+use tenure::{Checkpoint, Clock, Election, Result, Store, StoreExt as _};
 use tokio::task::JoinHandle;
 
 use super::ports;
@@ -65,11 +64,9 @@ impl NodeStatus {
 /// Reads the leader's count from the store while another process leads: the leader itself knows a newer count.
 async fn observe_count(election: Arc<Election>, store: Arc<dyn Store>, work: Arc<RunStats>) {
     let clock = Clock::boot();
-    let scope = Scope::name(election.name());
     loop {
         if !election.is_leader()
-            && let Ok(mut leases) = store.observe(&scope).await
-            && let Some(Ok(lease)) = leases.pop()
+            && let Ok(Some(lease)) = store.observe_one(election.name()).await
             && let Some(count) = lease.checkpoint.as_ref().and_then(count)
             && !election.is_leader()
         {

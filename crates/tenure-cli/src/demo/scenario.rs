@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tenure::{Clock, Error, Moment};
 
-use super::Fault;
+use super::DemoFault;
 use super::display::{DemoOutput, explained, millis};
 use super::hints;
 use super::processes::DemoProcesses;
@@ -72,7 +72,7 @@ struct DemoLeader {
 /// One fault and its result.
 #[derive(Clone)]
 pub(super) struct FaultResult {
-    pub(super) fault: Fault,
+    pub(super) fault: DemoFault,
     /// The victim; `token` is its term.
     pub(super) node: String,
     pub(super) pid: Option<u32>,
@@ -123,7 +123,7 @@ impl Scenario {
     }
 
     /// The whole demo, from the first leader to the clean end.
-    pub(super) async fn play(&mut self, faults: &[Fault]) -> Result<(), ScenarioStop> {
+    pub(super) async fn play(&mut self, faults: &[DemoFault]) -> Result<(), ScenarioStop> {
         let all = self.processes.len();
         let ready = |scenario: &Scenario| scenario.leader.is_some() && scenario.started >= all;
         if !self.wait_until(START_TIMEOUT, ready).await? {
@@ -150,7 +150,11 @@ impl Scenario {
     }
 
     /// Injects one fault into the leader. Returns whether another process came to lead.
-    async fn inject_fault(&mut self, number: usize, fault: Fault) -> Result<bool, ScenarioStop> {
+    async fn inject_fault(
+        &mut self,
+        number: usize,
+        fault: DemoFault,
+    ) -> Result<bool, ScenarioStop> {
         // On a busy machine the leader may have just lost its term.
         self.wait_until(self.timeout, |scenario| scenario.leader.is_some()).await?;
         let Some(victim) = self.leader else {
@@ -163,7 +167,7 @@ impl Scenario {
         self.output.say(format!("{number}. {} {id}: {}.", fault.as_str(), explained(fault)))?;
         self.output.say(format!("   By hand: {by_hand}"))?;
         self.print_hint(victim.which, |port| hints::victim(fault, port))?;
-        if fault == Fault::Freeze {
+        if fault == DemoFault::Freeze {
             // Freeze the leader between two counts. Frozen during a checkpoint it would keep the lock of a directory store,
             // which the kernel drops only for dead processes, and no process could lead until it thaws.
             let before = self.counted;
@@ -203,11 +207,11 @@ impl Scenario {
     /// Resumes or restarts the victim. Returns a description of what went wrong, if anything did.
     async fn recover_victim(
         &mut self,
-        fault: Fault,
+        fault: DemoFault,
         victim: DemoLeader,
     ) -> Result<Option<String>, ScenarioStop> {
         let which = victim.which;
-        if fault == Fault::Freeze {
+        if fault == DemoFault::Freeze {
             let (id, pid) =
                 (self.processes.id(which), self.processes.pid(which).unwrap_or_default());
             self.output.say(format!("   {id} thaws. By hand: kill -CONT {pid}"))?;
@@ -225,7 +229,7 @@ impl Scenario {
         let status = self.processes.reap(which).await?;
         self.stopping.retain(|stopping| *stopping != which);
         self.gone.retain(|gone| *gone != which);
-        let clean = fault != Fault::Term || status.success();
+        let clean = fault != DemoFault::Term || status.success();
         let before = self.started;
         self.output.say(format!("   {} is started again.", self.processes.id(which)))?;
         self.processes.restart(which).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::presence::present;
 use tenure::request::RemoteRequest;
-use tenure::store::{Scope, Store};
+use tenure::store::{Scope, Store, Visibility};
 use tenure::{Clock, Ended, Error, Holder, Lease, Name, OWN_PREFIX, Result};
 
 use crate::candidate::Candidate;
@@ -33,7 +33,7 @@ pub(super) struct LeaseSnapshot {
     /// The other names on this store; read only if the requested name was never used.
     others: Vec<Name>,
     /// Whether other machines see this store.
-    shared: bool,
+    visibility: Visibility,
     /// The store and where its URL came from.
     store: String,
 }
@@ -82,7 +82,7 @@ pub(super) async fn observe(store: &dyn Store, origin: &str, name: &Name) -> Res
         candidates,
         request: request.filter(|request| request.holder.is_some()),
         others,
-        shared: store.limits().shared,
+        visibility: store.limits().visibility,
         store: format!("{} {origin}", store.url()),
     })
 }
@@ -158,7 +158,7 @@ impl LeaseSnapshot {
             (None, 1) => "There is another lease here: 'tenure status' shows it.".to_owned(),
             (None, n) => format!("There are {n} others here: 'tenure status' shows them."),
         });
-        if !self.shared {
+        if self.visibility != Visibility::Network {
             findings.push(
                 "Only this machine sees this store: candidates on other machines need one that all can \
                  reach."
@@ -338,6 +338,7 @@ mod tests {
             checkpoint: None,
             store_time: None,
             wait: None,
+            history: Vec::new(),
         }
     }
 
@@ -348,7 +349,7 @@ mod tests {
             candidates: Vec::new(),
             request: None,
             others: Vec::new(),
-            shared: true,
+            visibility: Visibility::Network,
             store: "redis://h (from --store)".to_owned(),
         }
     }
@@ -413,7 +414,7 @@ mod tests {
         );
         let others = |names: &[&str]| LeaseSnapshot {
             others: names.iter().map(|name| Name::new(name).unwrap()).collect(),
-            shared: false,
+            visibility: Visibility::Machine,
             ..snapshot(None)
         };
         assert_findings(&others(&["b"]), false, &["There is 'b'", "Only this machine"]);

@@ -84,8 +84,7 @@ impl<'a> FleetClient<'a> {
 
     /// Whether this candidate is a member now.
     pub(super) async fn is_member(&self, member: &CandidateId) -> Result<bool> {
-        let scope = Scope::name(&node(self.fleet, member));
-        let lease = store_access::observe(&*self.store, &scope).await?.pop().transpose()?;
+        let lease = store_access::observe_one(&*self.store, &node(self.fleet, member)).await?;
         Ok(lease.is_some_and(|lease| lease.holder.is_some()))
     }
 

@@ -9,10 +9,10 @@ use tenure::{Name, Result};
 /// Reads both sets.
 #[cfg(feature = "redis")]
 pub(super) async fn both(url: &str, fleet: &Name) -> Result<Shards> {
-    match on_redis(url) {
-        true => tenure::fleet::source::redis(url, fleet)?.read().await,
-        false => Ok(Shards::default()),
+    if !tenure::fleet::source::redis::supports(url) {
+        return Ok(Shards::default());
     }
+    tenure::fleet::source::redis(url, fleet)?.read().await
 }
 
 #[cfg(not(feature = "redis"))]
@@ -23,7 +23,7 @@ pub(super) async fn both(_: &str, _: &Name) -> Result<Shards> {
 /// Reads only the set of paused shards, because the set of all shards may be large.
 #[cfg(feature = "redis")]
 pub(super) async fn paused(url: &str, fleet: &Name) -> Result<Vec<Shard>> {
-    if !on_redis(url) {
+    if !tenure::fleet::source::redis::supports(url) {
         return Ok(Vec::new());
     }
     let set = tenure::fleet::source::redis_set(url, &format!("{fleet}:paused"))?;
@@ -44,9 +44,4 @@ pub(super) async fn unpause(url: &str, fleet: &Name, shards: &[Shard]) -> Result
 #[cfg(not(feature = "redis"))]
 pub(super) async fn unpause(_: &str, _: &Name, _: &[Shard]) -> Result<()> {
     Ok(())
-}
-
-#[cfg(feature = "redis")]
-fn on_redis(url: &str) -> bool {
-    url.starts_with("redis://") || url.starts_with("rediss://")
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::timing::{Options, Timing};
-use tenure::{CandidateId, Clock, Error, Fleet, Name, Result};
+use tenure::timing::{Timing, TimingOptions};
+use tenure::{CandidateId, Clock, Error, Fleet, Name, Result, supervise};
 
 use super::messages::FleetMessages;
 use super::options::FleetRunArgs;
@@ -19,8 +19,7 @@ use crate::health_check;
 use crate::http::Listener;
 use crate::messages::CommonMessages as _;
 use crate::run::{
-    check_periods, check_store_is_shared, guard_log, guard_store_url, log_first_line,
-    report_unrunnable, sidecar,
+    check_periods, check_store_is_shared, guard_log, log_first_line, report_unrunnable, sidecar,
 };
 use crate::signals::Signals;
 use crate::store_url::ChosenStore;
@@ -35,7 +34,7 @@ struct FleetConfig<'a> {
     name: Name,
     id: CandidateId,
     choice: ChosenStore,
-    options: Options,
+    options: TimingOptions,
     task: FleetWork,
 }
 
@@ -101,7 +100,7 @@ impl FleetConfig<'_> {
         self.warn(&messages);
         let commands = matches!(self.task.kind, WorkKind::Command(_));
         let guard_config = (self.guarded() || commands).then(|| GuardClientConfig {
-            store_url: guard_store_url(&self.choice, &*store),
+            store_url: supervise::store_url(&self.choice.url, &*store),
             fleet: self.name.clone(),
             member: self.id.clone(),
             stop_within: timing.stop_within,
@@ -120,7 +119,7 @@ impl FleetConfig<'_> {
             .await
     }
 
-    fn builder(&self) -> Result<tenure::fleet::Builder> {
+    fn builder(&self) -> Result<tenure::fleet::FleetBuilder> {
         let unguarded = !self.guarded() && matches!(self.task.kind, WorkKind::Command(_));
         let mut builder = Fleet::builder(self.name.as_str())
             .member(self.id.as_str())

@@ -62,8 +62,7 @@ impl SourceArgs {
 
     #[cfg(feature = "redis")]
     fn redis_source(&self, fleet: &Name, store_url: &str) -> Result<Arc<dyn Source>> {
-        let on_redis = store_url.starts_with("redis://") || store_url.starts_with("rediss://");
-        if !on_redis {
+        if !source::redis::supports(store_url) {
             return Err(self.no_source_error());
         }
         match (&self.shards_redis_set, &self.shards_redis_keys) {

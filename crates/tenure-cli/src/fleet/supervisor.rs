@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::fleet::{Extensions, FleetEvent, Shard, ShardWork};
+use tenure::fleet::{FleetEvent, Shard, ShardWork};
+use tenure::supervise::{self, Extensions, SupervisedTerm as _};
 use tenure::timing::Timing;
 use tenure::{Clock, Error, Fleet, Hold, Moment, Result, Store};
 use tokio::sync::mpsc;
@@ -100,7 +101,7 @@ impl FleetSupervisor {
         guard_config: Option<GuardClientConfig>,
         timing: Timing,
     ) -> Result<FleetSupervisor> {
-        let extensions = guard_config.as_ref().and_then(|_| fleet.extensions());
+        let extensions = guard_config.as_ref().and_then(|_| Extensions::subscribe(&fleet));
         let queue = RunQueue::new(task.concurrency);
         let mut supervisor = FleetSupervisor {
             fleet,
@@ -241,12 +242,13 @@ impl FleetSupervisor {
             member.note(&event);
         }
         match event {
-            FleetEvent::Joined { hold, number, deadline } => {
+            FleetEvent::Joined { number, term, .. } => {
                 let number = id(number);
+                let (hold, deadline) = supervise::membership(&term);
                 if let Some((guard, _)) = &self.guard {
-                    guard.hold(number, &hold, None, deadline);
+                    guard.hold(number, hold, None, deadline);
                 }
-                self.membership = Some((number, hold, deadline));
+                self.membership = Some((number, hold.clone(), deadline));
                 self.duplicate_id_check_at = None;
                 self.messages.joined();
             }

@@ -17,10 +17,7 @@ use crate::exit::Exit;
 pub fn run(args: &[OsString]) -> Exit {
     let [guard, command, rest @ ..] = args else {
         let _written_at_the_end = log::start();
-        log::unprefixed(&format!(
-            "{} is started by 'tenure run', and by nobody else",
-            super::CHILD
-        ));
+        log::unprefixed(&format!("only 'tenure run' may start {}", super::CHILD));
         return Exit::Usage;
     };
     // Without the guard no process would end the command in time. This covers the case that the leader and the guard are

@@ -19,11 +19,10 @@ use tenure::presence::present;
 use tenure::{CandidateId, Clock, Moment, Name};
 
 use super::auth;
-use super::candidate::HttpCandidate;
-use super::limits::BODY;
-use super::participant::Participant;
+use super::participant::{HttpCandidate, Participant};
 use super::response::{self, HttpError};
 use super::routes::App;
+use super::server::MAX_BODY_BYTES;
 use crate::candidate::Candidate;
 use crate::resign::successor::{self, SuccessorCheck};
 use crate::store_access;
@@ -159,11 +158,11 @@ async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<ControlBody,
         )
     };
     // The client declares the length first, so it need not send a body that is too long.
-    if body.size_hint().lower() > BODY as u64 {
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
         return Err(too_long());
     }
     let body: Bytes = tokio::select! {
-        body = to_bytes(body, BODY) => body.map_err(|_| too_long())?,
+        body = to_bytes(body, MAX_BODY_BYTES) => body.map_err(|_| too_long())?,
         () = app.participant.clock().sleep(app.limits.body_timeout) => {
             let message = "the body did not arrive in time";
             return Err(HttpError::invalid(StatusCode::REQUEST_TIMEOUT, message));

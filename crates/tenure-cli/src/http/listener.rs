@@ -5,9 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use tenure::{Error, Result};
 
-use super::auth::Auth;
+use super::auth::{Auth, ControlSecret};
 use super::options::{HttpArgs, Listen};
-use super::secret::Secret;
 
 /// The length of the accept queue: how many clients may connect at the same moment.
 const ACCEPT_QUEUE: i32 = 1024;
@@ -17,7 +16,7 @@ const ACCEPT_QUEUE: i32 = 1024;
 pub(crate) struct Listener {
     pub(super) listener: TcpListener,
     pub(super) auth: Auth,
-    pub(super) secret: Option<Secret>,
+    pub(super) secret: Option<ControlSecret>,
     address: SocketAddr,
 }
 
@@ -33,7 +32,7 @@ impl Listener {
         host: Option<&str>,
     ) -> Result<Option<Listener>> {
         let Some(listen) = args.http.clone().or(default) else { return Ok(None) };
-        let secret = args.control_secret_file.as_deref().map(Secret::read).transpose()?;
+        let secret = args.control_secret_file.as_deref().map(ControlSecret::read).transpose()?;
         let host = listen.host(host);
         let bound = TcpListener::bind((host, listen.port)).and_then(|listener| {
             listener.set_nonblocking(true)?;

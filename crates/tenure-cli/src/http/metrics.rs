@@ -1,15 +1,15 @@
 //! `/metrics`: the text that Prometheus reads. Names are fixed in `docs/CLI.md`.
 //!
-//! Written by hand: everything is counted elsewhere already, and a registry would be a second place for it.
+//! Written by hand: almost everything is counted elsewhere already, and a registry would be a second place for it. Only the
+//! times with and without a leader are added up here.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use tenure::RenewalStats;
+use tenure::{Event, Histogram, Moment, RenewalStats};
 
-use super::candidate::HttpCandidate;
-use super::member::HttpMember;
-use super::run_stats::RunStatsData;
+use super::participant::{HttpCandidate, HttpMember};
+use super::status::RunStatsData;
 
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -31,7 +31,7 @@ pub(super) fn of_candidate(instance: &HttpCandidate) -> String {
     let help = "How often the leader changed while this candidate looked.";
     page.counter("tenure_transitions_total", help, status.transitions);
     let leaderless = leadership_time.leaderless(now).as_secs_f64();
-    let help = "How long this candidate knew of nobody who leads.";
+    let help = "How long this candidate knew of no leader.";
     page.counter("tenure_leaderless_seconds_total", help, leaderless);
     let help = "How long it has led in this term, 0 if it does not.";
     page.gauge("tenure_leadership_seconds", help, led.as_secs_f64());
@@ -53,7 +53,7 @@ pub(super) fn of_member(member: &HttpMember) -> String {
     let left = Duration::from_millis(status.valid_for_ms).as_secs_f64();
     page.gauge("tenure_deadline_seconds", "Until it stops believing that it does.", left);
     page.gauge("tenure_shards_owned", "Shards of this member.", status.shards);
-    let help = "Shards that nobody has owned for longer than a TTL.";
+    let help = "Shards without an owner for longer than a TTL.";
     page.gauge("tenure_shards_unowned", help, status.unowned);
     page.gauge("tenure_members", "Members that take part, as last seen.", status.members);
     page.renewals(&fleet.renewals());
@@ -90,23 +90,16 @@ impl MetricsText {
     }
 
     /// In the Prometheus format each bucket also counts all smaller values.
-    fn histogram(
-        &mut self,
-        name: &str,
-        help: &str,
-        classes: impl Iterator<Item = (Duration, u64)>,
-        count: u64,
-        sum: Duration,
-    ) {
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.head(name, "histogram", help);
         let (bucket, mut up_to) = (format!("{name}_bucket"), 0);
-        for (bound, within) in classes {
+        for (bound, within) in histogram.buckets() {
             up_to += within;
             self.line(&bucket, &[("le", &bound.as_secs_f64().to_string())], up_to);
         }
-        self.line(&bucket, &[("le", "+Inf")], count);
-        self.line(&format!("{name}_sum"), &[], sum.as_secs_f64());
-        self.line(&format!("{name}_count"), &[], count);
+        self.line(&bucket, &[("le", "+Inf")], histogram.count);
+        self.line(&format!("{name}_sum"), &[], histogram.sum.as_secs_f64());
+        self.line(&format!("{name}_count"), &[], histogram.count);
     }
 
     fn runs(&mut self, run_stats: &RunStatsData) {
@@ -114,8 +107,7 @@ impl MetricsText {
         for (outcome, count) in &run_stats.runs {
             self.line("tenure_runs_total", &[("outcome", outcome)], count);
         }
-        let (help, took) = ("How long those runs took.", &run_stats.took);
-        self.histogram("tenure_run_seconds", help, took.classes(), took.count, took.sum);
+        self.histogram("tenure_run_seconds", "How long those runs took.", &run_stats.durations);
     }
 
     fn build(&mut self, name: &str, id: &str) {
@@ -126,9 +118,8 @@ impl MetricsText {
     }
 
     fn renewals(&mut self, renewals: &RenewalStats) {
-        let classes = RenewalStats::BOUNDS.into_iter().zip(renewals.within);
         let help = "How long renewals took that the store granted.";
-        self.histogram("tenure_renew_seconds", help, classes, renewals.count, renewals.sum);
+        self.histogram("tenure_renew_seconds", help, &renewals.durations);
         let name = "tenure_renew_failures_total";
         self.head(name, "counter", "Renewals that the store did not grant.");
         // Causes that never happened are listed too: a series that begins at its first failure hides that failure.
@@ -148,21 +139,89 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// How long no candidate led, and how long this candidate has led.
+#[derive(Clone, Debug)]
+pub(super) struct LeadershipTime {
+    /// Since when this candidate leads.
+    led_since: Option<Moment>,
+    /// Since when no leader is known.
+    leaderless_since: Option<Moment>,
+    leaderless: Duration,
+}
+
+impl LeadershipTime {
+    /// At first no leader is known.
+    pub(super) fn new(now: Moment) -> LeadershipTime {
+        LeadershipTime { led_since: None, leaderless_since: Some(now), leaderless: Duration::ZERO }
+    }
+
+    pub(super) fn record(&mut self, event: &Event, now: Moment) {
+        match event {
+            Event::BecameLeader { .. } => self.led_since = Some(now),
+            Event::LostLeadership { .. } => self.led_since = None,
+            Event::LeaderChanged { to: Some(_), .. } => {
+                self.leaderless = self.leaderless(now);
+                self.leaderless_since = None;
+            }
+            Event::LeaderChanged { to: None, .. } => {
+                self.leaderless_since.get_or_insert(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// How long no candidate has led, as far as this instance knows.
+    pub(super) fn leaderless(&self, now: Moment) -> Duration {
+        let open = self.leaderless_since.map_or(Duration::ZERO, |since| now.since(since));
+        self.leaderless.saturating_add(open)
+    }
+
+    /// How long this candidate has led in this term.
+    pub(super) fn led(&self, now: Moment) -> Duration {
+        self.led_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tenure::Token;
+    use tenure::machine::EndReason;
+
     use super::*;
 
     #[test]
-    fn classes_add_up_and_labels_are_escaped() {
+    fn buckets_add_up_and_labels_are_escaped() {
         let mut page = MetricsText::default();
-        let classes = [(Duration::from_millis(500), 2), (Duration::from_secs(1), 3)];
-        page.histogram("x", "X.", classes.into_iter(), 6, Duration::from_millis(9_500));
+        let mut histogram = Histogram::new(std::array::from_fn(|n| Duration::from_secs(n as u64)));
+        for millis in [500, 1_000, 1_500, 20_000] {
+            histogram.record(Duration::from_millis(millis));
+        }
+        page.histogram("x", "X.", &histogram);
         page.line("y", &[("a", "\"\\\n")], 1);
-        assert_eq!(
-            page.0,
-            "# HELP x X.\n# TYPE x histogram\n\
-             x_bucket{le=\"0.5\"} 2\nx_bucket{le=\"1\"} 5\nx_bucket{le=\"+Inf\"} 6\n\
-             x_sum 9.5\nx_count 6\ny{a=\"\\\"\\\\\\n\"} 1\n"
-        );
+        let begins = "# HELP x X.\n# TYPE x histogram\n\
+                      x_bucket{le=\"0\"} 0\nx_bucket{le=\"1\"} 2\nx_bucket{le=\"2\"} 3\nx_bucket{le=\"3\"} 3\n";
+        let ends = "x_bucket{le=\"11\"} 3\nx_bucket{le=\"+Inf\"} 4\nx_sum 23\nx_count 4\n\
+                    y{a=\"\\\"\\\\\\n\"} 1\n";
+        assert!(page.0.starts_with(begins) && page.0.ends_with(ends), "{}", page.0);
+    }
+
+    #[test]
+    fn time_without_a_leader_adds_up() {
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let to = |id: Option<&str>| Event::LeaderChanged { from: None, to: id.map(str::to_owned) };
+        let token = Token::new(1).unwrap();
+        let mut leadership_time = LeadershipTime::new(at(10));
+        assert_eq!(leadership_time.leaderless(at(12)), Duration::from_secs(2));
+        leadership_time.record(&to(Some("a")), at(13));
+        leadership_time.record(&Event::BecameLeader { token, checkpoint: None }, at(13));
+        assert_eq!(leadership_time.leaderless(at(20)), Duration::from_secs(3));
+        assert_eq!(leadership_time.led(at(20)), Duration::from_secs(7));
+        leadership_time.record(&Event::LostLeadership { token, why: EndReason::Resigned }, at(20));
+        leadership_time.record(&to(None), at(20));
+        leadership_time.record(&to(None), at(21));
+        assert_eq!(leadership_time.leaderless(at(22)), Duration::from_secs(5));
+        assert_eq!(leadership_time.led(at(22)), Duration::ZERO);
+        leadership_time.record(&to(Some("b")), at(24));
+        assert_eq!(leadership_time.leaderless(at(99)), Duration::from_secs(7));
     }
 }

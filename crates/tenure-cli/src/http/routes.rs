@@ -15,16 +15,14 @@ use futures_util::stream::{self, StreamExt};
 use tenure::Store;
 use tokio::sync::Semaphore;
 
-use super::auth::Auth;
-use super::cached_read::CachedRead;
+use super::auth::{Auth, ControlSecret};
+use super::cached_read::{CachedRead, StoreThread};
 use super::control::{self, ControlRefused, ControlRequest};
 use super::events::{self, EventSubscription};
-use super::limits::{HttpLimits, LARGE};
+use super::metrics;
 use super::participant::Participant;
 use super::response::{self, HttpError};
-use super::secret::Secret;
-use super::store_thread::StoreThread;
-use super::{fleet, leases, metrics};
+use super::server::{HttpLimits, LARGE_RESPONSE_BYTES};
 
 const PAGE: &str = include_str!("page.html");
 
@@ -33,7 +31,7 @@ const PAGE: &str = include_str!("page.html");
 pub(super) struct App {
     pub(super) participant: Participant,
     pub(super) auth: Auth,
-    pub(super) secret: Option<Secret>,
+    pub(super) secret: Option<ControlSecret>,
     pub(super) limits: HttpLimits,
     pub(super) refused: ControlRefused,
     /// For writes. Reads use separate connections.
@@ -50,25 +48,20 @@ impl App {
     pub(super) fn new(
         participant: Participant,
         auth: Auth,
-        secret: Option<Secret>,
+        secret: Option<ControlSecret>,
         store: &dyn Store,
         store_thread: StoreThread,
         limits: HttpLimits,
     ) -> App {
         let clock = participant.clock();
-        let (reader, timeout) = (store.detached(), limits.store_timeout);
-        let leases = CachedRead::start(&store_thread, clock, leases::MAX_AGE, move || {
-            let reader = Arc::clone(&reader);
-            async move { leases::read(&*reader, timeout).await }
-        });
+        let (thread, detached) = (&store_thread, store.detached());
+        let leases = CachedRead::of_leases(thread, clock, detached, limits.store_timeout);
         let fleet = match &participant {
             Participant::Candidate(_) => None,
             Participant::Member(member) => {
-                let (member, reader) = (Arc::downgrade(member), store.detached());
-                Some(CachedRead::start(&store_thread, clock, fleet::MAX_AGE, move || {
-                    let (member, reader) = (member.clone(), Arc::clone(&reader));
-                    async move { fleet::read(&member, &*reader, limits.fleet_timeout).await }
-                }))
+                let (detached, member) = (store.detached(), Arc::downgrade(member));
+                let timeout = limits.fleet_timeout;
+                Some(CachedRead::of_fleet(thread, clock, detached, timeout, member))
             }
         };
         App {
@@ -162,7 +155,7 @@ async fn fleet(State(app): SharedApp) -> Result<Response, HttpError> {
 /// bodies for other clients: so the number of large bodies in flight is limited.
 async fn read(app: &App, cached: &CachedRead) -> Result<Response, HttpError> {
     let body = cached.get().await?;
-    if body.len() <= LARGE {
+    if body.len() <= LARGE_RESPONSE_BYTES {
         return Ok(response::text(StatusCode::OK, response::JSON, body));
     }
     let Ok(permit) = Arc::clone(&app.large).try_acquire_owned() else {

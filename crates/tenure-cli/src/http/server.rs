@@ -1,4 +1,4 @@
-//! The server thread, its connections, and their limits.
+//! The server thread, its connections, and the resources that clients may use.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,23 +13,92 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tenure::blocking::spawn_runtime;
+use tenure::supervise::spawn_runtime;
 use tenure::{Clock, Error, Result, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
+use super::cached_read::StoreThread;
 use super::connection::{Connection, IdleSince, ResponseBody, UnreadSince};
 use super::control::Peer;
 use super::events::EventLog;
-use super::limits::{HEAD, HEADERS, HttpLimits};
 use super::listener::Listener;
 use super::participant::Participant;
 use super::routes::{App, router};
-use super::store_thread::StoreThread;
+use crate::{open_files, store_access};
 
+/// The longest request body in bytes; the longest content is a candidate's id.
+pub(super) const MAX_BODY_BYTES: usize = 4 * 1024;
+/// The longest request head in bytes.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// The most header lines of a request.
+const MAX_HEADERS: usize = 64;
+/// A response with more bytes counts as large.
+pub(super) const LARGE_RESPONSE_BYTES: usize = 64 * 1024;
 /// The pause before the next accept when no connection can be accepted, for lack of memory or open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// The limits on everything that a client can make this process keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HttpLimits {
+    /// The most connections. Beyond this a new connection replaces the connection that has waited longest for a request, or is
+    /// closed at once.
+    pub(crate) connections: usize,
+    /// The most subscribers of `/events`; more are refused.
+    pub(crate) subscribers: usize,
+    /// The time in which the head of a request must arrive, and the longest idle time between two requests.
+    pub(crate) header_timeout: Duration,
+    /// A connection is replaced only after it has waited this long for a request.
+    pub(crate) replace_after: Duration,
+    /// The time in which the body of a request must arrive.
+    pub(crate) body_timeout: Duration,
+    /// A connection whose client has not read for this long is closed.
+    pub(crate) stall_timeout: Duration,
+    /// How often subscribers of `/events` get a keepalive.
+    pub(crate) keepalive_interval: Duration,
+    /// How long `/leases` waits for the store.
+    pub(crate) store_timeout: Duration,
+    /// How long `/fleet`, which reads more, waits for the store.
+    pub(crate) fleet_timeout: Duration,
+    /// The most large responses in flight: each stays in memory until its client has read it.
+    pub(crate) large: usize,
+}
+
+impl HttpLimits {
+    /// The limits of a member that polls over HTTP and needs as many connections for that.
+    pub(crate) fn beside_polls() -> HttpLimits {
+        let limit = open_files::limit();
+        HttpLimits::of(connections(limit).min(open_files::for_polls(limit)))
+    }
+
+    fn of(connections: usize) -> HttpLimits {
+        HttpLimits {
+            connections,
+            // Subscribers stay connected, so half of the connections is left for requests.
+            subscribers: (connections / 2).clamp(1, 1024),
+            header_timeout: Duration::from_secs(5),
+            replace_after: Duration::from_millis(100),
+            body_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(10),
+            keepalive_interval: Duration::from_secs(15),
+            store_timeout: Duration::from_secs(2),
+            fleet_timeout: store_access::STORE_TIMEOUT,
+            large: 32,
+        }
+    }
+}
+
+impl Default for HttpLimits {
+    fn default() -> HttpLimits {
+        HttpLimits::of(connections(open_files::limit()))
+    }
+}
+
+/// How many connections leave enough open files for this process: the store's next connection needs one.
+fn connections(files: Option<u64>) -> usize {
+    open_files::for_connections(files, 2048)
+}
 
 /// A running server. After it is dropped it ends soon by itself.
 #[derive(Debug)]
@@ -246,10 +315,24 @@ async fn handle_connection(
         .timer(TokioTimer::new())
         // Restarted for every request, so it is also how long a connection may be idle.
         .header_read_timeout(limits.header_timeout)
-        .max_buf_size(HEAD)
-        .max_headers(HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(connection), service);
     if let Err(error) = served.await {
         tracing::trace!(%peer, %error, "a connection broke off");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections;
+
+    #[test]
+    fn open_files_are_left_for_the_store() {
+        for (files, left) in
+            [(None, 2048), (Some(1 << 20), 2048), (Some(1024), 768), (Some(256), 64), (Some(0), 1)]
+        {
+            assert_eq!(connections(files), left);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tenure::timing::Options;
+use tenure::timing::TimingOptions;
 use tenure::{CandidateId, Error, Name, Result};
 
 use super::http_poll::HttpPoll;
@@ -28,7 +28,7 @@ pub(super) struct RunConfig<'a> {
     pub(super) name: Name,
     pub(super) id: CandidateId,
     pub(super) chosen_store: ChosenStore,
-    pub(super) options: Options,
+    pub(super) options: TimingOptions,
     pub(super) priority: i32,
     pub(super) service: &'a ServiceArgs,
     pub(super) kind: RunKind<'a>,
@@ -156,12 +156,7 @@ impl RunConfig<'_> {
 
 /// Refuses a store that only one process can see: every candidate would lead.
 pub(crate) fn check_store_is_shared(chosen_store: &ChosenStore) -> Result<()> {
-    if chosen_store.url.starts_with("memory:") {
-        return Err(Error::invalid(
-            "'memory:' is seen by one process only, so everybody would lead: give another store",
-        ));
-    }
-    Ok(())
+    chosen_store.refuse_private("so everybody would lead")
 }
 
 fn missing_name() -> Error {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use reqwest::{Client, Url};
+use tenure::supervise::SupervisedTerm;
 use tenure::{Error, Result};
 
 use crate::output;
-use crate::permit::{TermDeadline, while_valid};
+use crate::permit::while_valid;
 use crate::schedule::RunOutcome;
 
 /// The detail of a poll that was not sent, or that was abandoned while it waited for the response.
@@ -57,7 +58,7 @@ impl HttpPoll {
     ///
     /// # Cancellation
     /// Dropping this closes the connection. A request that has been sent may still have its effect.
-    pub(crate) async fn poll(&self, term: &impl TermDeadline) -> (RunOutcome, Option<String>) {
+    pub(crate) async fn poll(&self, term: &impl SupervisedTerm) -> (RunOutcome, Option<String>) {
         let request = self.client.get(self.url.clone()).timeout(self.timeout);
         // The server can refuse a request from an older term.
         let request = request.header("Tenure-Token", term.hold().token.get());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::machine::EndReason;
+use tenure::supervise::{self, SupervisedTerm as _};
 use tenure::{CandidateId, Clock, Election, Error, Leadership, Moment, Store};
 
 use crate::duration;
@@ -19,7 +20,7 @@ use crate::guard::{
 use crate::http::HttpCandidate;
 use crate::logs::throttle::Throttle;
 use crate::messages::CommonMessages as _;
-use crate::permit::{TermDeadline as _, while_valid};
+use crate::permit::{TermPermits as _, while_valid};
 use crate::signals::{Interrupts, Signals};
 
 use super::command::{CommandConfig, CommandEnd, CommandEvent, RunningCommand};
@@ -160,7 +161,7 @@ impl TermSupervisor<'_> {
             let deadline = leadership.deadline();
             tokio::select! {
                 biased;
-                _ = leadership.extended(deadline) => {}
+                _ = supervise::extended(leadership, deadline) => {}
                 () = clock.sleep_until(deadline.before(reserve(self.stop_within))) => return,
             }
         }
@@ -178,7 +179,7 @@ impl TermSupervisor<'_> {
             // If too little time is left, a renewal or the loss must come before the command is started.
             let enough_time = async {
                 while leadership.valid_for() <= self.stop_within {
-                    leadership.extended(leadership.deadline()).await;
+                    supervise::extended(leadership, leadership.deadline()).await;
                 }
             };
             tokio::select! {
@@ -323,7 +324,7 @@ impl TermSupervisor<'_> {
                         self.messages.not_stopped(&failure);
                     }
                 },
-                deadline = leadership.extended(known_deadline) => {
+                deadline = supervise::extended(leadership, known_deadline) => {
                     known_deadline = deadline;
                     command.extend(deadline);
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::builder::BoolishValueParser;
-use tenure::timing::Options;
+use tenure::timing::TimingOptions;
 use tenure::{CandidateId, Error, HealthGate, Name, Result};
 
 use crate::http::{AnswerArgs, HttpArgs};
@@ -112,8 +112,8 @@ pub(crate) struct TimingArgs {
 
 impl TimingArgs {
     /// The durations as options of the library.
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    pub(crate) fn options(&self) -> TimingOptions {
+        TimingOptions {
             ttl: self.lease_duration,
             renew_every: self.renew_interval,
             retry: self.retry_period,

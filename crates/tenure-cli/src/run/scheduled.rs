@@ -16,7 +16,7 @@ use super::schedule_messages::ScheduleMessages;
 use crate::exit::Exit;
 use crate::guard::ProcessExit;
 use crate::messages::CommonMessages as _;
-use crate::permit::TermDeadline as _;
+use crate::permit::TermPermits as _;
 use crate::schedule::{
     Policy, RunOutcome, Schedule, ScheduleCheckpoint, SchedulePlanner, ScheduleStep, Slot,
 };

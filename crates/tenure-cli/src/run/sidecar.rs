@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::presence::{Presence, PresentCandidate, present};
-use tenure::store::Scope;
+use tenure::store::StoreExt as _;
 use tenure::timing::Timing;
 use tenure::{Clock, Election, Name, Result, Store};
 use tokio::task::JoinHandle;
@@ -179,8 +179,7 @@ impl PresenceReader {
     /// Shows the runs that the leader has saved. The leader itself has newer data.
     async fn show_runs(&self, instance: &HttpCandidate) {
         if !instance.is_leader()
-            && let Ok(mut leases) = self.store.observe(&Scope::name(&self.name)).await
-            && let Some(Ok(lease)) = leases.pop()
+            && let Ok(Some(lease)) = self.store.observe_one(&self.name).await
             && let Some(checkpoint) = lease.checkpoint
             && let Ok(checkpoint) = ScheduleCheckpoint::read(Some(checkpoint.as_bytes()))
             && !instance.is_leader()

@@ -251,11 +251,11 @@ enum NodeEvent {
     /// The run of the leader ends.
     Ends,
     /// The leader takes a step, and its next save has this result.
-    TakesStep(Save),
+    TakesStep(SimulatedSave),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Save {
+enum SimulatedSave {
     Kept,
     /// Kept, and the leader is lost before it has started anything.
     KeptAndGone,
@@ -267,10 +267,10 @@ enum Save {
 
 fn node_events() -> impl Strategy<Value = Vec<NodeEvent>> {
     let save = prop_oneof![
-        12 => Just(Save::Kept),
-        1 => Just(Save::KeptAndGone),
-        1 => Just(Save::KeptUnknown),
-        1 => Just(Save::Dropped),
+        12 => Just(SimulatedSave::Kept),
+        1 => Just(SimulatedSave::KeptAndGone),
+        1 => Just(SimulatedSave::KeptUnknown),
+        1 => Just(SimulatedSave::Dropped),
     ];
     let one = prop_oneof![
         4 => (0..9_000_u64).prop_map(NodeEvent::Time),
@@ -290,7 +290,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 /// A lease, its checkpoint, and the runs that were really started.
-struct World {
+struct ScheduleSimulation {
     schedule: Schedule,
     policy: Policy,
     skews: [i64; 4],
@@ -301,10 +301,19 @@ struct World {
     counts: Vec<u64>,
 }
 
-impl World {
-    fn new(schedule: Schedule, policy: Policy, skews: [i64; 4]) -> World {
+impl ScheduleSimulation {
+    fn new(schedule: Schedule, policy: Policy, skews: [i64; 4]) -> ScheduleSimulation {
         let (leader, started, counts) = (None, Vec::new(), Vec::new());
-        World { schedule, policy, skews, time: T, stored: None, leader, started, counts }
+        ScheduleSimulation {
+            schedule,
+            policy,
+            skews,
+            time: T,
+            stored: None,
+            leader,
+            started,
+            counts,
+        }
     }
 
     fn read(&self) -> Option<ScheduleCheckpoint> {
@@ -333,30 +342,30 @@ impl World {
         }
     }
 
-    fn step(&mut self, save: Save) {
+    fn step(&mut self, save: SimulatedSave) {
         let Some((node, planner)) = &mut self.leader else { return };
         let now = self.time.saturating_add_signed(self.skews[*node]);
         let step = planner.step(now);
         let ScheduleStep::Begin(slot) = step else {
             if let Some(checkpoint) = planner.unsaved()
-                && matches!(save, Save::Kept)
+                && matches!(save, SimulatedSave::Kept)
             {
                 Self::keep(&mut self.stored, checkpoint, &mut self.counts);
                 planner.saved();
             }
             return;
         };
-        let draft = planner.draft(slot, "somebody", now);
-        if !matches!(save, Save::Dropped) {
+        let draft = planner.draft(slot, "other", now);
+        if !matches!(save, SimulatedSave::Dropped) {
             Self::keep(&mut self.stored, &draft, &mut self.counts);
         }
         match save {
-            Save::Kept => {
+            SimulatedSave::Kept => {
                 planner.begun(draft);
                 self.started.push(slot);
             }
-            Save::KeptAndGone => self.leader = None,
-            Save::KeptUnknown | Save::Dropped => {}
+            SimulatedSave::KeptAndGone => self.leader = None,
+            SimulatedSave::KeptUnknown | SimulatedSave::Dropped => {}
         }
     }
 }
@@ -387,19 +396,19 @@ proptest! {
     fn no_slot_begins_twice(
         schedule in work(), policy in policies(), skews in skews(), all in node_events(),
     ) {
-        let mut world = World::new(schedule, policy, skews);
+        let mut simulation = ScheduleSimulation::new(schedule, policy, skews);
         for what in &all {
-            world.apply(what);
-            prop_assert!(world.stored.as_ref().is_none_or(|text| text.len() <= 4096));
+            simulation.apply(what);
+            prop_assert!(simulation.stored.as_ref().is_none_or(|text| text.len() <= 4096));
         }
-        let distinct: BTreeSet<Slot> = world.started.iter().copied().collect();
+        let distinct: BTreeSet<Slot> = simulation.started.iter().copied().collect();
         if policy.interrupted == Interrupted::Report {
-            prop_assert_eq!(distinct.len(), world.started.len(), "{:?}", world.started);
+            prop_assert_eq!(distinct.len(), simulation.started.len(), "{:?}", simulation.started);
         }
         // The same or newer, never older.
-        prop_assert!(world.started.is_sorted(), "{:?}", world.started);
-        prop_assert!(world.counts.is_sorted(), "{:?}", world.counts);
-        prop_assert!(world.started.len() as u64 <= world.counts.last().copied().unwrap_or(0));
+        prop_assert!(simulation.started.is_sorted(), "{:?}", simulation.started);
+        prop_assert!(simulation.counts.is_sorted(), "{:?}", simulation.counts);
+        prop_assert!(simulation.started.len() as u64 <= simulation.counts.last().copied().unwrap_or(0));
     }
 
     /// Begun, skipped or missed: each slot is counted as exactly one of them.
@@ -408,14 +417,14 @@ proptest! {
         period in 1_000..60_000_u64, missed in policies(), skews in skews(), all in node_events(),
     ) {
         let policy = policy(missed.missed, Interrupted::Report);
-        let mut world = World::new(every(period), policy, skews);
+        let mut simulation = ScheduleSimulation::new(every(period), policy, skews);
         // The first slot is saved for certain here: a leader that got no response for it would restart the count.
-        world.apply(&NodeEvent::Leads(0));
-        world.apply(&NodeEvent::TakesStep(Save::Kept));
-        let first = world.started[0].number;
+        simulation.apply(&NodeEvent::Leads(0));
+        simulation.apply(&NodeEvent::TakesStep(SimulatedSave::Kept));
+        let first = simulation.started[0].number;
         for what in &all {
-            world.apply(what);
-            let checkpoint = world.read().unwrap();
+            simulation.apply(what);
+            let checkpoint = simulation.read().unwrap();
             let settled = checkpoint.settled_to.unwrap() / period;
             let counted = checkpoint.count + checkpoint.skipped + checkpoint.missed;
             prop_assert_eq!(counted, settled - first + 1, "{:?}", checkpoint);

@@ -197,32 +197,15 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::fs::{RenameFlags, mkfifoat, renameat_with};
+    use tenure_rig::servers::Scratch;
 
     use super::*;
 
-    /// A private directory, removed when dropped.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Scratch {
-            let path =
-                std::env::temp_dir().join(format!("tenure-test-{}", tenure::Nonce::random()));
-            fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-
-        fn put(&self, name: &str, text: &str, mode: u32) -> PathBuf {
-            let path = self.0.join(name);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            path
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn put(scratch: &Scratch, name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = scratch.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
     }
 
     fn text(path: &Path, rule: TrustRule) -> Result<String, String> {
@@ -242,7 +225,7 @@ mod tests {
             (0o646, Some("can be written by everybody (owner "), Some("mode 646")),
             (0o620, Some("mode 620"), Some("mode 620")),
         ] {
-            let path = scratch.put("file", "text", mode);
+            let path = put(&scratch, "file", "text", mode);
             assert_eq!(text(&path, TrustRule::Named).as_deref(), Ok("text"));
             for (rule, expected) in [(TrustRule::Found, found), (TrustRule::Secret, secret)] {
                 match (text(&path, rule), expected) {
@@ -258,49 +241,49 @@ mod tests {
     #[test]
     fn only_a_regular_file_of_limited_size_is_found() {
         let scratch = Scratch::new();
-        let fifo = scratch.0.join("fifo");
+        let fifo = scratch.path().join("fifo");
         mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
-        for path in [&fifo, &scratch.0, Path::new("/dev/null")] {
+        for path in [&*fifo, scratch.path(), Path::new("/dev/null")] {
             for rule in [TrustRule::Found, TrustRule::Secret] {
                 assert_eq!(text(path, rule).unwrap_err(), "is not a regular file");
             }
         }
         assert_eq!(text(Path::new("/dev/null"), TrustRule::Named).as_deref(), Ok(""));
         assert_eq!(
-            text(&scratch.put("a", &"x".repeat(100), 0o600), TrustRule::Found).unwrap().len(),
+            text(&put(&scratch, "a", &"x".repeat(100), 0o600), TrustRule::Found).unwrap().len(),
             100
         );
-        let larger = scratch.put("b", &"x".repeat(101), 0o600);
+        let larger = put(&scratch, "b", &"x".repeat(101), 0o600);
         assert_eq!(text(&larger, TrustRule::Named).unwrap_err(), "is larger than 100 bytes");
-        assert!(find(&scratch.0.join("none"), 100).unwrap().is_none());
+        assert!(find(&scratch.path().join("none"), 100).unwrap().is_none());
         assert!(find(&larger.join("none"), 100).unwrap().is_none());
     }
 
     #[test]
     fn own_links_are_followed_to_the_checked_file() {
         let scratch = Scratch::new();
-        fs::create_dir(scratch.0.join("version")).unwrap();
-        scratch.put("version/file", "text", 0o644);
+        fs::create_dir(scratch.path().join("version")).unwrap();
+        put(&scratch, "version/file", "text", 0o644);
         // As Kubernetes mounts a ConfigMap.
-        symlink("version", scratch.0.join("data")).unwrap();
-        symlink("data/file", scratch.0.join("link")).unwrap();
-        symlink(scratch.0.join("link"), scratch.0.join("first")).unwrap();
-        assert_eq!(text(&scratch.0.join("first"), TrustRule::Found).as_deref(), Ok("text"));
-        scratch.put("version/file", "text", 0o666);
-        let error = text(&scratch.0.join("first"), TrustRule::Found).unwrap_err();
+        symlink("version", scratch.path().join("data")).unwrap();
+        symlink("data/file", scratch.path().join("link")).unwrap();
+        symlink(scratch.path().join("link"), scratch.path().join("first")).unwrap();
+        assert_eq!(text(&scratch.path().join("first"), TrustRule::Found).as_deref(), Ok("text"));
+        put(&scratch, "version/file", "text", 0o666);
+        let error = text(&scratch.path().join("first"), TrustRule::Found).unwrap_err();
         assert!(error.contains("everybody"), "{error}");
-        symlink("loop", scratch.0.join("loop")).unwrap();
-        assert!(text(&scratch.0.join("loop"), TrustRule::Found).is_err());
-        symlink("nowhere", scratch.0.join("dangling")).unwrap();
-        assert!(find(&scratch.0.join("dangling"), 100).unwrap().is_none());
+        symlink("loop", scratch.path().join("loop")).unwrap();
+        assert!(text(&scratch.path().join("loop"), TrustRule::Found).is_err());
+        symlink("nowhere", scratch.path().join("dangling")).unwrap();
+        assert!(find(&scratch.path().join("dangling"), 100).unwrap().is_none());
     }
 
     /// The attack of `untrusted::` in the system tests, with modes instead of owners, so that it needs no second user.
     #[test]
     fn a_file_exchanged_during_the_read_is_never_used() {
         let scratch = Scratch::new();
-        let private = scratch.put("private", "private", 0o600);
-        let path = scratch.put("file", "written by others", 0o666);
+        let private = put(&scratch, "private", "private", 0o600);
+        let path = put(&scratch, "file", "written by others", 0o666);
         let stop = AtomicBool::new(false);
         let (mut used, mut refused) = (0, 0);
         std::thread::scope(|scope| {
@@ -332,7 +315,7 @@ mod tests {
         let entries = fs::read_dir(sources.join("settings")).unwrap();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| !path.ends_with("trusted_file.rs"));
-        let others = ["settings.rs", "run/instance_env.rs", "store_url.rs", "http/secret.rs"];
+        let others = ["settings.rs", "run/instance_env.rs", "store_url.rs", "http/auth.rs"];
         files.extend(others.map(|name| sources.join(name)));
         assert!(files.len() > 10, "{files:?}");
         for path in files {

@@ -171,6 +171,7 @@ mod tests {
             checkpoint: None,
             store_time: None,
             wait: None,
+            history: Vec::new(),
         }
     }
 

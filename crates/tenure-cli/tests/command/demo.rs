@@ -10,12 +10,12 @@ use std::process::{Child, ChildStdout};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use tenure_rig::command::{CommandResult, World, eventually, signal, status};
+use tenure_rig::command::{CommandResult, Sandbox, eventually, signal, status};
 
 #[test]
 fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {
-    let world = World::new();
-    let ran = world.run(&["demo", "--json"]);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["demo", "--json"]);
     let answer = ran.exits(0).json();
     assert_eq!(answer["ok"], true, "{answer}");
     assert_eq!(answer["complete"], true);
@@ -34,19 +34,19 @@ fn each_fault_is_followed_by_one_new_leader_and_no_count_is_lost() {
         assert_eq!(candidate["candidateId"], format!("node-{number}"));
         assert!(candidate["url"].as_str().unwrap().starts_with("http://127.0.0.1:3"), "{answer}");
     }
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn text_output_has_progress_a_table_and_next_steps() {
-    let world = World::new();
-    let ran = world.run(&["demo", "--nodes", "2", "--fault", "kill,term"]);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["demo", "--nodes", "2", "--fault", "kill,term"]);
     ran.exits(0)
         .says("BECAME LEADER")
         .says("By hand: kill -9 ")
         .says("By hand: kill -TERM ")
         .says("Look:    curl localhost:3")
-        .says("nobody answers there any more")
+        .says("connection refused: its process is gone")
         .says("reason=shutdown")
         .says("is started again")
         .says("fault     gap (ms)   two leaders at once   counter lost or doubled")
@@ -55,7 +55,7 @@ fn text_output_has_progress_a_table_and_next_steps() {
         .says("tenure status")
         .says("docs/GUIDE.md");
     assert_eq!(ran.stderr, "", "nothing to complain about");
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 /// A running demo without faults, and its output.
@@ -71,10 +71,10 @@ struct IdleDemo {
 
 impl IdleDemo {
     /// Starts the demo; returns when all processes have started and one leads.
-    fn start(world: &World) -> IdleDemo {
-        let mut child = world.start(&["demo", "--fault", "none"]);
+    fn start(sandbox: &Sandbox) -> IdleDemo {
+        let mut child = sandbox.start(&["demo", "--fault", "none"]);
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let mark = world.path().to_str().unwrap().to_owned();
+        let mark = sandbox.path().to_str().unwrap().to_owned();
         let mut demo =
             IdleDemo { child, lines, output: String::new(), nodes: BTreeMap::new(), mark };
         while demo.nodes.len() < 3 || !demo.output.contains("BECAME LEADER") {
@@ -109,20 +109,20 @@ impl IdleDemo {
         self.nodes.iter().filter(|(_, node)| leads(node)).map(|(id, _)| id.clone()).collect()
     }
 
-    fn end(self, world: &World) {
+    fn end(self, sandbox: &Sandbox) {
         signal(&self.child, Signal::INT);
         // Read to the end: the demo must not find stdout closed.
         let IdleDemo { mut child, lines, .. } = self;
         let output: Vec<String> = lines.lines().map(Result::unwrap).collect();
         assert!(child.wait().unwrap().success(), "{output:#?}");
-        world.assert_nothing_left();
+        sandbox.assert_nothing_left();
     }
 }
 
 #[test]
 fn each_process_serves_its_status_and_exactly_one_leads() {
-    let world = World::new();
-    let demo = IdleDemo::start(&world);
+    let sandbox = Sandbox::new();
+    let demo = IdleDemo::start(&sandbox);
     assert_eq!(demo.leaders().len(), 1);
     eventually("all know the count", || {
         demo.nodes.iter().all(|(id, (_, port))| {
@@ -132,13 +132,13 @@ fn each_process_serves_its_status_and_exactly_one_leads() {
             it["count"].as_u64() >= Some(3) && it["lastPolled"].is_string() == it["isLeader"]
         })
     });
-    demo.end(&world);
+    demo.end(&sandbox);
 }
 
 #[test]
 fn a_leader_killed_by_hand_is_replaced_and_started_again() {
-    let world = World::new();
-    let mut demo = IdleDemo::start(&world);
+    let sandbox = Sandbox::new();
+    let mut demo = IdleDemo::start(&sandbox);
     let leader = demo.leaders().pop().unwrap();
     let (pid, port) = demo.nodes[&leader];
     eventually("it has counted", || status(port).unwrap()["count"].as_u64() >= Some(3));
@@ -152,40 +152,40 @@ fn a_leader_killed_by_hand_is_replaced_and_started_again() {
     }
     let (_, port) = demo.nodes[&leader];
     assert_eq!(status(port).unwrap()["isLeader"], false);
-    demo.end(&world);
+    demo.end(&sandbox);
 }
 
 #[test]
 fn ports_in_use_are_skipped_and_reported() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     // Other demos may run at the same time: a port that cannot be bound here is theirs, perhaps only for a moment.
     let taken: Vec<_> =
         (3000..3008).flat_map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
-    let demo = IdleDemo::start(&world);
+    let demo = IdleDemo::start(&sandbox);
     let ports: Vec<u16> = demo.nodes.values().map(|(_, port)| *port).collect();
     for held in &taken {
         assert!(!ports.contains(&held.local_addr().unwrap().port()), "{ports:?}");
     }
     assert!(ports == [3000, 3001, 3002] || demo.output.contains("taken"), "{}", demo.output);
     assert_eq!(demo.leaders().len(), 1);
-    demo.end(&world);
+    demo.end(&sandbox);
 }
 
 #[test]
 fn keep_leaves_the_directory_and_prints_it() {
-    let world = World::new();
-    let ran = world.run(&["demo", "--fault", "none", "--keep", "-q"]);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["demo", "--fault", "none", "--keep", "-q"]);
     let kept = ran.exits(0).stdout.lines().find_map(|line| line.strip_prefix("Kept: ")).unwrap();
     let journal = std::fs::read_to_string(format!("{kept}/journal")).unwrap();
     assert!(journal.lines().count() > 5, "{journal}");
 }
 
 /// Starts the demo; returns when its three processes exist.
-fn start_demo(world: &World) -> std::process::Child {
-    let child = world.start(&["demo", "--fault", "freeze"]);
-    eventually("four processes", || world.processes().len() == 4);
+fn start_demo(sandbox: &Sandbox) -> std::process::Child {
+    let child = sandbox.start(&["demo", "--fault", "freeze"]);
+    eventually("four processes", || sandbox.processes().len() == 4);
     eventually("somebody leads", || {
-        let files = std::fs::read_dir(world.path()).unwrap().flatten();
+        let files = std::fs::read_dir(sandbox.path()).unwrap().flatten();
         let journals = files.map(|entry| std::fs::read_to_string(entry.path().join("journal")));
         journals.flatten().any(|journal| journal.contains(" count 2\n"))
     });
@@ -195,29 +195,29 @@ fn start_demo(world: &World) -> std::process::Child {
 #[test]
 fn a_signal_ends_the_demo_at_once_and_cleanly() {
     for stop in [Signal::INT, Signal::TERM] {
-        let world = World::new();
-        let child = start_demo(&world);
+        let sandbox = Sandbox::new();
+        let child = start_demo(&sandbox);
         signal(&child, stop);
         let ran = CommandResult::new(child.wait_with_output().unwrap());
         ran.exits(0).says("Interrupted");
-        world.assert_nothing_left();
+        sandbox.assert_nothing_left();
     }
 }
 
 #[test]
 fn its_processes_end_with_the_demo_even_if_it_is_killed() {
-    let world = World::new();
-    let mut child = start_demo(&world);
+    let sandbox = Sandbox::new();
+    let mut child = start_demo(&sandbox);
     signal(&child, Signal::KILL);
     child.wait().unwrap();
-    eventually("nobody is left", || world.processes().is_empty());
+    eventually("nobody is left", || sandbox.processes().is_empty());
 }
 
 #[test]
 fn a_closed_stdout_ends_the_demo() {
-    let world = World::new();
-    let mut child = world.start(&["demo"]);
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&["demo"]);
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

@@ -5,16 +5,16 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use serde_json::json;
 
 use crate::local_candidates::{Fixture, NAME};
-use tenure_rig::command::World;
+use tenure_rig::command::Sandbox;
 
 #[test]
 fn a_directory_is_described_in_text_and_in_json() {
-    let world = World::new();
-    let directory = world.path().join("leases");
+    let sandbox = Sandbox::new();
+    let directory = sandbox.path().join("leases");
     let url = format!("file:{}", directory.display());
-    let text = world.run(&["--store", &url, "doctor"]);
+    let text = sandbox.run(&["--store", &url, "doctor"]);
     text.exits(0).says(&url).says("(from --store)").says("grade").says("this machine only");
-    let ran = world.run(&["doctor", "--store", &url, "--json"]);
+    let ran = sandbox.run(&["doctor", "--store", &url, "--json"]);
     let answer = ran.exits(0).json();
     assert_eq!(answer["store"], url.as_str());
     assert_eq!(answer["ok"], true);
@@ -31,19 +31,19 @@ fn a_directory_is_described_in_text_and_in_json() {
 
 #[test]
 fn a_directory_that_others_may_write_is_123() {
-    let world = World::new();
-    let open = world.path().join("open");
+    let sandbox = Sandbox::new();
+    let open = sandbox.path().join("open");
     std::fs::DirBuilder::new().mode(0o700).create(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let ran = world.run(&["--lock-dir", open.to_str().unwrap(), "--json", "doctor"]);
+    let ran = sandbox.run(&["--lock-dir", open.to_str().unwrap(), "--json", "doctor"]);
     let error: serde_json::Value = serde_json::from_str(&ran.exits(123).stderr).unwrap();
     assert_eq!(error["error"]["kind"], "denied");
 }
 
 #[test]
 fn a_closed_stdout_is_not_an_error() {
-    let world = World::new();
-    let mut child = world.start(&["--store", "memory:", "doctor"]);
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&["--store", "memory:", "doctor"]);
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
 }

@@ -1,6 +1,6 @@
 //! Every command accepts every flag that its help lists, and refuses a flag that cannot have an effect, with the reason.
 
-use tenure_rig::command::World;
+use tenure_rig::command::Sandbox;
 
 /// A store that no command can open: a command that gets this far has accepted its flags.
 const NO_STORE: &str = "file:/dev/null/store";
@@ -49,8 +49,8 @@ const ELECTION: [(&str, &str); 4] =
     [("--priority", "1"), ("--on-lead", "true"), ("--on-lose", "true"), ("--no-presence", "")];
 
 /// The long flags that the help of this command lists, in order.
-fn flags_in_help(world: &World, command: &[&str]) -> Vec<String> {
-    let help = world.run(&[command, &["--help"]].concat());
+fn flags_in_help(sandbox: &Sandbox, command: &[&str]) -> Vec<String> {
+    let help = sandbox.run(&[command, &["--help"]].concat());
     let flags = help.exits(0).stdout.lines().filter_map(|line| {
         let line = line.trim_start();
         let flag = line.strip_prefix("-h, ").unwrap_or(line);
@@ -66,26 +66,26 @@ fn flags_in_help(world: &World, command: &[&str]) -> Vec<String> {
 }
 
 /// Runs the command with these arguments, until it fails to open the store.
-fn code(world: &World, command: &[&str], args: &[&str]) -> (i32, String) {
-    let ran = world.run(&[&["--store", NO_STORE], command, args].concat());
+fn code(sandbox: &Sandbox, command: &[&str], args: &[&str]) -> (i32, String) {
+    let ran = sandbox.run(&[&["--store", NO_STORE], command, args].concat());
     (ran.code.unwrap(), ran.stderr)
 }
 
 /// Checks that the help lists exactly these flags, and that the command accepts each of them: the `simple` ones together with
 /// `usual`, the others in the arguments that `table` has for them.
 fn check(command: &[&str], usual: &str, simple: &[(&str, &str)], table: &[(&str, &str)]) {
-    let world = World::new();
-    let secret = world.put("secret", "a-secret-that-is-long-enough-to-be-one");
+    let sandbox = Sandbox::new();
+    let secret = sandbox.put("secret", "a-secret-that-is-long-enough-to-be-one");
     std::fs::set_permissions(secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let simple = simple.iter().map(|(flag, value)| (*flag, format!("{flag} {value} {usual}")));
     let table = table.iter().map(|(flag, line)| (*flag, (*line).to_owned()));
     let mut lines: Vec<(&str, String)> = simple.chain(table).collect();
     lines.sort();
     let known: Vec<&str> = lines.iter().map(|(flag, _)| *flag).collect();
-    assert_eq!(flags_in_help(&world, command), known, "what {command:?} --help lists");
+    assert_eq!(flags_in_help(&sandbox, command), known, "what {command:?} --help lists");
     for (flag, line) in &lines {
         let args: Vec<&str> = line.split_whitespace().collect();
-        let (code, output) = code(&world, command, &args);
+        let (code, output) = code(&sandbox, command, &args);
         assert_eq!(code, STORE_REFUSED, "{command:?} {flag}: {line}\n{output}");
     }
 }
@@ -146,7 +146,7 @@ fn fleet_run_accepts_every_flag_that_its_help_lists() {
 
 #[test]
 fn a_flag_without_an_effect_is_refused_with_the_reason() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let refused: [(&[&str], &str, &str); 9] = [
         (&["run"], "job --timeout 1s -- true", "no --get"),
         (&["run"], "job --timeout 1s --mock", "no --get"),
@@ -160,7 +160,7 @@ fn a_flag_without_an_effect_is_refused_with_the_reason() {
     ];
     for (command, line, reason) in refused {
         let args: Vec<&str> = line.split_whitespace().collect();
-        let (code, output) = code(&world, command, &args);
+        let (code, output) = code(&sandbox, command, &args);
         assert_eq!(code, USAGE, "{command:?} {line}\n{output}");
         assert!(output.contains(reason), "{command:?} {line}\n{output}");
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tenure::fleet::{FleetEvent, Shard, fleet_name, overrides, source};
-use tenure::{CandidateId, Checkpoint, Claim, Fleet, Name, Nonce};
+use tenure::{CandidateId, Checkpoint, Claim, Fleet, Name, Nonce, StoreExt as _};
 
 use crate::local_candidates::Fixture;
-use tenure_rig::command::{CommandResult, World, eventually, signal};
+use tenure_rig::command::{CommandResult, Sandbox, eventually, signal};
 
 const FLEET: &str = "poll";
 
@@ -202,7 +202,7 @@ fn hostile_names_are_escaped_on_the_terminal() {
     fixture.run(&["fleet", "who", FLEET, ""]).exits(125).complains("must not be empty");
     fixture.run(&["fleet", "pause", FLEET, "a", ""]).exits(125).complains("must not be empty");
     for command in ["who", "pause", "resume"] {
-        let mut command = fixture.world.command(&["fleet", command, FLEET]);
+        let mut command = fixture.sandbox.command(&["fleet", command, FLEET]);
         let ran = CommandResult::new(command.arg(OsStr::from_bytes(b"\xff")).output().unwrap());
         ran.exits(125).complains("UTF-8");
     }
@@ -283,7 +283,7 @@ fn an_interrupt_ends_the_wait_at_once() {
     let directory = fixture.directory();
     let args =
         ["--lock-dir", directory.to_str().unwrap(), "fleet", "drain", FLEET, "a", "--wait", "1h"];
-    let child = fixture.world.start(&args);
+    let child = fixture.sandbox.start(&args);
     eventually("it is said", || {
         let control = fixture.runtime.block_on(overrides::read(&*fixture.store, &name())).unwrap();
         !control.drained.is_empty()
@@ -357,11 +357,10 @@ fn unreadable_leases_are_reported_and_a_corrupt_control_record_is_refused() {
         Duration::from_secs(5),
     );
     fixture.runtime.block_on(async {
-        let grant =
-            fixture.store.acquire(&[claim]).await.unwrap().remove(0).unwrap().held().unwrap();
+        let grant = fixture.store.acquire_one(&claim).await.unwrap().held().unwrap();
         let garbage = Checkpoint::new(b"garbage").unwrap();
         assert!(fixture.store.save(&grant.hold, 1, &garbage).await.unwrap().is_held());
-        fixture.store.release(&[grant.hold.into()]).await.unwrap().remove(0).unwrap();
+        fixture.store.release_one(grant.hold).await.unwrap();
     });
     for args in [
         &["status", FLEET][..],
@@ -379,12 +378,12 @@ fn unreadable_leases_are_reported_and_a_corrupt_control_record_is_refused() {
 
 #[test]
 fn a_plan_without_a_change_shows_all_owners() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let args = ["fleet", "plan", FLEET, "--members", "web-2,web-1", "--shards", "a,b,c,d,e,e,"];
-    let ran = world.run(&args);
+    let ran = sandbox.run(&args);
     ran.exits(0).says("5 shards of 'poll' from the list given.").says("MEMBER  SHARDS\nweb-1  ");
     ran.says("max - min: 1\n").says("web-1 (").complains("left out: number 7 of the list");
-    let ran = world.run(&[&args[..], &["--json"]].concat());
+    let ran = sandbox.run(&[&args[..], &["--json"]].concat());
     let answer = ran.exits(0).json();
     assert_eq!((&answer["spread"], &answer["moves"]), (&json!(1), &json!(null)), "{answer}");
     assert_eq!((&answer["bound"], &answer["paused"]), (&json!(null), &json!([])), "{answer}");
@@ -396,21 +395,21 @@ fn a_plan_without_a_change_shows_all_owners() {
     // The plan does not depend on the order of the list, and opens no store.
     let other =
         ["fleet", "plan", FLEET, "--members", "web-1,web-2", "--shards", "e,d,c,b,a", "--json"];
-    assert_eq!(world.run(&other).exits(0).json(), answer);
-    world.assert_nothing_left();
-    let ran = world.run(&["fleet", "plan", FLEET, "--members", "a", "--shards-command", "true"]);
+    assert_eq!(sandbox.run(&other).exits(0).json(), answer);
+    sandbox.assert_nothing_left();
+    let ran = sandbox.run(&["fleet", "plan", FLEET, "--members", "a", "--shards-command", "true"]);
     ran.exits(0).says("0 shards of 'poll' from ").says("max - min: 0");
 }
 
 /// The example of docs/PLACEMENT.md.
 #[test]
 fn a_plan_with_a_join_or_a_leave_shows_the_moves() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let shards: Vec<String> = (0..10).map(|number| format!("shard-{number}")).collect();
-    std::fs::write(world.path().join("shards"), shards.join("\n")).unwrap();
+    std::fs::write(sandbox.path().join("shards"), shards.join("\n")).unwrap();
     let plan = |members: &str, rest: &[&str]| {
         let args = ["fleet", "plan", FLEET, "--members", members, "--shards-file", "shards"];
-        world.run(&[&args[..], rest].concat())
+        sandbox.run(&[&args[..], rest].concat())
     };
     let ran = plan("web-1,web-2", &["--join", "web-3"]);
     ran.exits(0)
@@ -440,23 +439,23 @@ fn a_plan_with_a_join_or_a_leave_shows_the_moves() {
 
 #[test]
 fn a_plan_for_many_shards_fits_on_a_screen() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let shards: Vec<String> = (0..100_000).map(|number| format!("tenant-{number}")).collect();
-    std::fs::write(world.path().join("shards"), shards.join("\n")).unwrap();
+    std::fs::write(sandbox.path().join("shards"), shards.join("\n")).unwrap();
     let args = ["fleet", "plan", FLEET, "--members", "a,b,c", "--shards-file", "shards"];
-    let ran = world.run(&args);
+    let ran = sandbox.run(&args);
     ran.exits(0)
         .says("100,000 shards of 'poll' from the file '")
         .says("… and 99,952 more: --json shows all");
     assert!(ran.stdout.lines().count() <= 30, "{}", ran.stdout);
-    let ran = world.run(&[&args[..], &["--join", "d"]].concat());
+    let ran = sandbox.run(&[&args[..], &["--join", "d"]].concat());
     ran.exits(0).says("moves: 25,000, at most 25,004 (⌈100,000/4⌉ + 4)\nmax - min: 0\n");
     assert!(ran.stdout.lines().count() <= 40, "{}", ran.stdout);
 }
 
 #[test]
 fn invalid_usage_exits_125_and_an_unreachable_store_122() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let plan = |rest: &[&'static str]| [&["plan", FLEET, "--shards", "1"], rest].concat();
     for (args, says) in [
         (vec![], "Usage"),
@@ -490,11 +489,11 @@ fn invalid_usage_exits_125_and_an_unreachable_store_122() {
         (plan(&["--members", "a", "--leave", "a"]), "nobody would be left"),
         (plan(&["--members", "a,b", "--leave", "a", "--join", "c"]), "cannot be used with"),
     ] {
-        let ran = world.run(&[&["fleet"], &args[..]].concat());
+        let ran = sandbox.run(&[&["fleet"], &args[..]].concat());
         ran.exits(125).complains(says);
         assert_eq!(ran.stdout, "", "{args:?}");
     }
-    world
+    sandbox
         .run(&["--store", "memory:", "fleet", "status", FLEET])
         .exits(125)
         .complains("one process only");
@@ -508,7 +507,7 @@ fn invalid_usage_exits_125_and_an_unreachable_store_122() {
             &["resume", FLEET, "1"],
             &["plan", FLEET, "--members", "a"],
         ] {
-            world.run(&[&["--store", "redis://127.0.0.1:1", "fleet"], args].concat()).exits(122);
+            sandbox.run(&[&["--store", "redis://127.0.0.1:1", "fleet"], args].concat()).exits(122);
         }
     }
 }

@@ -13,33 +13,33 @@ use serde_json::Value;
 use tenure::Clock;
 use tenure::store::Scope;
 
+use tenure_rig::background_process::BackgroundProcess;
 use tenure_rig::command::{
-    CommandResult, World, deny_open_files, eventually, pause, set_file_limit,
+    CommandResult, Sandbox, deny_open_files, eventually, pause, set_file_limit,
 };
-use tenure_rig::running_candidate::Node;
 
 const NAME: &str = "poll";
 
-fn command(world: &World, id: &str, args: &[&str]) -> Command {
-    let mut command = world.command(&["fleet", "run", NAME, "--node-id", id]);
+fn command(sandbox: &Sandbox, id: &str, args: &[&str]) -> Command {
+    let mut command = sandbox.command(&["fleet", "run", NAME, "--node-id", id]);
     command.args(["--lease-duration", "3s"]);
-    command.env("TENURE_LOCK_DIR", world.path().join("leases")).args(args);
+    command.env("TENURE_LOCK_DIR", sandbox.path().join("leases")).args(args);
     command
 }
 
 /// Runs a member that is refused.
-fn run(world: &World, args: &[&str]) -> CommandResult {
-    CommandResult::new(command(world, "a", args).output().unwrap())
+fn run(sandbox: &Sandbox, args: &[&str]) -> CommandResult {
+    CommandResult::new(command(sandbox, "a", args).output().unwrap())
 }
 
-fn node(world: &World, id: &str, args: &[&str]) -> Node {
-    Node::start(&mut command(world, id, args), world.path(), id)
+fn node(sandbox: &Sandbox, id: &str, args: &[&str]) -> BackgroundProcess {
+    BackgroundProcess::start(&mut command(sandbox, id, args), sandbox.path(), id)
 }
 
 /// The leases of the fleet that have a holder.
-fn held(world: &World) -> BTreeSet<String> {
+fn held(sandbox: &Sandbox) -> BTreeSet<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let url = format!("file:{}", world.path().join("leases").display());
+    let url = format!("file:{}", sandbox.path().join("leases").display());
     let leases = runtime.block_on(async {
         let store = tenure::open(&url).await.unwrap();
         store.observe(&Scope::Prefix(format!("{NAME}:"))).await.unwrap()
@@ -50,21 +50,21 @@ fn held(world: &World) -> BTreeSet<String> {
 
 /// Asserts that no process is left and no lease is held.
 #[track_caller]
-fn assert_nothing_left(world: &World) {
-    eventually("no process is left", || world.processes().is_empty());
-    assert_eq!(held(world), BTreeSet::new());
+fn assert_nothing_left(sandbox: &Sandbox) {
+    eventually("no process is left", || sandbox.processes().is_empty());
+    assert_eq!(held(sandbox), BTreeSet::new());
 }
 
 /// A script that records its shard, and continues with `then`.
-fn work(world: &World, then: &str) -> String {
-    format!("printf '%s\\n' \"$1\" >> {}; {then}", world.marks().display())
+fn work(sandbox: &Sandbox, then: &str) -> String {
+    format!("printf '%s\\n' \"$1\" >> {}; {then}", sandbox.marks().display())
 }
 
 fn set(items: &[&str]) -> BTreeSet<String> {
     items.iter().map(|item| (*item).to_owned()).collect()
 }
 
-fn count(node: &Node, text: &str) -> usize {
+fn count(node: &BackgroundProcess, text: &str) -> usize {
     node.log().lines().filter(|line| line.contains(text)).count()
 }
 
@@ -72,9 +72,9 @@ fn count(node: &Node, text: &str) -> usize {
 
 #[test]
 fn invalid_usage_is_125_with_a_hint() {
-    let world = World::new();
-    let refused = |args: &[&str], says: &str| _ = run(&world, args).exits(125).complains(says);
-    let fleet = |args: &[&str]| world.run(&[&["fleet", "run"], args].concat());
+    let sandbox = Sandbox::new();
+    let refused = |args: &[&str], says: &str| _ = run(&sandbox, args).exits(125).complains(says);
+    let fleet = |args: &[&str]| sandbox.run(&[&["fleet", "run"], args].concat());
     fleet(&["--shards", "a", "--mock"]).exits(125).complains("'tenure fleet run NAME -- CMD {}'");
     fleet(&["a b", "--shards", "a", "--mock"]).exits(125).complains("a b");
     fleet(&["tenure:x", "--shards", "a", "--mock"]).exits(125).complains("choose another");
@@ -102,50 +102,50 @@ fn invalid_usage_is_125_with_a_hint() {
     refused(&["--shards", "a", "--no-presence", "--mock"], "belongs to 'tenure run'");
     refused(&["--shards", "a", "--store", "memory:", "--mock"], "give another store");
     refused(&["--shards", "a", "--node-id", "b c", "--mock"], "--node-id");
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
     // The limits of a store are known only when it is open.
     refused(&["--shards", "a", "--renew-interval", "5s", "--mock"], "must be shorter");
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_found_127() {
-    let world = World::new();
-    let file = world.path().join("file");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("file");
     fs::write(&file, "").unwrap();
     let file = file.display().to_string();
-    run(&world, &["--shards", "a", "--", &file, "{}"]).exits(126).complains("chmod +x?");
-    run(&world, &["--shards", "a", "--", "no-such-command", "{}"]).exits(127);
+    run(&sandbox, &["--shards", "a", "--", &file, "{}"]).exits(126).complains("chmod +x?");
+    run(&sandbox, &["--shards", "a", "--", "no-such-command", "{}"]).exits(127);
     // The name of a shard never selects the program.
-    run(&world, &["--shards", "true", "--", "{}"]).exits(127);
+    run(&sandbox, &["--shards", "true", "--", "{}"]).exits(127);
 }
 
 #[test]
 fn a_command_that_does_not_name_the_shard_is_warned_about() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let warned = "{} stands nowhere in what is run";
-    let a = node(&world, "a", &["--shards", "a", "--", "sleep", "60"]);
+    let a = node(&sandbox, "a", &["--shards", "a", "--", "sleep", "60"]);
     a.says("Lease acquired: ");
     a.says(warned);
     a.end();
-    let b = node(&world, "b", &["--shards", "a", "--", "sh", "-c", "sleep 60", "x{}x"]);
+    let b = node(&sandbox, "b", &["--shards", "a", "--", "sh", "-c", "sleep 60", "x{}x"]);
     b.says("Lease acquired: ");
     assert!(!b.log().contains(warned), "{}", b.log());
     b.end();
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 // ---- arguments and environment of the command ----
 
 #[test]
 fn the_command_gets_its_shard_and_no_other_tenure_variable() {
-    let world = World::new();
-    let out = world.path().join("out");
+    let sandbox = Sandbox::new();
+    let out = sandbox.path().join("out");
     let script = format!("env | grep ^TENURE_ > {0}.new; mv {0}.new {0}; sleep 60", out.display());
     let args = ["--shards", "a b", "--", "sh", "-c", &script, "{}"];
-    let mut command = command(&world, "a", &args);
+    let mut command = command(&sandbox, "a", &args);
     command.env("TENURE_REREAD", "20s").env("TENURE_UNHEARD_OF", "x");
-    let a = Node::start(&mut command, world.path(), "a");
+    let a = BackgroundProcess::start(&mut command, sandbox.path(), "a");
     eventually("it runs", || out.exists());
     let text = fs::read_to_string(&out).unwrap();
     let got: BTreeMap<&str, &str> =
@@ -156,12 +156,12 @@ fn the_command_gets_its_shard_and_no_other_tenure_variable() {
     assert_eq!(got["TENURE_SHARD"], "a b");
     assert!(got["TENURE_TOKEN"].parse::<u64>().unwrap() > 0);
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn hostile_names_have_no_effect() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let enormous = "x".repeat(600);
     let longest = "ü".repeat(256);
     let good = [
@@ -185,65 +185,65 @@ fn hostile_names_have_no_effect() {
         &longest,
     ];
     let lines = [&good[..], &["a b", "", "   ", "# a remark", &enormous]].concat();
-    let file = world.path().join("shards");
+    let file = sandbox.path().join("shards");
     fs::write(&file, lines.join("\r\n")).unwrap();
-    let script = work(&world, "exec sleep 60");
+    let script = work(&sandbox, "exec sleep 60");
     let file = file.display().to_string();
-    let a = node(&world, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("all are begun", || world.marked().len() >= good.len());
-    assert_eq!(world.marked().into_iter().collect::<BTreeSet<_>>(), set(&good));
+    let a = node(&sandbox, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("all are begun", || sandbox.marked().len() >= good.len());
+    assert_eq!(sandbox.marked().into_iter().collect::<BTreeSet<_>>(), set(&good));
     a.says("at most 512 bytes, this one has 600");
     assert!(!a.log().contains('\u{1b}'), "{}", a.log());
-    let files: BTreeSet<String> = fs::read_dir(world.path())
+    let files: BTreeSet<String> = fs::read_dir(sandbox.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
     assert_eq!(files, set(&["a.log", "leases", "marks", "shards"]));
-    assert_eq!(held(&world).len(), good.len() + 1, "and the member");
+    assert_eq!(held(&sandbox).len(), good.len() + 1, "and the member");
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn a_name_that_cannot_be_an_argument_is_reported_and_affects_no_other() {
-    let world = World::new();
-    let file = world.path().join("shards");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("shards");
     fs::write(&file, "nul\0x\nplain\n").unwrap();
-    let script = work(&world, "exec sleep 60");
+    let script = work(&sandbox, "exec sleep 60");
     let file = file.display().to_string();
-    let a = node(&world, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
+    let a = node(&sandbox, "a", &["--shards-file", &file, "--", "sh", "-c", &script, "sh", "{}"]);
     a.says("could not be started");
-    eventually("the other is begun", || world.marked() == ["plain"]);
+    eventually("the other is begun", || sandbox.marked() == ["plain"]);
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 // ---- sources of shards ----
 
 #[test]
 fn a_member_without_shards_is_idle_and_exits_0() {
-    let world = World::new();
-    let file = world.path().join("shards");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("shards");
     fs::write(&file, "").unwrap();
     let file = file.display().to_string();
-    let a = node(&world, "a", &["--shards-file", &file, "--", "sleep", "{}"]);
+    let a = node(&sandbox, "a", &["--shards-file", &file, "--", "sleep", "{}"]);
     a.says("Joined the fleet");
     pause(Duration::from_millis(300));
-    assert_eq!(held(&world), set(&["poll:node:a"]));
+    assert_eq!(held(&sandbox), set(&["poll:node:a"]));
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn a_corrupt_shards_file_is_reported_and_a_valid_one_is_used_later() {
-    let world = World::new();
-    let file = world.path().join("shards");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("shards");
     // Bytes that are not UTF-8, in lines of every length.
     let garbage: Vec<u8> =
         (0..64_000_u32).map(|n| if n % 611 == 0 { b'\n' } else { 0x80 }).collect();
     fs::write(&file, garbage).unwrap();
     let path = file.display().to_string();
-    let a = node(&world, "a", &["--shards-file", &path, "--mock", "--every", "1h"]);
+    let a = node(&sandbox, "a", &["--shards-file", &path, "--mock", "--every", "1h"]);
     a.says("cannot be shards");
     assert!(a.log().len() < 10_000, "{} bytes are said", a.log().len());
     fs::write(&file, "good\n").unwrap();
@@ -252,29 +252,29 @@ fn a_corrupt_shards_file_is_reported_and_a_valid_one_is_used_later() {
     a.says("Lease acquired: instance=a endpoint=better");
     a.says("Lease released: instance=a endpoint=good reason=removed");
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn a_failing_shards_command_keeps_the_shards_and_is_reported_once() {
-    let world = World::new();
-    let list = world.path().join("list");
+    let sandbox = Sandbox::new();
+    let list = sandbox.path().join("list");
     fs::write(&list, "s1\ns2\n").unwrap();
     let cat = format!("cat {}", list.display());
     let args = ["--shards-command", &cat, "--reread", "200ms", "--mock", "--every", "1h"];
-    let a = node(&world, "a", &args);
+    let a = node(&sandbox, "a", &args);
     a.says("endpoint=s1");
     a.says("endpoint=s2");
-    fs::rename(&list, world.path().join("elsewhere")).unwrap();
+    fs::rename(&list, sandbox.path().join("elsewhere")).unwrap();
     a.says("its last 2 shards are kept");
     pause(Duration::from_secs(1));
     assert_eq!(count(&a, "its last 2 shards are kept"), 1, "{}", a.log());
-    assert_eq!(held(&world), set(&["poll:lease:s1", "poll:lease:s2", "poll:node:a"]));
-    fs::rename(world.path().join("elsewhere"), &list).unwrap();
+    assert_eq!(held(&sandbox), set(&["poll:lease:s1", "poll:lease:s2", "poll:node:a"]));
+    fs::rename(sandbox.path().join("elsewhere"), &list).unwrap();
     a.says("can be read again");
     assert_eq!(count(&a, "Lease acquired: "), 2, "{}", a.log());
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 // ---- restarts and periods ----
@@ -285,30 +285,30 @@ fn now_ms() -> u64 {
 
 #[test]
 fn a_command_that_ends_is_restarted_with_backoff() {
-    let world = World::new();
-    let script = format!("cut -d' ' -f1 /proc/uptime >> {}; exit 3", world.marks().display());
-    let a = node(&world, "a", &["--shards", "s", "--", "sh", "-c", &script, "{}"]);
-    eventually("it was begun three times", || world.marked().len() == 3);
+    let sandbox = Sandbox::new();
+    let script = format!("cut -d' ' -f1 /proc/uptime >> {}; exit 3", sandbox.marks().display());
+    let a = node(&sandbox, "a", &["--shards", "s", "--", "sh", "-c", &script, "{}"]);
+    eventually("it was begun three times", || sandbox.marked().len() == 3);
     a.says("has ended with code 3; begun again in 1s");
     a.says("has ended with code 3; begun again in 2s");
     a.says("has ended with code 3; begun again in 4s");
-    let at: Vec<f64> = world.marked().iter().map(|mark| mark.parse().unwrap()).collect();
+    let at: Vec<f64> = sandbox.marked().iter().map(|mark| mark.parse().unwrap()).collect();
     // /proc/uptime counts hundredths.
     assert!(at[1] - at[0] >= 0.98 && at[2] - at[1] >= 1.98, "{at:?}");
     assert_eq!(a.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn runs_come_once_a_period_and_are_spread_over_it() {
-    let world = World::new();
-    let script = format!("echo $1 $(cut -d' ' -f1 /proc/uptime) >> {}", world.marks().display());
+    let sandbox = Sandbox::new();
+    let script = format!("echo $1 $(cut -d' ' -f1 /proc/uptime) >> {}", sandbox.marks().display());
     let shards = "s0,s1,s2,s3,s4,s5,s6,s7";
     let args = ["--shards", shards, "--every", "2s", "--", "sh", "-c", &script, "sh", "{}"];
-    let a = node(&world, "a", &args);
+    let a = node(&sandbox, "a", &args);
     let runs = || {
         let mut runs = BTreeMap::<String, Vec<f64>>::new();
-        for mark in world.marked() {
+        for mark in sandbox.marked() {
             let (shard, at) = mark.split_once(' ').unwrap();
             runs.entry(shard.to_owned()).or_default().push(at.parse().unwrap());
         }
@@ -327,29 +327,29 @@ fn runs_come_once_a_period_and_are_spread_over_it() {
     let mut between: Vec<f64> = between.collect();
     between.sort_by(f64::total_cmp);
     assert!((between[between.len() / 2] - 2.0).abs() < 0.5, "{runs:?}");
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn concurrent_runs_are_limited() {
-    let world = World::new();
-    let lock = world.path().join("lock");
+    let sandbox = Sandbox::new();
+    let lock = sandbox.path().join("lock");
     let alone = format!(
         "mkdir {0} || echo two >> {1}; sleep 0.05; rmdir {0}",
         lock.display(),
-        world.marks().display()
+        sandbox.marks().display()
     );
-    let script = work(&world, &alone);
+    let script = work(&sandbox, &alone);
     let args = ["--shards", "s0,s1,s2,s3,s4,s5", "--every", "500ms", "--concurrency", "1"];
     let args = [&args[..], &["--", "sh", "-c", &script, "sh", "{}"]].concat();
-    let a = node(&world, "a", &args);
+    let a = node(&sandbox, "a", &args);
     eventually("all have had their turn", || {
-        let marks = world.marked();
+        let marks = sandbox.marked();
         marks.len() >= 20 && marks.iter().collect::<BTreeSet<_>>().len() >= 6
     });
     assert_eq!(a.end(), Some(0));
-    assert!(!world.marked().contains(&"two".to_owned()), "{:?}", world.marked());
-    assert_nothing_left(&world);
+    assert!(!sandbox.marked().contains(&"two".to_owned()), "{:?}", sandbox.marked());
+    assert_nothing_left(&sandbox);
 }
 
 // ---- polling over HTTP ----
@@ -376,12 +376,12 @@ fn server() -> (u16, Arc<Mutex<Vec<String>>>) {
 
 #[test]
 fn each_shard_is_polled_under_its_own_name_until_it_is_removed() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let (port, heads) = server();
-    let file = world.path().join("shards");
+    let file = sandbox.path().join("shards");
     fs::write(&file, "a b\n../x?y#z\nü\n..\n").unwrap();
     let (path, url) = (file.display().to_string(), format!("http://127.0.0.1:{port}/v1/{{}}/poll"));
-    let a = node(&world, "a", &["--shards-file", &path, "--get", &url, "--every", "300ms"]);
+    let a = node(&sandbox, "a", &["--shards-file", &path, "--get", &url, "--every", "300ms"]);
     let polls = |piece: &str| {
         let line = format!("GET /v1/{piece}/poll HTTP/1.1");
         heads.lock().unwrap().iter().filter(|head| head.starts_with(&line)).count()
@@ -401,32 +401,32 @@ fn each_shard_is_polled_under_its_own_name_until_it_is_removed() {
     let all = heads.lock().unwrap().len();
     pause(Duration::from_millis(500));
     assert_eq!(heads.lock().unwrap().len(), all);
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 // ---- the end of a member ----
 
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
-    let world = World::new();
-    let script = work(&world, "sleep 60 & setsid sleep 60 & wait");
-    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || world.marked().len() == 2);
+    let sandbox = Sandbox::new();
+    let script = work(&sandbox, "sleep 60 & setsid sleep 60 & wait");
+    let mut a = node(&sandbox, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || sandbox.marked().len() == 2);
     a.signal(Signal::INT);
     assert_eq!(a.code(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
     assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.log());
 }
 
 #[test]
 fn a_second_ctrl_c_kills_at_once() {
-    let world = World::new();
-    let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
-    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || world.marked().len() == 2);
+    let sandbox = Sandbox::new();
+    let script = work(&sandbox, "trap '' TERM INT; while :; do sleep 1; done");
+    let mut a = node(&sandbox, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || sandbox.marked().len() == 2);
     a.signal(Signal::INT);
     pause(Duration::from_secs(1));
-    assert!(held(&world).contains("poll:lease:s1"), "not given away while its work goes on");
+    assert!(held(&sandbox).contains("poll:lease:s1"), "not given away while its work goes on");
     let at = now_ms();
     // On a busy machine the first signal may be more than 2 s ago by now: then the second of these kills.
     a.signal(Signal::INT);
@@ -435,99 +435,99 @@ fn a_second_ctrl_c_kills_at_once() {
     assert_eq!(a.code(), Some(0));
     let took = now_ms() - at;
     assert!(took < 3_000, "it takes {took} ms, where five seconds are given to those who heed");
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 /// timeout(1) sends SIGTERM twice.
 #[test]
 fn a_second_sigterm_does_not_shorten_the_stop_timeout() {
-    let world = World::new();
-    let script = work(&world, "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done");
-    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || world.marked().len() == 2);
+    let sandbox = Sandbox::new();
+    let script = work(&sandbox, "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done");
+    let mut a = node(&sandbox, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || sandbox.marked().len() == 2);
     a.signal(Signal::TERM);
     pause(Duration::from_millis(300));
     a.signal(Signal::TERM);
     assert_eq!(a.code(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
     assert_eq!(count(&a, "reason=shutdown"), 3, "{}", a.log());
     assert_eq!(count(&a, "signal 9") + count(&a, "killed"), 0, "{}", a.log());
 }
 
 #[test]
 fn a_command_that_does_not_stop_is_killed_in_time_and_reported() {
-    let world = World::new();
-    let script = work(&world, "trap '' TERM INT; while :; do sleep 1; done");
-    let a = node(&world, "a", &["--shards", "s1", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("it is begun", || world.marked().len() == 1);
+    let sandbox = Sandbox::new();
+    let script = work(&sandbox, "trap '' TERM INT; while :; do sleep 1; done");
+    let a = node(&sandbox, "a", &["--shards", "s1", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("it is begun", || sandbox.marked().len() == 1);
     a.signal(Signal::TERM);
     a.says("did not stop within 5s, and was killed");
     let mut a = a;
     assert_eq!(a.code(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn a_killed_member_leaves_nothing_behind() {
-    let world = World::new();
-    let script = work(&world, "trap '' TERM; sleep 60 & setsid sleep 60 & wait; sleep 60");
-    let mut a = node(&world, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    eventually("both are begun", || world.marked().len() == 2);
+    let sandbox = Sandbox::new();
+    let script = work(&sandbox, "trap '' TERM; sleep 60 & setsid sleep 60 & wait; sleep 60");
+    let mut a = node(&sandbox, "a", &["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
+    eventually("both are begun", || sandbox.marked().len() == 2);
     a.kill();
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 /// A member that cannot open any file: its guard is killed, and it cannot start another.
-fn without_a_guard(world: &World) -> (Node, Rlimit) {
-    let mut command = world.command(&["fleet", "run", NAME, "--node-id", "a"]);
-    command.env("TENURE_LOCK_DIR", world.path().join("leases"));
-    let script = work(world, "exec sleep 60");
+fn without_a_guard(sandbox: &Sandbox) -> (BackgroundProcess, Rlimit) {
+    let mut command = sandbox.command(&["fleet", "run", NAME, "--node-id", "a"]);
+    command.env("TENURE_LOCK_DIR", sandbox.path().join("leases"));
+    let script = work(sandbox, "exec sleep 60");
     command.args(["--shards", "s1,s2", "--", "sh", "-c", &script, "sh", "{}"]);
-    let node = Node::start(&mut command, world.path(), "a");
-    eventually("both are begun", || world.marked().len() == 2);
+    let node = BackgroundProcess::start(&mut command, sandbox.path(), "a");
+    eventually("both are begun", || sandbox.marked().len() == 2);
 
     let before = deny_open_files(node.pid());
-    let guards = world.running(&["guard-many"]);
+    let guards = sandbox.running(&["guard-many"]);
     assert_eq!(guards.len(), 1);
     let guard = guards[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
     kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
     node.says("cannot start another guard");
-    eventually("no command is left", || world.processes().len() == 1);
+    eventually("no command is left", || sandbox.processes().len() == 1);
     (node, before)
 }
 
 #[test]
 fn no_command_runs_without_a_guard_and_commands_restart_with_the_next() {
-    let world = World::new();
-    let (node, before) = without_a_guard(&world);
+    let sandbox = Sandbox::new();
+    let (node, before) = without_a_guard(&sandbox);
     // Longer than the delay before a command is started again.
     pause(Duration::from_millis(2_500));
-    assert_eq!(world.marked().len(), 2, "{}", node.log());
+    assert_eq!(sandbox.marked().len(), 2, "{}", node.log());
     set_file_limit(node.pid(), before);
-    eventually("both are begun again", || world.marked().len() == 4);
-    assert_eq!(world.running(&["guard-many"]).len(), 1);
+    eventually("both are begun again", || sandbox.marked().len() == 4);
+    assert_eq!(sandbox.running(&["guard-many"]).len(), 1);
     assert_eq!(node.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }
 
 #[test]
 fn a_member_without_a_guard_still_handles_sigterm() {
-    let world = World::new();
-    let (mut node, _) = without_a_guard(&world);
+    let sandbox = Sandbox::new();
+    let (mut node, _) = without_a_guard(&sandbox);
     node.signal(Signal::TERM);
     assert_eq!(node.code(), Some(0));
     // It could not open a file to release its leases.
     node.says("what could not be given back runs out by itself");
-    eventually("no process is left", || world.processes().is_empty());
+    eventually("no process is left", || sandbox.processes().is_empty());
 }
 
 // ---- messages ----
 
 #[test]
 fn logs_in_json_carry_the_shard() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let args = ["--log-format", "json", "--shards", "a b", "--mock", "--every", "300ms"];
-    let a = node(&world, "a", &args);
+    let a = node(&sandbox, "a", &args);
     a.says("poll 1");
     a.signal(Signal::TERM);
     let mut a = a;
@@ -544,12 +544,12 @@ fn logs_in_json_carry_the_shard() {
 
 #[test]
 fn a_second_member_with_the_same_id_owns_nothing_and_reports_why() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let args = ["--shards", "s1,s2", "--mock", "--every", "1h"];
-    let first = node(&world, "a", &args);
+    let first = node(&sandbox, "a", &args);
     eventually("it has both", || count(&first, "Lease acquired: ") == 2);
-    let mut second = command(&world, "a", &args);
-    let second = Node::start(&mut second, world.path(), "second");
+    let mut second = command(&sandbox, "a", &args);
+    let second = BackgroundProcess::start(&mut second, sandbox.path(), "second");
     second.says("Fleet member started");
     pause(Duration::from_secs(1));
     assert_eq!(count(&second, "Lease acquired: "), 0, "{}", second.log());
@@ -557,5 +557,5 @@ fn a_second_member_with_the_same_id_owns_nothing_and_reports_why() {
     assert_eq!(first.end(), Some(0));
     eventually("the second has both", || count(&second, "Lease acquired: ") == 2);
     assert_eq!(second.end(), Some(0));
-    assert_nothing_left(&world);
+    assert_nothing_left(&sandbox);
 }

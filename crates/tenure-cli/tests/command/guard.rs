@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
-use tenure::store::Scope;
-use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce};
+use tenure::{CandidateId, Claim, Clock, Hold, Name, Nonce, StoreExt as _};
 
 use crate::local_candidates::{Fixture, NAME};
 use tenure_rig::command::{CommandResult, eventually, pause};
@@ -31,7 +30,7 @@ fn line() -> (OwnedFd, OwnedFd) {
 }
 
 fn guard(fixture: &Fixture, line: OwnedFd) -> Child {
-    let mut command: Command = fixture.world.command(&["guard", "sleep", "60"]);
+    let mut command: Command = fixture.sandbox.command(&["guard", "sleep", "60"]);
     command.stdin(Stdio::from(line)).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -39,7 +38,7 @@ fn guard(fixture: &Fixture, line: OwnedFd) -> Child {
 fn send_setup(fixture: &Fixture, line: &OwnedFd, leader: u32, valid_for: Duration) -> Hold {
     let id = CandidateId::new("a").unwrap();
     let claim = Claim::new(Name::new(NAME).unwrap(), id, Nonce::random(), TTL);
-    let granted = fixture.runtime.block_on(fixture.store.acquire(&[claim])).unwrap().remove(0);
+    let granted = fixture.runtime.block_on(fixture.store.acquire_one(&claim));
     let hold = granted.unwrap().held().unwrap().hold;
     let setup = json!({
         "store": fixture.store.url(), "name": NAME, "candidate": "a",
@@ -65,8 +64,8 @@ fn ended_process() -> u32 {
 }
 
 fn holder(fixture: &Fixture) -> Option<Nonce> {
-    let scope = Scope::name(&Name::new(NAME).unwrap());
-    let lease = fixture.runtime.block_on(fixture.store.observe(&scope)).unwrap().remove(0).unwrap();
+    let name = Name::new(NAME).unwrap();
+    let lease = fixture.runtime.block_on(fixture.store.observe_one(&name)).unwrap().unwrap();
     lease.holder.and_then(|holder| holder.nonce)
 }
 
@@ -75,10 +74,10 @@ fn a_closed_connection_with_a_living_leader_kills_the_command_and_releases_nothi
     let fixture = Fixture::new();
     let (hold, mut guard, line) = guarded(&fixture);
     // The guard and the command.
-    eventually("the command runs", || fixture.world.processes().len() == 2);
+    eventually("the command runs", || fixture.sandbox.processes().len() == 2);
     drop(line);
     assert!(guard.wait().unwrap().success());
-    assert!(fixture.world.processes().is_empty(), "the command is gone before its guard");
+    assert!(fixture.sandbox.processes().is_empty(), "the command is gone before its guard");
     assert_eq!(holder(&fixture), Some(hold.nonce), "still ours: the leader lives");
 }
 
@@ -91,7 +90,7 @@ fn a_guard_that_starts_after_its_leader_ended_normally_logs_nothing() {
     drop(line);
     let ended = CommandResult::new(guard(&fixture, guard_end).wait_with_output().unwrap());
     assert_eq!(ended.exits(0).stderr, "");
-    assert!(fixture.world.processes().is_empty(), "the command was not started");
+    assert!(fixture.sandbox.processes().is_empty(), "the command was not started");
     assert_eq!(holder(&fixture), Some(hold.nonce), "the leader has released what it had to");
 }
 
@@ -103,7 +102,7 @@ fn a_guard_that_starts_after_its_leader_died_releases_the_lease() {
     drop(line);
     let ended = CommandResult::new(guard(&fixture, guard_end).wait_with_output().unwrap());
     ended.exits(0).complains("[a] the leader's process died: released the lease");
-    assert!(fixture.world.processes().is_empty(), "the command was not started");
+    assert!(fixture.sandbox.processes().is_empty(), "the command was not started");
     assert_eq!(holder(&fixture), None);
 }
 
@@ -158,11 +157,11 @@ fn privileged() -> bool {
 #[test]
 fn a_guard_has_real_time_priority_and_its_command_and_hook_do_not() {
     let fixture = Fixture::new();
-    let stat_file = fixture.world.path().join("told");
+    let stat_file = fixture.sandbox.path().join("told");
     // Only shell built-ins: a hook has two seconds, and on a busy machine each process start takes time.
     let hook = format!("read -r stat </proc/self/stat; echo \"$stat\" >{}", stat_file.display());
     let url = fixture.store.url();
-    let tenure = fixture.world.command(&[
+    let tenure = fixture.sandbox.command(&[
         "--store",
         &url,
         "run",
@@ -181,9 +180,12 @@ fn a_guard_has_real_time_priority_and_its_command_and_hook_do_not() {
             None => nice.env_remove(name),
         };
     }
-    let mut leader = nice.current_dir(fixture.world.path()).stdin(Stdio::null()).spawn().unwrap();
+    let mut leader = nice.current_dir(fixture.sandbox.path()).stdin(Stdio::null()).spawn().unwrap();
     let classes = || {
-        Some((class(fixture.world.running(&["guard"]))?, class(fixture.world.running(&["600"]))?))
+        Some((
+            class(fixture.sandbox.running(&["guard"]))?,
+            class(fixture.sandbox.running(&["600"]))?,
+        ))
     };
     eventually("the command runs", || classes().is_some());
     let (guard, command) = classes().unwrap();
@@ -196,5 +198,5 @@ fn a_guard_has_real_time_priority_and_its_command_and_hook_do_not() {
     leader.kill().unwrap();
     leader.wait().unwrap();
     eventually("the hook was run", || class_in(&stat_file) == Some(fair));
-    eventually("the guard ends", || fixture.world.processes().is_empty());
+    eventually("the guard ends", || fixture.sandbox.processes().is_empty());
 }

@@ -3,30 +3,30 @@
 
 use std::process::Command;
 
-use tenure_rig::command::{CommandResult, World, eventually};
+use tenure_rig::background_process::BackgroundProcess;
+use tenure_rig::command::{CommandResult, Sandbox, eventually};
 use tenure_rig::http_peer::{leads, status};
-use tenure_rig::running_candidate::Node;
 
-/// `tenure run ARGS` with these variables, on the world's own directory.
-fn command(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Command {
-    let mut command = world.command(&["run"]);
-    command.env("TENURE_LOCK_DIR", world.path().join("leases"));
+/// `tenure run ARGS` with these variables, on the sandbox's own directory.
+fn command(sandbox: &Sandbox, args: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = sandbox.command(&["run"]);
+    command.env("TENURE_LOCK_DIR", sandbox.path().join("leases"));
     command.env("TENURE_NODE_ID", "worker-1").args(args).envs(variables.iter().copied());
     command
 }
 
-fn start(world: &World, args: &[&str], variables: &[(&str, &str)]) -> Node {
-    Node::start(&mut command(world, args, variables), world.path(), "worker-1")
+fn start(sandbox: &Sandbox, args: &[&str], variables: &[(&str, &str)]) -> BackgroundProcess {
+    BackgroundProcess::start(&mut command(sandbox, args, variables), sandbox.path(), "worker-1")
 }
 
 #[test]
 fn the_environment_configures_an_instance() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let port = tenure_rig::servers::free_port();
     let port = port.to_string();
     let names = [("REDIS_LOCK_KEY", "poll:leader"), ("REDIS_LOCK_TTL", "3000")];
     let names = [&names[..], &[("POLL_INTERVAL", "400"), ("PORT", &port)]].concat();
-    let node = start(&world, &[], &names);
+    let node = start(&sandbox, &[], &names);
     node.says("[worker-1] poll 2");
     assert_eq!(node.port().to_string(), port);
     let log = node.log();
@@ -42,17 +42,17 @@ fn the_environment_configures_an_instance() {
 
 #[test]
 fn a_file_configures_an_instance_and_variables_and_flags_take_precedence() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let file = "# What is elected.\nREDIS_LOCK_KEY=from:file\nREDIS_LOCK_TTL=5000\nPOLL_INTERVAL=300\nPORT=1\n";
-    world.put(".env", file);
+    sandbox.put(".env", file);
     let variables = [("REDIS_LOCK_KEY", "from:environment"), ("PORT", "0")];
-    let node = start(&world, &["--lease-duration", "2s"], &variables);
+    let node = start(&sandbox, &["--lease-duration", "2s"], &variables);
     node.says("] poll 3");
     let first = node.log().lines().next().unwrap().to_owned();
     assert!(first.contains(": from:environment as worker-1"), "{first}");
     assert!(first.contains("TTL 2s") && !first.ends_with(":1"), "{first}");
     assert_eq!(node.end(), Some(0));
-    let node = start(&world, &["--http", "0", "--every", "1h"], &[]);
+    let node = start(&sandbox, &["--http", "0", "--every", "1h"], &[]);
     node.says("BECAME LEADER");
     assert!(node.log().lines().next().unwrap().contains(": from:file as worker-1"));
     eventually("it leads", || leads(node.port()));
@@ -61,8 +61,8 @@ fn a_file_configures_an_instance_and_variables_and_flags_take_precedence() {
 
 #[test]
 fn an_instance_has_defaults() {
-    let world = World::new();
-    let node = start(&world, &["--http", "0"], &[]);
+    let sandbox = Sandbox::new();
+    let node = start(&sandbox, &["--http", "0"], &[]);
     node.says("[worker-1] poll 1");
     let first = node.log().lines().next().unwrap().to_owned();
     assert!(first.contains(": leader-election-demo as ") && first.contains("TTL 4s"), "{first}");
@@ -72,10 +72,10 @@ fn an_instance_has_defaults() {
 
 #[test]
 fn in_other_modes_the_variables_belong_to_the_command() {
-    let world = World::new();
-    world.put(".env", "REDIS_LOCK_TTL=1\n");
+    let sandbox = Sandbox::new();
+    sandbox.put(".env", "REDIS_LOCK_TTL=1\n");
     let names = [("REDIS_URL", "redis://127.0.0.1:1"), ("PORT", "x"), ("POLL_INTERVAL", "x")];
-    let ran = command(&world, &["job", "--", "env"], &names).output().unwrap();
+    let ran = command(&sandbox, &["job", "--", "env"], &names).output().unwrap();
     let ran = CommandResult::new(ran);
     ran.exits(0).says("REDIS_URL=redis://127.0.0.1:1\n").says("PORT=x\n").says("POLL_INTERVAL=x\n");
     ran.complains("TTL 4s");
@@ -84,7 +84,7 @@ fn in_other_modes_the_variables_belong_to_the_command() {
 
 #[test]
 fn invalid_variables_are_125_with_their_origin() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for (name, value, says) in [
         ("REDIS_LOCK_TTL", "4s", "REDIS_LOCK_TTL: '4s' is not a number of milliseconds"),
         ("REDIS_LOCK_TTL", "0", "REDIS_LOCK_TTL must not be zero"),
@@ -93,13 +93,13 @@ fn invalid_variables_are_125_with_their_origin() {
         ("REDIS_LOCK_KEY", "a b", "REDIS_LOCK_KEY: "),
         ("REDIS_URL", "radish://a", "radish"),
     ] {
-        let mut command = command(&world, &["--http", "0"], &[(name, value)]);
+        let mut command = command(&sandbox, &["--http", "0"], &[(name, value)]);
         if name == "REDIS_URL" {
             command.env_remove("TENURE_LOCK_DIR");
         }
         CommandResult::new(command.output().unwrap()).exits(125).complains(says);
     }
-    world.put(".env", "\nREDIS_LOCK_TTL=long\n");
-    let ran = CommandResult::new(command(&world, &[], &[]).output().unwrap());
+    sandbox.put(".env", "\nREDIS_LOCK_TTL=long\n");
+    let ran = CommandResult::new(command(&sandbox, &[], &[]).output().unwrap());
     ran.exits(125).complains(".env line 2");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tenure_rig::command::World;
+use tenure_rig::command::Sandbox;
 
 fn files(path: &Path) -> Vec<String> {
     let mut found = Vec::new();
@@ -17,20 +17,20 @@ fn files(path: &Path) -> Vec<String> {
 /// issue.
 #[test]
 fn runs_leave_few_files() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let runs = std::env::var("TENURE_TURNS").ok().and_then(|runs| runs.parse().ok());
     for _ in 0..runs.unwrap_or(12) {
         let run = ["--lock-dir", "leases", "run", "job", "--once", "--", "true"];
-        world.run(&run).exits(0);
+        sandbox.run(&run).exits(0);
     }
-    let files = files(&world.path().join("leases"));
+    let files = files(&sandbox.path().join("leases"));
     assert!(files.len() <= 10, "{files:?}");
 }
 
 /// UX 11.
 #[test]
 fn commands_that_only_read_make_no_directory() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for (command, exit) in [
         (&["status"][..], 0),
         (&["status", "job"], 1),
@@ -41,25 +41,25 @@ fn commands_that_only_read_make_no_directory() {
         (&["fleet", "drain", "f", "a", "--wait", "1s"], 125),
     ] {
         for directory in ["missing", "missing/too"] {
-            let ran = world.run(&[&["--lock-dir", directory], command].concat());
-            assert!(!world.path().join("missing").exists(), "{command:?}");
+            let ran = sandbox.run(&[&["--lock-dir", directory], command].concat());
+            assert!(!sandbox.path().join("missing").exists(), "{command:?}");
             ran.exits(exit);
         }
     }
     for command in [&["resign", "job"][..], &["fleet", "status", "f"], &["fleet", "who", "f", "s"]]
     {
-        let ran = world.run(&[&["--lock-dir", "missing"], command].concat());
-        assert!(!world.path().join("missing").exists(), "{command:?}: {}", ran.stderr);
+        let ran = sandbox.run(&[&["--lock-dir", "missing"], command].concat());
+        assert!(!sandbox.path().join("missing").exists(), "{command:?}: {}", ran.stderr);
     }
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn run_refuses_a_directory_of_other_files() {
-    let world = World::new();
-    let file = world.put("project/Cargo.toml", "");
+    let sandbox = Sandbox::new();
+    let file = sandbox.put("project/Cargo.toml", "");
     for command in [&["run", "job", "--once", "--", "true"][..], &["status"]] {
-        let ran = world.run(&[&["--lock-dir", "project"], command].concat());
+        let ran = sandbox.run(&[&["--lock-dir", "project"], command].concat());
         ran.exits(123).complains("('Cargo.toml')").complains("project/tenure");
     }
     assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::{Election, Store};
 use tokio::runtime::Runtime;
 
-use tenure_rig::command::{CommandResult, World, eventually};
+use tenure_rig::command::{CommandResult, Sandbox, eventually};
 
 pub(crate) const NAME: &str = "billing:nightly";
 
@@ -17,22 +17,22 @@ fn runtime() -> Runtime {
 
 /// A directory store, and a runtime for the candidates that use it.
 pub(crate) struct Fixture {
-    pub(crate) world: World,
+    pub(crate) sandbox: Sandbox,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runtime: Runtime,
 }
 
 impl Fixture {
     pub(crate) fn new() -> Fixture {
-        let world = World::new();
+        let sandbox = Sandbox::new();
         let runtime = runtime();
-        let url = format!("file:{}", world.path().join("leases").display());
+        let url = format!("file:{}", sandbox.path().join("leases").display());
         let store = runtime.block_on(tenure::open(&url)).unwrap();
-        Fixture { world, store, runtime }
+        Fixture { sandbox, store, runtime }
     }
 
     pub(crate) fn directory(&self) -> PathBuf {
-        self.world.path().join("leases")
+        self.sandbox.path().join("leases")
     }
 
     /// A candidate that leads without any work, and resigns on request.
@@ -59,7 +59,7 @@ impl Fixture {
 
     /// `tenure ARGS` on this directory.
     pub(crate) fn run(&self, args: &[&str]) -> CommandResult {
-        let output = self.world.command(args).env("TENURE_LOCK_DIR", self.directory()).output();
+        let output = self.sandbox.command(args).env("TENURE_LOCK_DIR", self.directory()).output();
         CommandResult::new(output.unwrap())
     }
 }

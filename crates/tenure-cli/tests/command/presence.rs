@@ -5,21 +5,21 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::local_candidates::{Fixture, NAME};
+use tenure_rig::background_process::BackgroundProcess;
 use tenure_rig::command::{eventually, status};
-use tenure_rig::running_candidate::Node;
 
 fn command(fixture: &Fixture, verb: &str, id: &str, args: &[&str]) -> Command {
     let mut command =
-        fixture.world.command(&[verb, NAME, "--node-id", id, "--lease-duration", "3s"]);
+        fixture.sandbox.command(&[verb, NAME, "--node-id", id, "--lease-duration", "3s"]);
     command.env("TENURE_LOCK_DIR", fixture.directory()).args(args);
     command
 }
 
 /// A candidate that needs no command.
-fn start(fixture: &Fixture, id: &str, args: &[&str]) -> Node {
+fn start(fixture: &Fixture, id: &str, args: &[&str]) -> BackgroundProcess {
     let mut all = vec!["--mock", "--every", "1h"];
     all.extend(args);
-    Node::start(&mut command(fixture, "run", id, &all), fixture.world.path(), id)
+    BackgroundProcess::start(&mut command(fixture, "run", id, &all), fixture.sandbox.path(), id)
 }
 
 fn lease(fixture: &Fixture) -> Value {
@@ -101,7 +101,7 @@ fn a_duplicate_id_is_reported_when_a_second_candidate_lives_and_not_after_a_cras
     let fixture = Fixture::new();
     let serve = |log: &str| {
         let mut command = command(&fixture, "serve", "a", &["--http", "0"]);
-        Node::start(&mut command, fixture.world.path(), log)
+        BackgroundProcess::start(&mut command, fixture.sandbox.path(), log)
     };
     let mut crashed = serve("crashed");
     eventually("a leads", || lease(&fixture)["currentLeader"] == "a");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::local_candidates::{Fixture, NAME};
-use tenure_rig::command::{World, eventually};
+use tenure_rig::command::{Sandbox, eventually};
 
 #[test]
 fn resign_moves_leadership_and_reports_the_new_leader() {
@@ -88,7 +88,7 @@ fn revoke_asks_for_confirmation_and_needs_yes_without_a_terminal() {
 
 #[test]
 fn invalid_usage_exits_125_and_an_unreachable_store_122() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for (args, says) in [
         (&["resign"][..], "NAME"),
         (&["resign", "tenure:ask:a"], "Tenure's own"),
@@ -98,13 +98,13 @@ fn invalid_usage_exits_125_and_an_unreachable_store_122() {
         (&["undrain", "a", "b", "--wait", "soon"], "is no duration"),
         (&["revoke"], "NAME"),
     ] {
-        world.run(args).exits(125).complains(says);
+        sandbox.run(args).exits(125).complains(says);
     }
     if cfg!(feature = "redis") {
         for args in [&["resign", "a"][..], &["drain", "a", "b"], &["revoke", "a", "--yes"]] {
             let mut all = vec!["--store", "redis://127.0.0.1:1"];
             all.extend(args);
-            world.run(&all).exits(122);
+            sandbox.run(&all).exits(122);
         }
     }
 }

@@ -9,16 +9,21 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::local_candidates::{Fixture, NAME};
-use tenure_rig::command::{CommandResult, World, deny_open_files, eventually, signal};
+use tenure_rig::command::{CommandResult, Sandbox, deny_open_files, eventually, signal};
 
-/// Runs `tenure run NAME …` on the world's own directory.
-fn run(world: &World, args: &[&str]) -> CommandResult {
-    CommandResult::new(world.candidate(NAME, "a", args).output().unwrap())
+/// Runs `tenure run NAME …` on the sandbox's own directory.
+fn run(sandbox: &Sandbox, args: &[&str]) -> CommandResult {
+    CommandResult::new(sandbox.candidate(NAME, "a", args).output().unwrap())
 }
 
 /// Starts the same in the background, with pipes.
-fn start(world: &World, args: &[&str]) -> Child {
-    world.candidate(NAME, "a", args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+fn start(sandbox: &Sandbox, args: &[&str]) -> Child {
+    sandbox
+        .candidate(NAME, "a", args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 fn done(child: Child) -> CommandResult {
@@ -27,20 +32,20 @@ fn done(child: Child) -> CommandResult {
 
 /// Asserts that no process is left; the directory may be.
 #[track_caller]
-fn assert_no_process_left(world: &World) {
-    eventually("no process is left", || world.processes().is_empty());
+fn assert_no_process_left(sandbox: &Sandbox) {
+    eventually("no process is left", || sandbox.processes().is_empty());
 }
 
 // ---- one test for each exit code ----
 
 #[test]
 fn the_exit_code_of_the_command_is_passed_through() {
-    let world = World::new();
-    run(&world, &["--", "true"]).exits(0);
-    run(&world, &["--", "sh", "-c", "exit 7"]).exits(7);
-    run(&world, &["--", "sh", "-c", "kill -9 $$"]).exits(137);
-    run(&world, &["--no-guard", "--", "sh", "-c", "exit 7"]).exits(7);
-    assert_no_process_left(&world);
+    let sandbox = Sandbox::new();
+    run(&sandbox, &["--", "true"]).exits(0);
+    run(&sandbox, &["--", "sh", "-c", "exit 7"]).exits(7);
+    run(&sandbox, &["--", "sh", "-c", "kill -9 $$"]).exits(137);
+    run(&sandbox, &["--no-guard", "--", "sh", "-c", "exit 7"]).exits(7);
+    assert_no_process_left(&sandbox);
 }
 
 #[test]
@@ -48,8 +53,8 @@ fn a_signal_without_a_running_command_is_exit_0() {
     let fixture = Fixture::new();
     let _leader = fixture.leader(NAME, "b");
     for sent in [Signal::INT, Signal::TERM] {
-        let child = start(&fixture.world, &["--", "sleep", "60"]);
-        eventually("it waits", || !fixture.world.processes().is_empty());
+        let child = start(&fixture.sandbox, &["--", "sleep", "60"]);
+        eventually("it waits", || !fixture.sandbox.processes().is_empty());
         // Signals are caught before the first line is logged, so wait for that.
         let mut child = child;
         let stderr = child.stderr.as_mut().unwrap();
@@ -57,101 +62,101 @@ fn a_signal_without_a_running_command_is_exit_0() {
         signal(&child, sent);
         done(child).exits(0);
     }
-    assert_no_process_left(&fixture.world);
+    assert_no_process_left(&fixture.sandbox);
 }
 
 #[test]
 fn a_wait_that_times_out_is_120() {
     let fixture = Fixture::new();
     let _leader = fixture.leader(NAME, "b");
-    let at_once = run(&fixture.world, &["--wait", "0s", "--", "sleep", "60"]);
+    let at_once = run(&fixture.sandbox, &["--wait", "0s", "--", "sleep", "60"]);
     at_once.exits(120).complains("Gave up after --wait 0s: b leads");
-    let later = run(&fixture.world, &["--wait", "300ms", "--", "sleep", "60"]);
+    let later = run(&fixture.sandbox, &["--wait", "300ms", "--", "sleep", "60"]);
     later.exits(120).complains("Gave up after --wait 300ms: b leads");
 }
 
 #[test]
 fn lost_leadership_with_once_is_121() {
     let fixture = Fixture::new();
-    let child = start(&fixture.world, &["--once", "--", "sleep", "60"]);
+    let child = start(&fixture.sandbox, &["--once", "--", "sleep", "60"]);
     eventually("it leads", || fixture.run(&["status", NAME]).code == Some(0));
     fixture.run(&["resign", NAME]).exits(0);
     done(child).exits(121).complains("Lost leadership: asked to resign");
-    assert_no_process_left(&fixture.world);
+    assert_no_process_left(&fixture.sandbox);
 }
 
 #[test]
 fn a_store_that_cannot_be_reached_is_122() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let args = ["run", NAME, "--wait", "0s", "--store", "redis://127.0.0.1:1", "--", "true"];
     if cfg!(feature = "redis") {
-        world.run(&args).exits(122).complains("Is Redis running?");
+        sandbox.run(&args).exits(122).complains("Is Redis running?");
     }
 }
 
 #[test]
 fn a_corrupt_lease_is_123() {
-    let world = World::new();
-    run(&world, &["--", "true"]).exits(0);
-    let records = world.path().join("leases").join("leases");
+    let sandbox = Sandbox::new();
+    run(&sandbox, &["--", "true"]).exits(0);
+    let records = sandbox.path().join("leases").join("leases");
     fs::write(records.join(format!("{NAME}.lease")), "garbage").unwrap();
-    run(&world, &["--", "true"]).exits(123).complains("billing:nightly");
+    run(&sandbox, &["--", "true"]).exits(123).complains("billing:nightly");
 }
 
 #[test]
 fn nothing_to_run_or_two_things_is_125_with_a_hint() {
-    let world = World::new();
-    run(&world, &[]).exits(125).complains("'tenure run NAME -- CMD'").complains("--mock");
-    run(&world, &["--mock", "--", "true"]).exits(125).complains("give one of them");
-    world.run(&["run", "--", "true"]).exits(125).complains("'tenure run NAME -- CMD'");
-    run(&world, &["--lock-name", "b", "--", "true"]).exits(125).complains("give one");
-    world.run(&["run", "a", "true"]).exits(125).complains("'tenure run NAME -- CMD ARG'");
-    world.run(&["run", "a b", "--", "true"]).exits(125).complains("a b");
-    world.run(&["run", "tenure:x", "--", "true"]).exits(125).complains("choose another");
-    run(&world, &["--lease-duration", "5", "--", "true"]).exits(125).complains("5s for seconds");
+    let sandbox = Sandbox::new();
+    run(&sandbox, &[]).exits(125).complains("'tenure run NAME -- CMD'").complains("--mock");
+    run(&sandbox, &["--mock", "--", "true"]).exits(125).complains("give one of them");
+    sandbox.run(&["run", "--", "true"]).exits(125).complains("'tenure run NAME -- CMD'");
+    run(&sandbox, &["--lock-name", "b", "--", "true"]).exits(125).complains("give one");
+    sandbox.run(&["run", "a", "true"]).exits(125).complains("'tenure run NAME -- CMD ARG'");
+    sandbox.run(&["run", "a b", "--", "true"]).exits(125).complains("a b");
+    sandbox.run(&["run", "tenure:x", "--", "true"]).exits(125).complains("choose another");
+    run(&sandbox, &["--lease-duration", "5", "--", "true"]).exits(125).complains("5s for seconds");
     let backwards = ["--lease-duration", "1s", "--renew-interval", "2s", "--", "true"];
-    run(&world, &backwards).exits(125).complains("must be shorter than the lease");
-    world
+    run(&sandbox, &backwards).exits(125).complains("must be shorter than the lease");
+    sandbox
         .run(&["run", "a", "--store", "memory:", "--", "true"])
         .exits(125)
         .complains("one process");
-    let output = run(&world, &["--json", "--mock", "--", "true"]).exits(125).stderr.clone();
+    let output = run(&sandbox, &["--json", "--mock", "--", "true"]).exits(125).stderr.clone();
     let output: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(output["error"]["kind"], "invalid");
 }
 
 #[test]
 fn a_command_that_cannot_be_run_is_126_and_one_not_found_127_before_a_campaign() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for guard in [&[][..], &["--no-guard"]] {
-        let with = |command: &str| run(&world, &[guard, &["--", command]].concat());
+        let with = |command: &str| run(&sandbox, &[guard, &["--", command]].concat());
         with("/etc/passwd").exits(126).complains("'/etc/passwd' cannot be run");
         with("no-such-command").exits(127).complains("'no-such-command' is not found");
         with("/no/such").exits(127);
     }
-    assert!(!world.path().join("leases").exists(), "nothing was tried");
+    assert!(!sandbox.path().join("leases").exists(), "nothing was tried");
 }
 
 #[test]
 fn a_command_that_exec_refuses_is_126_too() {
-    let world = World::new();
-    let script = world.path().join("script");
+    let sandbox = Sandbox::new();
+    let script = sandbox.path().join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     for guard in [&[][..], &["--no-guard"]] {
-        let ran = run(&world, &[guard, &["--", script.to_str().unwrap()]].concat());
+        let ran = run(&sandbox, &[guard, &["--", script.to_str().unwrap()]].concat());
         ran.exits(126).complains("cannot be run: its interpreter is not found");
     }
-    assert_no_process_left(&world);
+    assert_no_process_left(&sandbox);
 }
 
 // ---- environment, arguments and signals of the command ----
 
 #[test]
 fn the_command_gets_three_tenure_variables_and_all_others() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for guard in [&[][..], &["--no-guard"]] {
-        let mut command = world.candidate(NAME, "a", &[guard, &["--", "env"]].concat());
+        let mut command = sandbox.candidate(NAME, "a", &[guard, &["--", "env"]].concat());
         command.env("REDIS_URL", "redis://elsewhere").env("TENURE_STOP_WITHIN", "300ms");
         let ran = CommandResult::new(command.output().unwrap());
         ran.exits(0).says("REDIS_URL=redis://elsewhere").says("TENURE_NAME=billing:nightly");
@@ -167,8 +172,8 @@ fn the_command_gets_three_tenure_variables_and_all_others() {
 
 #[test]
 fn stdin_and_arguments_are_passed_unchanged() {
-    let world = World::new();
-    let mut command = world.candidate(
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.candidate(
         NAME,
         "a",
         &["--", "sh", "-c", "cat; printf '%s|' \"$@\"", "x", "a b", "--once"],
@@ -181,11 +186,11 @@ fn stdin_and_arguments_are_passed_unchanged() {
 
 #[test]
 fn signals_are_forwarded_to_the_command() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let script = "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; echo ready; \
                   while :; do sleep 0.01; done";
     for guard in [&[][..], &["--no-guard"]] {
-        let mut child = start(&world, &[guard, &["--", "sh", "-c", script]].concat());
+        let mut child = start(&sandbox, &[guard, &["--", "sh", "-c", script]].concat());
         let stdout = child.stdout.as_mut().unwrap();
         wait_for(stdout, "ready");
         signal(&child, Signal::USR1);
@@ -193,33 +198,33 @@ fn signals_are_forwarded_to_the_command() {
         signal(&child, Signal::TERM);
         done(child).exits(5).says("term").complains("Released leadership: reason=shutdown");
     }
-    assert_no_process_left(&world);
+    assert_no_process_left(&sandbox);
 }
 
 #[test]
 fn a_command_killed_by_a_forwarded_signal_is_128_plus_its_number() {
-    let world = World::new();
-    let mut child = start(&world, &["--", "sh", "-c", "echo ready; exec sleep 60"]);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["--", "sh", "-c", "echo ready; exec sleep 60"]);
     wait_for(child.stdout.as_mut().unwrap(), "ready");
     signal(&child, Signal::TERM);
     done(child).exits(143);
-    assert_no_process_left(&world);
+    assert_no_process_left(&sandbox);
 }
 
 #[test]
 fn a_second_interrupt_kills_the_command() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let mut child =
-        start(&world, &["--", "sh", "-c", "trap '' INT; echo ready; sleep 60; sleep 60"]);
+        start(&sandbox, &["--", "sh", "-c", "trap '' INT; echo ready; sleep 60; sleep 60"]);
     wait_for(child.stdout.as_mut().unwrap(), "ready");
     signal(&child, Signal::INT);
     // Two signals that arrive together count as one.
     let stderr = child.stderr.take();
-    eventually("it took the first", || world.processes().len() >= 3);
+    eventually("it took the first", || sandbox.processes().len() >= 3);
     std::thread::yield_now();
     eventually("it is gone after another", || {
         signal(&child, Signal::INT);
-        world.processes().len() <= 1
+        sandbox.processes().len() <= 1
     });
     drop(stderr);
     done(child).exits(137);
@@ -229,21 +234,21 @@ fn a_second_interrupt_kills_the_command() {
 
 #[test]
 fn descendants_of_the_command_are_killed_before_the_release() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let script = "sleep 60 & setsid sleep 60 & (setsid sh -c 'trap \"\" TERM; sleep 60; sleep 60' &) ; exit 3";
     for guard in [&[][..], &["--no-guard"]] {
         let timing = ["--stop-within", "300ms"];
-        run(&world, &[guard, &timing, &["--", "sh", "-c", script]].concat()).exits(3);
-        assert_no_process_left(&world);
+        run(&sandbox, &[guard, &timing, &["--", "sh", "-c", script]].concat()).exits(3);
+        assert_no_process_left(&sandbox);
     }
 }
 
 #[test]
 fn a_resign_request_stops_the_command_and_the_candidate_campaigns_again() {
     let fixture = Fixture::new();
-    let marks = fixture.world.path().join("marks");
+    let marks = fixture.sandbox.path().join("marks");
     let script = format!("echo $TENURE_TOKEN >> {}; exec sleep 60", marks.display());
-    let child = start(&fixture.world, &["--", "sh", "-c", &script]);
+    let child = start(&fixture.sandbox, &["--", "sh", "-c", &script]);
     eventually("it leads", || fixture.run(&["status", NAME]).code == Some(0));
     let terms = || fs::read_to_string(&marks).unwrap_or_default().lines().count();
     eventually("it works", || terms() == 1);
@@ -259,13 +264,13 @@ fn a_resign_request_stops_the_command_and_the_candidate_campaigns_again() {
     let tokens = fs::read_to_string(&marks).unwrap();
     let tokens: Vec<u64> = tokens.lines().map(|line| line.parse().unwrap()).collect();
     assert!(tokens[0] < tokens[1], "{tokens:?}");
-    assert_no_process_left(&fixture.world);
+    assert_no_process_left(&fixture.sandbox);
 }
 
 #[test]
 fn the_hook_runs_after_the_work_and_before_the_release() {
-    let world = World::new();
-    let (marks, lease) = (world.path().join("marks"), world.path().join("leases"));
+    let sandbox = Sandbox::new();
+    let (marks, lease) = (sandbox.path().join("marks"), sandbox.path().join("leases"));
     let hook = format!(
         "echo lost $TENURE_NAME >> {}; {} --lock-dir {} status {NAME} >> {}",
         marks.display(),
@@ -274,7 +279,7 @@ fn the_hook_runs_after_the_work_and_before_the_release() {
         marks.display()
     );
     let work = format!("echo work >> {}", marks.display());
-    run(&world, &["--on-lose", &hook, "--", "sh", "-c", &work]).exits(0);
+    run(&sandbox, &["--on-lose", &hook, "--", "sh", "-c", &work]).exits(0);
     let marks = fs::read_to_string(marks).unwrap();
     assert!(marks.starts_with("work\nlost billing:nightly\n"), "{marks}");
     assert!(marks.contains("billing:nightly  a "), "a still holds it: {marks}");
@@ -282,24 +287,24 @@ fn the_hook_runs_after_the_work_and_before_the_release() {
 
 #[test]
 fn a_hook_that_hangs_is_killed() {
-    let world = World::new();
-    run(&world, &["--on-lose", "sleep 60", "--", "true"]).exits(0);
-    assert_no_process_left(&world);
+    let sandbox = Sandbox::new();
+    run(&sandbox, &["--on-lose", "sleep 60", "--", "true"]).exits(0);
+    assert_no_process_left(&sandbox);
 }
 
 #[test]
 fn without_a_guard_the_hook_runs_too() {
-    let world = World::new();
-    let mark = world.path().join("mark");
+    let sandbox = Sandbox::new();
+    let mark = sandbox.path().join("mark");
     let hook = format!("touch {}", mark.display());
-    run(&world, &["--no-guard", "--on-lose", &hook, "--", "true"]).exits(0);
+    run(&sandbox, &["--no-guard", "--on-lose", &hook, "--", "true"]).exits(0);
     assert!(mark.exists());
 }
 
 #[test]
 fn a_revoked_leader_reports_only_the_revocation() {
     let fixture = Fixture::new();
-    let child = start(&fixture.world, &["--once", "--", "sleep", "60"]);
+    let child = start(&fixture.sandbox, &["--once", "--", "sleep", "60"]);
     eventually("it leads", || fixture.run(&["status", NAME]).code == Some(0));
     fixture.run(&["revoke", NAME, "--yes"]).exits(0);
     let ran = done(child);
@@ -308,25 +313,25 @@ fn a_revoked_leader_reports_only_the_revocation() {
     for never in ["ids should be unique", "frozen", "died"] {
         assert!(!ran.stderr.contains(never), "{}", ran.stderr);
     }
-    assert_no_process_left(&fixture.world);
+    assert_no_process_left(&fixture.sandbox);
 }
 
 #[test]
 fn a_candidate_that_was_never_healthy_never_leads() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let gate = ["--health", "false", "--health-every", "50ms", "--wait", "500ms"];
-    let ran = run(&world, &[&gate[..], &["--", "echo", "ran"]].concat());
+    let ran = run(&sandbox, &[&gate[..], &["--", "echo", "ran"]].concat());
     assert_eq!(ran.exits(120).stdout, "");
 }
 
 #[test]
 fn only_healthy_candidates_lead() {
     let fixture = Fixture::new();
-    let healthy = fixture.world.path().join("fit");
+    let healthy = fixture.sandbox.path().join("fit");
     fs::write(&healthy, "").unwrap();
     let health = format!("test -e {}", healthy.display());
     let gate = ["--health", &health, "--health-every", "50ms", "--health-fails", "2"];
-    let child = start(&fixture.world, &[&gate[..], &["--", "sleep", "60"]].concat());
+    let child = start(&fixture.sandbox, &[&gate[..], &["--", "sleep", "60"]].concat());
     let leads = || fixture.run(&["status", NAME]).code == Some(0);
     eventually("it leads", leads);
     fs::remove_file(&healthy).unwrap();
@@ -335,18 +340,18 @@ fn only_healthy_candidates_lead() {
     eventually("it leads again", leads);
     signal(&child, Signal::TERM);
     done(child).complains("Lost leadership: the health command fails");
-    assert_no_process_left(&fixture.world);
+    assert_no_process_left(&fixture.sandbox);
 }
 
 // ---- messages ----
 
 #[test]
 fn log_lines_beside_a_command_have_a_prefix() {
-    let world = World::new();
-    let ran = run(&world, &["--", "sh", "-c", "echo out; echo err >&2"]);
+    let sandbox = Sandbox::new();
+    let ran = run(&sandbox, &["--", "sh", "-c", "echo out; echo err >&2"]);
     ran.exits(0).complains("err\n");
     assert_eq!(ran.stdout, "out\n");
-    let leases = world.path().join("leases");
+    let leases = sandbox.path().join("leases");
     let first = format!(
         "tenure: tenure {}: billing:nightly as a on file:{} (from TENURE_LOCK_DIR), TTL 4s, grade ",
         env!("CARGO_PKG_VERSION"),
@@ -368,11 +373,11 @@ fn log_lines_beside_a_command_have_a_prefix() {
 
 #[test]
 fn logs_as_json_are_one_object_a_line_and_quiet_is_quiet() {
-    let world = World::new();
-    let ran = run(&world, &["--log-format", "json", "--", "true"]);
+    let sandbox = Sandbox::new();
+    let ran = run(&sandbox, &["--log-format", "json", "--", "true"]);
     let events: Vec<String> = ran.stderr.lines().map(event).collect();
     assert_eq!(events, ["first", "started", "acquired", "became", "released"]);
-    assert_eq!(run(&world, &["-q", "--", "true"]).exits(0).stderr, "");
+    assert_eq!(run(&sandbox, &["-q", "--", "true"]).exits(0).stderr, "");
 }
 
 fn event(line: &str) -> String {
@@ -383,10 +388,10 @@ fn event(line: &str) -> String {
 
 #[test]
 fn a_mock_continues_the_count_of_the_last_leader() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let mut last = 0;
     for _ in 0..2 {
-        let mut child = start(&world, &["--mock", "--every", "1s", "--heartbeat", "50ms"]);
+        let mut child = start(&sandbox, &["--mock", "--every", "1s", "--heartbeat", "50ms"]);
         let stderr = child.stderr.as_mut().unwrap();
         let mut output = wait_for(stderr, "[a] poll ");
         let beat = "👑 [a] Status: LEADER - Heartbeat at ";
@@ -405,36 +410,35 @@ fn a_mock_continues_the_count_of_the_last_leader() {
         assert_eq!(counts, expected, "{output}");
         last += u32::try_from(counts.len()).unwrap();
     }
-    assert_no_process_left(&world);
+    assert_no_process_left(&sandbox);
 }
 
 #[test]
 fn an_unreachable_store_delays_the_exit_only_briefly() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let script = "echo ready; exec sleep 60";
-    let mut child = start(&world, &["--lease-duration", "60s", "--", "sh", "-c", script]);
+    let mut child = start(&sandbox, &["--lease-duration", "60s", "--", "sh", "-c", script]);
     wait_for(child.stdout.as_mut().unwrap(), "ready");
     deny_open_files(child.id());
     signal(&child, Signal::TERM);
     done(child).exits(143).complains("what could not be given back runs out by itself");
-    assert_no_process_left(&world);
+    assert_no_process_left(&sandbox);
 }
 
 #[test]
 fn no_guard_is_warned_about() {
-    let world = World::new();
-    run(&world, &["--no-guard", "--", "true"]).exits(0).complains("runs on beside the next leader");
+    let sandbox = Sandbox::new();
+    run(&sandbox, &["--no-guard", "--", "true"])
+        .exits(0)
+        .complains("runs on beside the next leader");
 }
 
 #[test]
 fn users_cannot_start_the_guard() {
-    let world = World::new();
-    world.run(&["guard"]).exits(123).complains("started by 'tenure run', and by nobody else");
-    world
-        .run(&["guard-many"])
-        .exits(123)
-        .complains("started by 'tenure fleet run', and by nobody else");
-    world.run(&["guard-child"]).exits(125).complains("by nobody else");
+    let sandbox = Sandbox::new();
+    sandbox.run(&["guard"]).exits(123).complains("only 'tenure run' may start it");
+    sandbox.run(&["guard-many"]).exits(123).complains("only 'tenure fleet run' may start it");
+    sandbox.run(&["guard-child"]).exits(125).complains("only 'tenure run' may start guard-child");
 }
 
 /// Reads until `text` has come; returns everything read.

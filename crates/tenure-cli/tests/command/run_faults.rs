@@ -5,33 +5,33 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::local_candidates::{Fixture, NAME};
-use tenure_rig::command::{World, deny_open_files, eventually, pause, set_file_limit, within};
-use tenure_rig::running_candidate::Node;
+use tenure_rig::background_process::BackgroundProcess;
+use tenure_rig::command::{Sandbox, deny_open_files, eventually, pause, set_file_limit, within};
 use tenure_rig::slow_calls::{DELAY, SlowCalls};
 
-fn count(node: &Node, text: &str) -> usize {
+fn count(node: &BackgroundProcess, text: &str) -> usize {
     node.log().matches(text).count()
 }
 
 #[test]
 fn a_second_interrupt_after_two_seconds_does_not_kill() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let warning = "[a] Ctrl-C again within 2s kills the command";
-    let marks = world.marks();
+    let marks = sandbox.marks();
     let script = format!("trap '' INT; echo ready >> {}; sleep 60; sleep 60", marks.display());
-    let mut a = Node::candidate(&world, NAME, "a", &["--", "sh", "-c", &script]);
-    eventually("the command runs", || world.marked() == ["ready"]);
+    let mut a = BackgroundProcess::candidate(&sandbox, NAME, "a", &["--", "sh", "-c", &script]);
+    eventually("the command runs", || sandbox.marked() == ["ready"]);
     for presses in 1..=2 {
         a.signal(Signal::INT);
         eventually("it says what the next one does", || count(&a, warning) == presses);
-        assert!(!world.running(&["-c"]).is_empty(), "the command runs on");
+        assert!(!sandbox.running(&["-c"]).is_empty(), "the command runs on");
         pause(Duration::from_millis(2_100));
     }
     // As a user would: two signals that come together count as one for a process that did not run between them.
     eventually("the command is killed", || {
         a.signal(Signal::INT);
         pause(Duration::from_millis(200));
-        world.running(&["-c"]).is_empty()
+        sandbox.running(&["-c"]).is_empty()
     });
     assert_eq!(a.code(), Some(137));
 }
@@ -39,17 +39,17 @@ fn a_second_interrupt_after_two_seconds_does_not_kill() {
 #[test]
 fn a_leader_whose_guard_is_killed_repeatedly_releases_the_lease() {
     let fixture = Fixture::new();
-    let world = &fixture.world;
+    let sandbox = &fixture.sandbox;
     // Long, so that no other candidate leads because a lease has expired.
     let args = ["--lease-duration", "60s", "--", "sleep", "600"];
-    let a = Node::candidate(world, NAME, "a", &args);
+    let a = BackgroundProcess::candidate(sandbox, NAME, "a", &args);
     a.says("[a] BECAME LEADER");
-    let b = Node::candidate(world, NAME, "b", &args);
+    let b = BackgroundProcess::candidate(sandbox, NAME, "b", &args);
     b.says("a leads");
-    let guards = || world.running(&["guard", "sleep"]);
+    let guards = || sandbox.running(&["guard", "sleep"]);
     for kills in 1..=2 {
         eventually("the guard and its command run", || {
-            guards().len() == 1 && !world.running(&["600"]).is_empty()
+            guards().len() == 1 && !sandbox.running(&["600"]).is_empty()
         });
         let guard = guards()[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
         kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
@@ -64,15 +64,15 @@ fn a_leader_whose_guard_is_killed_repeatedly_releases_the_lease() {
     assert_eq!(b.end(), Some(143));
     eventually("the first leads again", || count(&a, "[a] BECAME LEADER") == 2);
     assert_eq!(a.end(), Some(143));
-    eventually("no process is left", || world.processes().is_empty());
+    eventually("no process is left", || sandbox.processes().is_empty());
 }
 
 #[test]
 fn a_checkpoint_that_cannot_be_saved_is_logged_once_in_an_outage() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let problem = "[a] cannot note down what is run";
-    let a = Node::candidate(
-        &world,
+    let a = BackgroundProcess::candidate(
+        &sandbox,
         NAME,
         "a",
         &["--mock", "--every", "1s", "--lease-duration", "120s"],
@@ -96,9 +96,9 @@ fn a_checkpoint_that_hangs_does_not_delay_the_end() {
     if let Some(missing) = SlowCalls::missing() {
         return eprintln!("not tried: it {missing}");
     }
-    let world = World::new();
-    let mut a = Node::candidate(
-        &world,
+    let sandbox = Sandbox::new();
+    let mut a = BackgroundProcess::candidate(
+        &sandbox,
         NAME,
         "a",
         &["--mock", "--every", "1s", "--lease-duration", "120s"],

@@ -2,7 +2,7 @@
 
 #![cfg(feature = "redis")]
 
-use tenure_rig::command::{CommandResult, World};
+use tenure_rig::command::{CommandResult, Sandbox};
 
 /// No server listens on port 1.
 const URL: &str = "redis://:sentinelpw@127.0.0.1:1";
@@ -16,23 +16,23 @@ fn assert_no_password(ran: &CommandResult) -> &CommandResult {
 
 #[test]
 fn a_password_on_the_command_line_works_and_is_warned_about() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for args in [&["--store", URL, "doctor"][..], &["doctor", "--json", "--store", URL]] {
-        let ran = world.run(args);
+        let ran = sandbox.run(args);
         assert_no_password(&ran)
             .exits(122)
             .complains("a password on the command line")
             .complains("127.0.0.1");
     }
-    assert_no_password(&world.run(&["--store", URL, "--log-level", "trace", "demo"])).exits(122);
-    world.assert_nothing_left();
+    assert_no_password(&sandbox.run(&["--store", URL, "--log-level", "trace", "demo"])).exits(122);
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_password_in_the_variable_is_not_warned_about_and_not_shown() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let with = |args: &[&str]| {
-        let output = world.command(args).env("TENURE_STORE", URL).output();
+        let output = sandbox.command(args).env("TENURE_STORE", URL).output();
         CommandResult::new(output.unwrap())
     };
     let ran = with(&["doctor"]);
@@ -44,17 +44,17 @@ fn a_password_in_the_variable_is_not_warned_about_and_not_shown() {
 
 #[test]
 fn a_url_in_the_wrong_place_is_quoted_without_its_password() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for args in [&[URL, "doctor"][..], &["doctor", URL], &["--json", "doctor", URL]] {
-        assert_no_password(&world.run(args)).exits(125);
+        assert_no_password(&sandbox.run(args)).exits(125);
     }
     let glued = format!("--stroe={URL}");
-    assert_no_password(&world.run(&[&glued, "doctor"])).exits(125);
+    assert_no_password(&sandbox.run(&[&glued, "doctor"])).exits(125);
 }
 
 #[test]
 fn read_and_request_commands_show_no_password() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for args in [
         &["status"][..],
         &["status", "a", "--json"],
@@ -64,17 +64,17 @@ fn read_and_request_commands_show_no_password() {
         &["undrain", "a", "b", "--json"],
         &["revoke", "a", "--yes"],
     ] {
-        let command = || world.command(&["--log-level", "trace"]);
+        let command = || sandbox.command(&["--log-level", "trace"]);
         let ran =
             CommandResult::new(command().args(args).env("TENURE_STORE", URL).output().unwrap());
         assert_no_password(&ran).exits(122);
     }
     for args in [&["status", URL][..], &["resign", URL], &["drain", "a", URL, "--json"]] {
-        assert_no_password(&world.run(args)).exits(125);
+        assert_no_password(&sandbox.run(args)).exits(125);
     }
     for args in [&["man"][..], &["completions", "zsh"], &["resign", "--help"]] {
         let ran =
-            CommandResult::new(world.command(args).env("TENURE_STORE", URL).output().unwrap());
+            CommandResult::new(sandbox.command(args).env("TENURE_STORE", URL).output().unwrap());
         assert_no_password(&ran).exits(0);
     }
 }

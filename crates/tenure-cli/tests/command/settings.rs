@@ -5,21 +5,21 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use tenure_rig::command::{CommandResult, World};
+use tenure_rig::command::{CommandResult, Sandbox};
 
 /// The output of the command must never contain it.
 const PASSWORD: &str = "sentinelpw";
 
-/// A world with files in it.
-struct Files(World);
+/// A sandbox with files in it.
+struct Files(Sandbox);
 
 impl Files {
     fn new(files: &[(&str, &str)]) -> Files {
-        let world = Files(World::new());
+        let sandbox = Files(Sandbox::new());
         for (name, text) in files {
-            world.write(name, text);
+            sandbox.write(name, text);
         }
-        world
+        sandbox
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -96,16 +96,16 @@ fn the_named_file_or_the_first_existing_one_is_used() {
 
 #[test]
 fn one_file_serves_all_commands() {
-    let world = Files::new(&[(
+    let sandbox = Files::new(&[(
         "tenure.toml",
         "lock-dir = \"leases\"\nlock-name = \"n\"\nwait = \"1s\"\nmock = true\ninstance-id = 'i'\n",
     )]);
-    world.run(&[], &["status"]).exits(0).says("No leases yet on file:");
-    world.run(&[], &["doctor"]).exits(0).says("(from tenure.toml line 1)");
-    let help = world.run(&[], &["run", "--print-config"]);
+    sandbox.run(&[], &["status"]).exits(0).says("No leases yet on file:");
+    sandbox.run(&[], &["doctor"]).exits(0).says("(from tenure.toml line 1)");
+    let help = sandbox.run(&[], &["run", "--print-config"]);
     help.exits(0).says("lock-name = \"n\"  # from tenure.toml line 2");
     help.says("node-id = \"i\"  # from tenure.toml line 5");
-    let named = world.run(&[], &["run", "m", "--print-config", "--", "true", "--json"]);
+    let named = sandbox.run(&[], &["run", "m", "--print-config", "--", "true", "--json"]);
     named.exits(0).says("lock-name = \"m\"  # from NAME").says("mock = false  # default");
 }
 
@@ -296,12 +296,12 @@ fn colours_are_for_terminals_by_default() {
 #[test]
 fn a_world_writable_file_is_ignored_unless_it_is_named() {
     use std::os::unix::fs::PermissionsExt;
-    let world = World::new();
-    let file = world.put("tenure.toml", "lock-name = \"x\"\n");
+    let sandbox = Sandbox::new();
+    let file = sandbox.put("tenure.toml", "lock-name = \"x\"\n");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     let args = ["run", "--print-config"];
-    world.run(&args).exits(125).complains("tenure.toml can be written by everybody");
-    world
+    sandbox.run(&args).exits(125).complains("tenure.toml can be written by everybody");
+    sandbox
         .run(&["run", "--print-config", "--config", "tenure.toml"])
         .exits(0)
         .says("lock-name = \"x\"");
@@ -309,53 +309,54 @@ fn a_world_writable_file_is_ignored_unless_it_is_named() {
 
 #[test]
 fn a_group_writable_file_is_refused_unless_it_is_named() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     let put = |name: &str, text: &str| {
-        let path = world.put(name, text);
+        let path = sandbox.put(name, text);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
         path
     };
     let file = put("tenure.toml", "lock-name = \"x\"\n");
-    world
+    sandbox
         .run(&["run", "--print-config"])
         .exits(125)
         .complains("tenure.toml can be written by its group (owner ")
         .complains(", mode 664), so its settings are not used")
         .complains("run 'chmod go-w tenure.toml', or name it by --config");
-    world
+    sandbox
         .run(&["run", "--print-config", "--config", "/dev/null"])
         .exits(0)
         .says("# lock-name: not");
     std::fs::remove_file(file).unwrap();
     // The value is invalid, so that a used file is named in the error and nothing is started.
     put(".env", "REDIS_LOCK_TTL=wrong\n");
-    world
+    sandbox
         .run(&["run"])
         .exits(125)
         .complains(".env can be written by its group (owner ")
         .complains("run 'chmod go-w .env', or name it by --env-file");
-    world.run(&["run", "--env-file", "./.env"]).exits(125).complains("'wrong' is not a number");
+    sandbox.run(&["run", "--env-file", "./.env"]).exits(125).complains("'wrong' is not a number");
 }
 
 #[test]
 fn a_fifo_found_as_settings_file_is_refused_at_once() {
     for (name, args) in [("tenure.toml", &["run", "--print-config"][..]), (".env", &["run"])] {
-        let world = World::new();
+        let sandbox = Sandbox::new();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, world.path().join(name), mode).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, sandbox.path().join(name), mode).unwrap();
         let says = format!("cannot read the settings in {name}: it is not a regular file");
-        world.run(args).exits(125).complains(&says);
+        sandbox.run(args).exits(125).complains(&says);
     }
 }
 
 #[test]
 fn the_command_may_be_in_the_file_and_the_command_line_wins() {
-    let world = World::new();
-    world.put("tenure.toml", "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n");
+    let sandbox = Sandbox::new();
+    sandbox
+        .put("tenure.toml", "lock-name = \"x\"\ncommand = [\"echo\", \"from the\", \"--file\"]\n");
     let run = |args: &[&str]| {
-        let mut command = world.command(&["run", "-q"]);
+        let mut command = sandbox.command(&["run", "-q"]);
         CommandResult::new(
-            command.env("TENURE_LOCK_DIR", world.path().join("l")).args(args).output().unwrap(),
+            command.env("TENURE_LOCK_DIR", sandbox.path().join("l")).args(args).output().unwrap(),
         )
     };
     run(&[]).exits(0).says("from the --file\n");
@@ -363,6 +364,6 @@ fn the_command_may_be_in_the_file_and_the_command_line_wins() {
     run(&["--print-config"])
         .exits(0)
         .says("command = [\"echo\", \"from the\", \"--file\"]  # from tenure.toml line 2");
-    world.put("tenure.toml", "lock-name = \"x\"\ncommand = \"echo hi\"\n");
+    sandbox.put("tenure.toml", "lock-name = \"x\"\ncommand = \"echo hi\"\n");
     run(&[]).exits(125).complains("tenure.toml line 2: 'command' takes a list of words");
 }

@@ -7,7 +7,7 @@ use tenure::presence::Presence;
 use tenure::{CandidateId, Name};
 
 use crate::local_candidates::{Fixture, NAME};
-use tenure_rig::command::World;
+use tenure_rig::command::Sandbox;
 
 #[test]
 fn an_unused_name_has_no_leader() {
@@ -79,11 +79,11 @@ fn an_unreadable_lease_is_reported_and_the_others_are_shown() {
 
 #[test]
 fn invalid_usage_and_an_unreachable_store() {
-    let world = World::new();
-    world.run(&["status", "a b"]).exits(125).complains("' '");
-    world.run(&["status", "a*b"]).exits(125).complains("'*'");
-    world.run(&["--store", "memory:", "status"]).exits(125).complains("one process only");
+    let sandbox = Sandbox::new();
+    sandbox.run(&["status", "a b"]).exits(125).complains("' '");
+    sandbox.run(&["status", "a*b"]).exits(125).complains("'*'");
+    sandbox.run(&["--store", "memory:", "status"]).exits(125).complains("one process only");
     if cfg!(feature = "redis") {
-        world.run(&["--store", "redis://127.0.0.1:1", "status", "a"]).exits(122);
+        sandbox.run(&["--store", "redis://127.0.0.1:1", "status", "a"]).exits(122);
     }
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::local_candidates::{Fixture, NAME};
-use tenure_rig::command::{World, eventually, signal};
+use tenure_rig::command::{Sandbox, eventually, signal};
 
 /// A running `tenure watch`.
 struct WatchProcess {
@@ -17,7 +17,7 @@ struct WatchProcess {
 
 impl WatchProcess {
     fn new(fixture: &Fixture, args: &[&str]) -> WatchProcess {
-        let mut command = fixture.world.command(args);
+        let mut command = fixture.sandbox.command(args);
         command.env("TENURE_LOCK_DIR", fixture.directory()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -107,16 +107,16 @@ fn an_expiry_is_reported_without_a_hint() {
 fn a_closed_stdout_ends_the_watch_without_events() {
     let fixture = Fixture::new();
     let mut child =
-        fixture.world.start(&["watch", "--lock-dir", fixture.directory().to_str().unwrap()]);
+        fixture.sandbox.start(&["watch", "--lock-dir", fixture.directory().to_str().unwrap()]);
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn invalid_usage_exits_125_and_an_unreachable_store_at_the_start_122() {
-    let world = World::new();
-    world.run(&["watch", "a b"]).exits(125).complains("' '");
+    let sandbox = Sandbox::new();
+    sandbox.run(&["watch", "a b"]).exits(125).complains("' '");
     if cfg!(feature = "redis") {
-        world.run(&["--store", "redis://127.0.0.1:1", "watch"]).exits(122);
+        sandbox.run(&["--store", "redis://127.0.0.1:1", "watch"]).exits(122);
     }
 }

@@ -13,9 +13,9 @@ use tenure::{Clock, Moment};
 
 use crate::compose::Compose;
 use crate::{text, trial};
-use tenure_rig::command::{World, eventually};
+use tenure_rig::background_process::BackgroundProcess;
+use tenure_rig::command::{Sandbox, eventually};
 use tenure_rig::http_peer;
-use tenure_rig::running_candidate::Node;
 use tenure_rig::servers::{self, Scratch, Server, free_port};
 use tenure_rig::system::processes;
 use tenure_rig::system::time::{now, pause, runtime};
@@ -63,7 +63,7 @@ fn redis(port: u16) -> Server {
 struct Worker {
     name: String,
     environment: BTreeMap<String, String>,
-    node: Option<Node>,
+    node: Option<BackgroundProcess>,
 }
 
 impl Worker {
@@ -78,16 +78,16 @@ impl Worker {
     }
 
     /// Runs `tenure run`, as the image does, with only the environment of the service.
-    fn start(&mut self, world: &World) {
+    fn start(&mut self, sandbox: &Sandbox) {
         // Another program may use the port, also since the worker was killed.
         let port: u16 = self.environment["PORT"].parse().unwrap();
         if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
             self.environment.insert("PORT".to_owned(), free_port().to_string());
         }
-        let mut command = world.command(&["run"]);
-        command.env_clear().env("TMPDIR", world.path()).env("HOME", world.path());
+        let mut command = sandbox.command(&["run"]);
+        command.env_clear().env("TMPDIR", sandbox.path()).env("HOME", sandbox.path());
         command.envs(&self.environment);
-        self.node = Some(Node::start(&mut command, world.path(), &self.name));
+        self.node = Some(BackgroundProcess::start(&mut command, sandbox.path(), &self.name));
     }
 
     fn status(&self) -> Option<Value> {
@@ -112,12 +112,12 @@ impl Worker {
 }
 
 fn killed_leader_is_replaced() {
-    let (world, port) = (World::new(), free_port());
+    let (sandbox, port) = (Sandbox::new(), free_port());
     let _redis = redis(port);
     let compose = Compose::read();
     let names = ["worker-1", "worker-2", "worker-3"];
     let mut workers = names.map(|name| Worker::new(&compose, name, port));
-    workers.iter_mut().for_each(|worker| worker.start(&world));
+    workers.iter_mut().for_each(|worker| worker.start(&sandbox));
     eventually("each answers", || workers.iter().all(|worker| worker.status().is_some()));
     assert!(workers.iter().all(|worker| is_healthy(&worker.environment["PORT"])), "also followers");
     assert!(!is_healthy(&free_port().to_string()));
@@ -145,7 +145,7 @@ fn killed_leader_is_replaced() {
         }
         assert!(led <= MAX_FAILOVER_TIME, "another led after {led:?}");
         assert!(polled <= MAX_FAILOVER_TIME + OBSERVATION_TIME, "another polled after {polled:?}");
-        workers[leader].start(&world);
+        workers[leader].start(&sandbox);
     }
     assert_count_continues(&workers, count);
     // A worker that answers catches signals; a worker that has just started may not yet.
@@ -154,7 +154,7 @@ fn killed_leader_is_replaced() {
         assert_eq!(worker.node.take().unwrap().end(), Some(0));
     }
     // A guard ends after it has noticed the end of its leader.
-    eventually("no process is left", || world.processes().is_empty());
+    eventually("no process is left", || sandbox.processes().is_empty());
 }
 
 /// The result of the image's health check for this port.

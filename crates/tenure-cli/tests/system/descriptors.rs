@@ -9,7 +9,7 @@ use tenure_rig::descriptors::Descriptors;
 use tenure_rig::stderr_faults::turns;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::processes::signal;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -19,7 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     {
         for (which, fault) in [(Signal::KILL, "kill"), (Signal::STOP, "freeze")] {
             let name = format!("descriptors::{name}::{fault}::file");
-            trials.push(trial(name, Kind::File, move || exhausted(left, which)));
+            trials.push(trial(name, StoreKind::File, move || exhausted(left, which)));
         }
     }
     trials
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn exhausted(left: Descriptors, which: Signal) {
     // Some processes of a frozen leader's command would end at SIGTERM: these do not.
     let mode = if which == Signal::STOP { Mode::Forks } else { Mode::Daemon };
-    let mut stage = ElectionTrial::new(Kind::File, TTL, mode);
+    let mut stage = ElectionTrial::new(StoreKind::File, TTL, mode);
     for _ in 0..turns(2) {
         let term = stage.settled();
         left.limit(term.guard);

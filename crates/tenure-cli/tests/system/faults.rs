@@ -9,12 +9,12 @@ use tenure::Moment;
 use crate::trial;
 use tenure_rig::stderr_faults::{Stderr, turns};
 use tenure_rig::system::checker::Thaw;
-use tenure_rig::system::cycle::{AFTER_THAW, cycle};
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::fault::Fault;
+use tenure_rig::system::fault_cycle::{AFTER_THAW, cycle};
 use tenure_rig::system::processes::{is_there, signal};
 use tenure_rig::system::time::{now, pause, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 const CYCLES: usize = 5;
@@ -28,8 +28,11 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for fault in Fault::ALL {
-        for place in [Kind::File, if fault == Fault::Cut { Kind::Cabled } else { Kind::Redis }] {
-            if fault == Fault::Cut && place == Kind::File {
+        for place in [
+            StoreKind::File,
+            if fault == Fault::Cut { StoreKind::Cabled } else { StoreKind::Redis },
+        ] {
+            if fault == Fault::Cut && place == StoreKind::File {
                 continue;
             }
             let name = format!("fault::{}::{}", fault.name(), called(place));
@@ -40,15 +43,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     let name = "fault::freeze_with_a_renewal_under_way::redis".to_owned();
-    trials.push(trial(name, Kind::Cabled, || frozen_while_renewing(Thawed::Late)));
+    trials.push(trial(name, StoreKind::Cabled, || frozen_while_renewing(Thawed::Late)));
     let name = "fault::freeze_with_a_renewal_under_way_briefly::redis".to_owned();
-    trials.push(trial(name, Kind::Cabled, || frozen_while_renewing(Thawed::InTime)));
+    trials.push(trial(name, StoreKind::Cabled, || frozen_while_renewing(Thawed::InTime)));
     let name = "control::an_unfenced_counter_breaks_after_a_thaw".to_owned();
-    trials.push(trial(name, Kind::File, unfenced_counter_breaks));
+    trials.push(trial(name, StoreKind::File, unfenced_counter_breaks));
     trials
 }
 
-pub(crate) fn called(place: Kind) -> &'static str {
+pub(crate) fn called(place: StoreKind) -> &'static str {
     if place.is_server() { "redis" } else { "file" }
 }
 
@@ -57,10 +60,10 @@ pub(crate) fn deadline(at: Moment, ttl: Duration) -> Moment {
     at + ttl.mul_f64(0.9)
 }
 
-pub(crate) fn suffer(place: Kind, fault: Fault, stderr: Option<Stderr>) {
+pub(crate) fn suffer(place: StoreKind, fault: Fault, stderr: Option<Stderr>) {
     let cycles = turns(CYCLES);
     let quick = matches!(fault, Fault::Kill | Fault::Term)
-        || matches!(fault, Fault::KillTree | Fault::KillPair) && place == Kind::File;
+        || matches!(fault, Fault::KillTree | Fault::KillPair) && place == StoreKind::File;
     let ttl = if quick { LONG } else { TTL };
     let mut stage = ElectionTrial::with_stderr(place, ttl, Mode::Plain, stderr);
     for _ in 0..cycles {
@@ -109,7 +112,7 @@ enum Thawed {
 /// its deadline may be later than the one the guard knows. So no other candidate may lead at the deadline that the guard knows.
 fn frozen_while_renewing(thawed: Thawed) {
     let ttl = 2 * TTL;
-    let mut stage = ElectionTrial::new(Kind::Cabled, ttl, Mode::Plain);
+    let mut stage = ElectionTrial::new(StoreKind::Cabled, ttl, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
         let renewed = poll_until(TIMEOUT, || {
@@ -147,7 +150,7 @@ fn frozen_while_renewing(thawed: Thawed) {
 }
 
 /// The leader kills the processes that the guard has left and starts both again, in the same term or in the next.
-pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
+pub(crate) fn guard_alone(place: StoreKind, mode: Mode, cycles: usize) {
     for _ in 0..cycles {
         // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
         let mut stage = ElectionTrial::new(place, LONG, mode);
@@ -170,7 +173,7 @@ pub(crate) fn guard_alone(place: Kind, mode: Mode, cycles: usize) {
 /// Proves that the fault has an effect: a worker that trusts its lease and writes the value that it had read before it was
 /// frozen undoes what the next leader wrote.
 fn unfenced_counter_breaks() {
-    let mut stage = ElectionTrial::new(Kind::File, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(StoreKind::File, TTL, Mode::Plain);
     for _ in 0..4 * CYCLES {
         let term = stage.settled();
         let all = || [term.leader, term.guard].into_iter().chain(term.work.iter().copied());

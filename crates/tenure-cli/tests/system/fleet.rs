@@ -12,13 +12,13 @@ use crate::faults::{LONG, SOON, called, deadline};
 use crate::trial;
 use tenure_rig::stderr_faults::Stderr;
 use tenure_rig::system::checker::Thaw;
-use tenure_rig::system::cycle::AFTER_THAW;
 use tenure_rig::system::election_trial::TIMEOUT;
-use tenure_rig::system::fleet_trial::{FleetStage, Owner, Owners, of, shares};
+use tenure_rig::system::fault_cycle::AFTER_THAW;
+use tenure_rig::system::fleet_trial::{FleetStage, ShardOwner, ShardOwners, of, shares};
 use tenure_rig::system::freezer::Frozen;
 use tenure_rig::system::processes::signal;
 use tenure_rig::system::time::{now, pause, pause_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// How often a worker writes when there are few.
@@ -29,8 +29,8 @@ pub(crate) const AFTER_TTL: Duration = Duration::from_secs(1);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for place in [Kind::File, Kind::Redis] {
-        let mut add = |name: &str, run: fn(Kind)| {
+    for place in [StoreKind::File, StoreKind::Redis] {
+        let mut add = |name: &str, run: fn(StoreKind)| {
             let name = format!("fleet::{name}::{}", called(place));
             trials.push(trial(name, place, move || run(place)));
         };
@@ -50,32 +50,32 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("stopped", stopped_server as fn(&FleetStage, bool)),
     ] {
         let name = format!("fleet::redis_{name}_for_a_while_stops_all_work_in_time");
-        trials.push(trial(name, Kind::Redis, move || outage(run)));
+        trials.push(trial(name, StoreKind::Redis, move || outage(run)));
     }
     let name = "control::without_a_guard_the_work_of_one_frozen_is_seen_beside_the_next".to_owned();
-    trials.push(trial(name, Kind::Redis, unguarded));
+    trials.push(trial(name, StoreKind::Redis, unguarded));
     let name = "fleet::redis_flushed_takes_nobody_s_place".to_owned();
-    trials.push(trial(name, Kind::Redis, flushed));
+    trials.push(trial(name, StoreKind::Redis, flushed));
     trials
 }
 
-fn stage(place: Kind, ttl: Duration, shards: usize, members: usize) -> FleetStage {
+fn stage(place: StoreKind, ttl: Duration, shards: usize, members: usize) -> FleetStage {
     FleetStage::new(place, ttl, shards, INTERVAL).with(members)
 }
 
 /// The terms of `member`.
-pub(crate) fn terms_of(owners: &Owners, member: &str) -> Owners {
+pub(crate) fn terms_of(owners: &ShardOwners, member: &str) -> ShardOwners {
     let its = of(owners, member).into_iter();
     its.map(|(shard, owner)| (shard.to_owned(), owner.clone())).collect()
 }
 
-pub(crate) fn pids(terms: &Owners) -> Vec<u32> {
+pub(crate) fn pids(terms: &ShardOwners) -> Vec<u32> {
     terms.values().map(|owner| owner.pid).collect()
 }
 
 // ---- shares ----
 
-fn five_together(place: Kind) {
+fn five_together(place: StoreKind) {
     let mut stage = stage(place, TTL, 10, 5);
     let owners = stage.settled(&[2; 5], TIMEOUT);
     let acquired: Vec<usize> = (0..5).map(|who| stage.acquired(who)).collect();
@@ -86,13 +86,13 @@ fn five_together(place: Kind) {
     stage.finish();
 }
 
-fn three_of_nine(place: Kind) {
+fn three_of_nine(place: StoreKind) {
     let mut stage = stage(place, TTL, 9, 3);
     stage.settled(&[3; 3], TIMEOUT);
     stage.finish();
 }
 
-fn joining(place: Kind) {
+fn joining(place: StoreKind) {
     let mut stage = stage(place, TTL, 10, 2);
     let before = stage.settled(&[5, 5], TIMEOUT);
     let acquired = [0, 1].map(|who| stage.acquired(who));
@@ -113,11 +113,11 @@ fn joining(place: Kind) {
 // ---- faults ----
 
 /// Three members with three shards each; `m1` is the member that a fault hits.
-pub(crate) fn three_with(place: Kind, ttl: Duration, stderr: Option<Stderr>) -> FleetStage {
+pub(crate) fn three_with(place: StoreKind, ttl: Duration, stderr: Option<Stderr>) -> FleetStage {
     FleetStage::new(place, ttl, 9, INTERVAL).with_stderr(stderr).with(3)
 }
 
-fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
+fn three(place: StoreKind, ttl: Duration) -> (FleetStage, ShardOwners, ShardOwners) {
     let mut stage = stage(place, ttl, 9, 3);
     let owners = stage.settled(&[3; 3], TIMEOUT);
     let terms = terms_of(&owners, "m1");
@@ -125,7 +125,12 @@ fn three(place: Kind, ttl: Duration) -> (FleetStage, Owners, Owners) {
 }
 
 /// Checks the time from the fault to the first effect of the next owner, for the shard that waited longest.
-pub(crate) fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, limit: Duration) {
+pub(crate) fn taken_within(
+    stage: &mut FleetStage,
+    terms: &ShardOwners,
+    at: Moment,
+    limit: Duration,
+) {
     let next = stage.taken_over(terms, stage.ttl + TIMEOUT);
     let gap = next.values().map(|line| line.at.since(at)).max().unwrap_or_default();
     if gap > limit {
@@ -134,7 +139,7 @@ pub(crate) fn taken_within(stage: &mut FleetStage, terms: &Owners, at: Moment, l
 }
 
 /// Checks that the shards of the other members have not moved.
-pub(crate) fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struck: &str) {
+pub(crate) fn unmoved(stage: &FleetStage, before: &ShardOwners, after: &ShardOwners, struck: &str) {
     for (shard, owner) in before.iter().filter(|(_, owner)| owner.member != struck) {
         if after.get(shard) != Some(owner) {
             stage.fail(&format!("{shard} has moved from {owner:?} to {:?}", after.get(shard)));
@@ -143,7 +148,7 @@ pub(crate) fn unmoved(stage: &FleetStage, before: &Owners, after: &Owners, struc
 }
 
 /// Checks that the other two members own all shards, and that none of theirs has moved.
-pub(crate) fn two_go_on(stage: &mut FleetStage, before: &Owners) {
+pub(crate) fn two_go_on(stage: &mut FleetStage, before: &ShardOwners) {
     let after = stage.settled(&[4, 5], TIMEOUT);
     unmoved(stage, before, &after, "m1");
 }
@@ -154,7 +159,7 @@ fn three_again(mut stage: FleetStage) {
 }
 
 /// The guard ends the commands and releases the shards: no member waits for a lease to expire.
-fn killed(place: Kind) {
+fn killed(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, LONG);
     let at = now();
     stage.members[1].signal(Signal::KILL);
@@ -166,7 +171,7 @@ fn killed(place: Kind) {
     three_again(stage);
 }
 
-fn killed_whole(place: Kind) {
+fn killed_whole(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, TTL);
     let at = stage.members[1].kill_tree();
     taken_within(&mut stage, &terms, at, TTL + AFTER_TTL);
@@ -176,7 +181,7 @@ fn killed_whole(place: Kind) {
     three_again(stage);
 }
 
-fn leaving(place: Kind) {
+fn leaving(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, LONG);
     let at = now();
     stage.members[1].signal(Signal::TERM);
@@ -189,7 +194,7 @@ fn leaving(place: Kind) {
 }
 
 /// Only the member is frozen: its guard ends the commands before their deadlines, and the shards are free no later than that.
-fn frozen(place: Kind) {
+fn frozen(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, TTL);
     let at = now();
     stage.members[1].signal(Signal::STOP);
@@ -203,7 +208,7 @@ fn frozen(place: Kind) {
 
 /// Member, guard and commands are frozen: no process could stop them, so other members own their shards when they resume, and
 /// the fence has to refuse what they do before they are killed.
-fn frozen_whole(place: Kind) {
+fn frozen_whole(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, TTL);
     let (frozen, at) = Frozen::new(stage.members[1].pid(), stage.mark());
     taken_within(&mut stage, &terms, at, TTL + AFTER_TTL);
@@ -218,12 +223,12 @@ fn frozen_whole(place: Kind) {
 }
 
 /// The commands end with the guard and are started again in the same terms, and no other member notices.
-fn guard_killed(place: Kind) {
+fn guard_killed(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, LONG);
     let guard = stage.members[1].guard().expect("it has a guard");
     signal(guard, Signal::KILL);
     stage.gone(&pids(&terms));
-    let same = |owner: &Owner| (owner.member.clone(), owner.token);
+    let same = |owner: &ShardOwner| (owner.member.clone(), owner.token);
     let after = stage.settled_as(TIMEOUT, "begun again", |after| {
         let begun = terms.iter().all(|(shard, before)| {
             after
@@ -238,7 +243,7 @@ fn guard_killed(place: Kind) {
 }
 
 /// Checks that the last effects came before the deadlines, if the leases were last renewed just before `at`.
-pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment) {
+pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &ShardOwners, at: Moment) {
     let deadline = deadline(at, stage.ttl);
     for (shard, owner) in terms {
         let late = stage.last_of(shard, owner.token).at.since(deadline);
@@ -251,7 +256,7 @@ pub(crate) fn stopped_in_time(stage: &mut FleetStage, terms: &Owners, at: Moment
 /// Proves that the judge detects violations in a fleet: without a guard the commands of a frozen member keep working.
 fn unguarded() {
     let mut stage =
-        FleetStage::new(Kind::Redis, TTL, 4, INTERVAL).with_flags(&["--no-guard"]).with(2);
+        FleetStage::new(StoreKind::Redis, TTL, 4, INTERVAL).with_flags(&["--no-guard"]).with(2);
     let owners = stage.settled(&[2, 2], TIMEOUT);
     let terms = terms_of(&owners, "m1");
     stage.members[1].signal(Signal::STOP);
@@ -267,7 +272,7 @@ fn unguarded() {
 
 // ---- overrides ----
 
-fn overridden(place: Kind) {
+fn overridden(place: StoreKind) {
     let mut stage = stage(place, TTL, 9, 3);
     let owners = stage.settled(&[3; 3], TIMEOUT);
     let drained = CandidateId::new("m2").unwrap();
@@ -278,7 +283,7 @@ fn overridden(place: Kind) {
 
     let (paused, others) = (stage.shard("s4"), stage.shard("s7"));
     stage.change_overrides(|control| control.paused.extend([paused.clone(), others.clone()]));
-    let unowned = |owners: &Owners| {
+    let unowned = |owners: &ShardOwners| {
         (owners.len() == 7 && !owners.contains_key("s4") && !owners.contains_key("s7"))
             .then_some(())
     };
@@ -327,7 +332,7 @@ pub(crate) fn is_long() -> bool {
 }
 
 fn outage(run: fn(&FleetStage, bool)) {
-    let mut stage = stage(Kind::Redis, TTL, 9, 3);
+    let mut stage = stage(StoreKind::Redis, TTL, 9, 3);
     let owners = stage.settled(&[3; 3], TIMEOUT);
     let begun = now();
     run(&stage, true);
@@ -336,7 +341,7 @@ fn outage(run: fn(&FleetStage, bool)) {
     pause_until(begun + lasting());
     stage.gone(&pids(&owners));
     stopped_in_time(&mut stage, &owners, begins);
-    assert_eq!(stage.owners(), Owners::new(), "nobody works without a store");
+    assert_eq!(stage.owners(), ShardOwners::new(), "nobody works without a store");
     run(&stage, false);
     let back = now();
     taken_within(&mut stage, &owners, back, TTL + SOON);
@@ -351,7 +356,7 @@ fn outage(run: fn(&FleetStage, bool)) {
 
 /// All data is deleted while all members work: the owners stop, and no other member starts before they have.
 fn flushed() {
-    let mut stage = stage(Kind::Redis, TTL, 9, 3);
+    let mut stage = stage(StoreKind::Redis, TTL, 9, 3);
     for _ in 0..3 {
         let owners = stage.settled(&[3; 3], TIMEOUT);
         let at = now();

@@ -14,7 +14,7 @@ use crate::trial;
 use tenure_rig::servers::Scratch;
 use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::time::{now, pause};
-use tenure_rig::system::trial_store::{Kind, TrialStore};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore};
 
 const SHARDS: usize = 400;
 /// Fewer descriptors than shards.
@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(6);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "fleet_polls::many_slow_polls_leave_descriptors_for_the_store::redis".to_owned();
-    vec![trial(name, Kind::Redis, many_slow_polls)]
+    vec![trial(name, StoreKind::Redis, many_slow_polls)]
 }
 
 /// A member whose process ends with the trial.
@@ -64,7 +64,7 @@ impl Drop for Member {
 
 fn many_slow_polls() {
     let scratch = Scratch::new();
-    let place = TrialStore::open(Kind::Redis, scratch.path(), 0);
+    let place = TrialStore::open(StoreKind::Redis, scratch.path(), 0);
     // It accepts connections, and never responds.
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}/{{}}", server.local_addr().unwrap());

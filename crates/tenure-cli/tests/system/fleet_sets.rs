@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 use crate::trial;
 use tenure_rig::servers::Scratch;
-use tenure_rig::system::trial_store::{Kind, TrialStore};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let sets = |name: &str, run: fn(&SetsFixture)| {
-        trial(format!("fleet_sets::{name}::redis"), Kind::Redis, move || run(&SetsFixture::new()))
+        trial(format!("fleet_sets::{name}::redis"), StoreKind::Redis, move || {
+            run(&SetsFixture::new())
+        })
     };
     vec![
         sets("shards_that_nobody_owns_are_shown", shown),
@@ -31,7 +33,7 @@ struct SetsFixture {
 impl SetsFixture {
     fn new() -> SetsFixture {
         let scratch = Scratch::new();
-        let place = TrialStore::open(Kind::Redis, scratch.path(), 0);
+        let place = TrialStore::open(StoreKind::Redis, scratch.path(), 0);
         SetsFixture { scratch, place }
     }
 

@@ -20,7 +20,7 @@ use tenure_rig::stderr_faults::Stderr;
 use tenure_rig::system::fleet_trial::FleetStage;
 use tenure_rig::system::processes::signal;
 use tenure_rig::system::time::{now, pause};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 const STORM_DURATION: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(2);
@@ -38,10 +38,10 @@ fn size() -> (usize, Duration) {
 
 pub(crate) fn trials() -> Vec<Trial> {
     let storms = [
-        (Kind::File, None),
-        (Kind::Redis, None),
-        (Kind::File, Some(Stderr::Full)),
-        (Kind::Redis, Some(Stderr::Closed)),
+        (StoreKind::File, None),
+        (StoreKind::Redis, None),
+        (StoreKind::File, Some(Stderr::Full)),
+        (StoreKind::Redis, Some(Stderr::Closed)),
     ];
     let one = |(place, stderr)| {
         let name = format!("fleet::storm::{}{}", Stderr::suffix(stderr), called(place));
@@ -59,7 +59,7 @@ enum ActiveFault {
 
 struct Storm {
     stage: FleetStage,
-    place: Kind,
+    place: StoreKind,
     shards: usize,
     dice: Dice,
     active_faults: [Option<(Moment, ActiveFault)>; MEMBERS],
@@ -68,7 +68,7 @@ struct Storm {
     log: File,
 }
 
-fn storm(place: Kind, stderr: Option<Stderr>) {
+fn storm(place: StoreKind, stderr: Option<Stderr>) {
     let (shards, each) = size();
     let stage = FleetStage::new(place, TTL, shards, each).with_stderr(stderr).with(MEMBERS);
     let log = File::create_new(stage.directory().join("storm")).unwrap();

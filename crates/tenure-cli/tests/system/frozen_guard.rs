@@ -13,13 +13,13 @@ use tenure_rig::stderr_faults::turns;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::processes::{is_stopped, is_there, signal};
 use tenure_rig::system::time::{now, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for place in [Kind::File, Kind::Redis] {
-        let mut add = |name: &str, run: fn(Kind)| {
+    for place in [StoreKind::File, StoreKind::Redis] {
+        let mut add = |name: &str, run: fn(StoreKind)| {
             let name = format!("frozen_guard::{name}::{}", called(place));
             trials.push(trial(name, place, move || run(place)));
         };
@@ -39,7 +39,7 @@ fn freeze(guard: u32) {
     poll_until(TIMEOUT, || is_stopped(guard).then_some(())).expect("it stops");
 }
 
-fn replaced(place: Kind) {
+fn replaced(place: StoreKind) {
     for _ in 0..turns(2) {
         // A new stage each time: a guard that dies repeatedly is restarted with a growing delay.
         let mut stage = ElectionTrial::new(place, TTL, Mode::Daemon);
@@ -62,7 +62,7 @@ fn replaced(place: Kind) {
     }
 }
 
-fn leader_dies(place: Kind) {
+fn leader_dies(place: StoreKind) {
     let mut stage = ElectionTrial::new(place, LONG, Mode::Daemon);
     for _ in 0..turns(2) {
         let term = stage.settled();
@@ -80,7 +80,7 @@ fn leader_dies(place: Kind) {
     stage.finish();
 }
 
-fn replaced_in_fleet(place: Kind) {
+fn replaced_in_fleet(place: StoreKind) {
     for _ in 0..turns(1) {
         let mut stage = three_with(place, MEMBER_TTL, None);
         let owners = stage.settled(&[3; 3], TIMEOUT);
@@ -104,7 +104,7 @@ fn replaced_in_fleet(place: Kind) {
     }
 }
 
-fn member_dies(place: Kind) {
+fn member_dies(place: StoreKind) {
     for _ in 0..turns(1) {
         let mut stage = three_with(place, LONG, None);
         let owners = stage.settled(&[3; 3], TIMEOUT);

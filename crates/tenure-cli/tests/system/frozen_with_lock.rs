@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 
 use crate::trial;
 use tenure_rig::system::election_trial::{ElectionTrial, NAME};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const CYCLES: usize = 2;
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "stuck::frozen_with_the_lock_in_its_hand::file".to_owned();
     let able = rustix::process::geteuid().is_root() && Path::new("/usr/bin/strace").exists();
-    let trial = trial(name, Kind::File, frozen_with_the_lock);
+    let trial = trial(name, StoreKind::File, frozen_with_the_lock);
     vec![match able {
         true => trial,
         false => trial.with_kind("needs root and strace".to_owned()).with_ignored_flag(true),
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn frozen_with_the_lock() {
-    let mut stage = ElectionTrial::new(Kind::File, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(StoreKind::File, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
         let [store, _] = stage.place.paths().expect("a directory");

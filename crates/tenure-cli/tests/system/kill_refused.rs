@@ -18,7 +18,7 @@ use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::processes::{children, is_there, marked, signal};
 use tenure_rig::system::time::{pause, poll_until};
 use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 const USER: u32 = 65534;
 const REFUSED: &str = ", uid 0): Operation not permitted";
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             (Fault::Guard, "the_guard_is_killed"),
         ] {
             let name = format!("kill_refused::{name}::{what}::file");
-            trials.push(trial(name, Kind::File, move || refused(work, fault)));
+            trials.push(trial(name, StoreKind::File, move || refused(work, fault)));
         }
     }
     let able = becomes_root();

@@ -35,7 +35,7 @@ mod untrusted;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
-use tenure_rig::system::trial_store::{Kind, SERVER};
+use tenure_rig::system::trial_store::{SERVER, StoreKind};
 
 /// The trials that run at a time: they wait more than they compute.
 const TEST_THREADS: usize = 6;
@@ -48,11 +48,11 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let mut trials = vec![trial(
         "judge::sees_what_is_wrong".to_owned(),
-        Kind::File,
+        StoreKind::File,
         tenure_rig::system::checker::controls,
     )];
     let freezer = "freezer::leaves_nothing_in_its_group".to_owned();
-    trials.push(trial(freezer, Kind::File, tenure_rig::system::freezer::control));
+    trials.push(trial(freezer, StoreKind::File, tenure_rig::system::freezer::control));
     // The longest first.
     trials.extend(storm::trials());
     trials.extend(fleet_storm::trials());
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 }
 
 /// A trial on a store of this kind, ignored where it is not available and not required.
-fn trial(name: String, place: Kind, run: impl FnOnce() + Send + 'static) -> Trial {
+fn trial(name: String, place: StoreKind, run: impl FnOnce() + Send + 'static) -> Trial {
     let missing = place.missing();
     let why = missing.clone();
     let trial = Trial::test(name, move || {

@@ -11,7 +11,7 @@ use crate::trial;
 use tenure_rig::servers::Scratch;
 use tenure_rig::system::processes::{below, signal, watches_a_process};
 use tenure_rig::system::time::poll_until;
-use tenure_rig::system::trial_store::{Kind, TrialStore};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore};
 
 /// A candidate that waits for this TTL exceeds every limit.
 const TTL: &str = "30s";
@@ -24,14 +24,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("in_the_leader_itself", &["--mock", "--every", "365d"]),
     ] {
         let name = format!("at_rest::{name}::redis");
-        trials.push(trial(name, Kind::Redis, move || dies_at_rest(work)));
+        trials.push(trial(name, StoreKind::Redis, move || dies_at_rest(work)));
     }
     trials
 }
 
 fn dies_at_rest(work: &'static [&'static str]) {
     let scratch = Scratch::in_memory();
-    let place = TrialStore::open(Kind::Redis, scratch.path(), 2);
+    let place = TrialStore::open(StoreKind::Redis, scratch.path(), 2);
     let url = place.url();
     let mut nodes = ["a", "b"].map(|id| {
         let node = start(&url, id, work);

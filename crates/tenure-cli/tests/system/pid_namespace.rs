@@ -16,17 +16,17 @@ use crate::trial;
 use tenure_rig::stderr_faults::turns;
 use tenure_rig::system::time::poll_until;
 use tenure_rig::system::trial_directory::TrialDirectory;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 /// The trials that run inside: commands whose processes leave their session and parents, and storms.
-const INSIDE: [(&str, Kind); 7] = [
-    ("child::session::kill::file", Kind::File),
-    ("child::session::freeze::file", Kind::File),
-    ("child::daemon::kill::redis", Kind::Redis),
-    ("fleet::the_shards_of_one_killed_are_taken_at_once::file", Kind::File),
-    ("storm::file", Kind::File),
-    ("storm::redis", Kind::Redis),
-    ("fleet::storm::redis", Kind::Redis),
+const INSIDE: [(&str, StoreKind); 7] = [
+    ("child::session::kill::file", StoreKind::File),
+    ("child::session::freeze::file", StoreKind::File),
+    ("child::daemon::kill::redis", StoreKind::Redis),
+    ("fleet::the_shards_of_one_killed_are_taken_at_once::file", StoreKind::File),
+    ("storm::file", StoreKind::File),
+    ("storm::redis", StoreKind::Redis),
+    ("fleet::storm::redis", StoreKind::Redis),
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -37,8 +37,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             trial(name, place, move || with_own_proc(inside))
         })
         .collect();
-    trials.push(trial("pid_namespace::foreign_proc::file".to_owned(), Kind::File, refused));
-    trials.push(trial("pid_namespace::hidden_proc::file".to_owned(), Kind::File, hidden));
+    trials.push(trial("pid_namespace::foreign_proc::file".to_owned(), StoreKind::File, refused));
+    trials.push(trial("pid_namespace::hidden_proc::file".to_owned(), StoreKind::File, hidden));
     let able = unshare(&["true"]).output().is_ok_and(|output| output.status.success());
     let needs = "needs root and unshare, to make a pid namespace";
     let only_if_able = |trial: Trial| match able {

@@ -18,7 +18,7 @@ use crate::trial;
 use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::time::{poll_until, runtime};
 use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
-use tenure_rig::system::trial_store::{Kind, TrialStore};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore};
 
 const TURNS: u32 = 5;
 const RANK_STEP_MS: u64 = 50;
@@ -27,7 +27,7 @@ const WAITERS: [(&str, &str, u64); 3] = [("low", "0", 2), ("middle", "3", 1), ("
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (place, store) in [(Kind::File, "file"), (Kind::Redis, "redis")] {
+    for (place, store) in [(StoreKind::File, "file"), (StoreKind::Redis, "redis")] {
         for (signal, how) in [(Signal::TERM, "stopped"), (Signal::KILL, "killed")] {
             let name = format!("priority::leader_is_{how}::{store}");
             trials.push(trial(name, place, move || highest_leads_next(place, signal)));
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn highest_leads_next(place: Kind, signal: Signal) {
+fn highest_leads_next(place: StoreKind, signal: Signal) {
     let given = std::env::var("TENURE_TURNS").ok().map(|turns| turns.parse().unwrap());
     let turns = given.unwrap_or(TURNS);
     let mut scene = Scene::new(place);
@@ -64,7 +64,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(kind: Kind) -> Scene {
+    fn new(kind: StoreKind) -> Scene {
         let room = TrialDirectory::new();
         let place = TrialStore::open(kind, room.path(), 0);
         let runtime = runtime();

@@ -15,7 +15,7 @@ use crate::trial;
 use tenure_rig::system::time::pause;
 use tenure_rig::system::trial_directory::TrialDirectory;
 use tenure_rig::system::trial_process::TrialProcess;
-use tenure_rig::system::trial_store::{Kind, TrialStore, run};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore, run};
 
 const NAME: &str = "resolver::first_server_never_answers::redis";
 /// Set for the run of this program inside the namespaces.
@@ -30,8 +30,8 @@ const HOLD: Duration = Duration::from_secs(8);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = match std::env::var_os(INSIDE) {
-        Some(_) => trial(NAME.to_owned(), Kind::Redis, inside),
-        None => trial(NAME.to_owned(), Kind::Redis, in_namespaces),
+        Some(_) => trial(NAME.to_owned(), StoreKind::Redis, inside),
+        None => trial(NAME.to_owned(), StoreKind::Redis, in_namespaces),
     };
     let probe = unshare(&["--net", "--mount", "ip", "link", "set", "lo", "up"]).output();
     let able = probe.is_ok_and(|output| output.status.success());
@@ -65,7 +65,7 @@ fn inside() {
     let name_server = UdpSocket::bind((NAME_SERVER, 53)).unwrap();
     std::thread::spawn(move || answer_queries(&name_server));
 
-    let place = TrialStore::open(Kind::Redis, room.path(), 1);
+    let place = TrialStore::open(StoreKind::Redis, room.path(), 1);
     let url = place.url().replace("127.0.0.1", HOST);
     let candidate = TrialProcess::start_candidate(&room, &url, &[]);
     candidate.wait_until_leading(LEADS_WITHIN);

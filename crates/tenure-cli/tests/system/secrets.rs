@@ -13,7 +13,7 @@ use crate::trial;
 use tenure_rig::servers::{self, Scratch, Server, free_port};
 use tenure_rig::system::processes::{below, signal};
 use tenure_rig::system::time::{poll_until, runtime};
-use tenure_rig::system::trial_store::{Kind, SERVER};
+use tenure_rig::system::trial_store::{SERVER, StoreKind};
 
 const PASSWORD: &str = "sentinelpw";
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -25,21 +25,25 @@ const FLEET: &[&str] =
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("secrets::in_a_variable::redis".to_owned(), Kind::Redis, || {
+        trial("secrets::in_a_variable::redis".to_owned(), StoreKind::Redis, || {
             discreet(ELECTION, false)
         }),
-        trial("secrets::on_the_command_line::redis".to_owned(), Kind::Redis, || {
+        trial("secrets::on_the_command_line::redis".to_owned(), StoreKind::Redis, || {
             discreet(ELECTION, true);
         }),
-        trial("secrets::of_a_fleet_in_a_variable::redis".to_owned(), Kind::Redis, || {
+        trial("secrets::of_a_fleet_in_a_variable::redis".to_owned(), StoreKind::Redis, || {
             discreet(FLEET, false);
         }),
-        trial("secrets::of_a_fleet_on_the_command_line::redis".to_owned(), Kind::Redis, || {
-            discreet(FLEET, true);
-        }),
+        trial(
+            "secrets::of_a_fleet_on_the_command_line::redis".to_owned(),
+            StoreKind::Redis,
+            || {
+                discreet(FLEET, true);
+            },
+        ),
         trial(
             "secrets::a_wrong_one_ends_everything_at_once::redis".to_owned(),
-            Kind::Redis,
+            StoreKind::Redis,
             refused,
         ),
     ]

@@ -19,7 +19,7 @@ use tenure_rig::system::resume::resume_first_thread_first;
 use tenure_rig::system::schedule_trial::{Scheduled, Work};
 use tenure_rig::system::slots::Started;
 use tenure_rig::system::time::{now, pause, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 const TTL: Duration = Duration::from_secs(1);
 const STORM_DURATION: Duration = Duration::from_secs(10);
@@ -29,20 +29,20 @@ const SAVED_WITHIN: Duration = Duration::from_millis(1_500);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for place in [Kind::File, Kind::Cabled] {
+    for place in [StoreKind::File, StoreKind::Cabled] {
         for work in [Work::Every(200), Work::Cron, Work::Get(200)] {
             let name = format!("slots::storm::{}::{}", work.name(), called(place));
             trials.push(trial(name, place, move || storm(place, work)));
         }
     }
     let name = "control::an_interrupted_slot_that_is_run_again_starts_twice".to_owned();
-    trials.push(trial(name, Kind::File, rerun_starts_twice));
+    trials.push(trial(name, StoreKind::File, rerun_starts_twice));
     trials
 }
 
 struct Storm {
     stage: Scheduled,
-    place: Kind,
+    place: StoreKind,
     work: Work,
     dice: Dice,
     /// Until when each candidate stays frozen, and whether its work is to resume before its renewals.
@@ -50,7 +50,7 @@ struct Storm {
     log: File,
 }
 
-fn storm(place: Kind, work: Work) {
+fn storm(place: StoreKind, work: Work) {
     let long = std::env::var_os("TENURE_LONG").is_some();
     let stage = Scheduled::new(place, TTL, work, &[]);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
@@ -142,12 +142,12 @@ impl Storm {
     /// Freezes the leader when the store shows that its next slot is saved. Behind a proxy the leader has not read the reply
     /// by then; without one it may have started the run.
     fn freeze_after_save(&mut self, leader: usize, token: u64, slot: Option<u64>) -> bool {
-        if self.place == Kind::Cabled {
+        if self.place == StoreKind::Cabled {
             // Held for a moment only, so that requests do not time out.
             tenure_rig::system::schedule_trial::pause_until_before_slot(self.work.period_ms(), 20);
             self.stage.place.cable(leader).hold_answers();
         }
-        let within = if self.place == Kind::Cabled { TTL / 4 } else { SAVED_WITHIN };
+        let within = if self.place == StoreKind::Cabled { TTL / 4 } else { SAVED_WITHIN };
         let saved = poll_until(within, || {
             let saved = self.stage.observer.observe()?;
             (saved.token == token && saved.running && saved.slot > slot).then_some(())
@@ -155,7 +155,7 @@ impl Storm {
         if saved.is_some() {
             self.freeze(leader, true);
         }
-        if self.place == Kind::Cabled {
+        if self.place == StoreKind::Cabled {
             self.stage.place.cable(leader).mend();
         }
         saved.is_some()
@@ -182,7 +182,7 @@ impl Storm {
 /// Proves that the checker detects a real violation: `--interrupted rerun` starts a slot twice, on purpose.
 fn rerun_starts_twice() {
     let again = ["--interrupted", "rerun"];
-    let mut stage = Scheduled::new(Kind::File, 20 * TTL, Work::Every(300), &again);
+    let mut stage = Scheduled::new(StoreKind::File, 20 * TTL, Work::Every(300), &again);
     for _ in 0..20 {
         let before = Started::read(stage.directory()).len();
         let new = || Started::read(stage.directory()).get(before).cloned();

@@ -14,9 +14,9 @@ use crate::trial;
 use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::resume::resume_first_thread_first;
 use tenure_rig::system::schedule_trial::{Scheduled, Work, pause_until_before_slot};
-use tenure_rig::system::slots::{self, Saved};
+use tenure_rig::system::slots::{self, ScheduleObservation};
 use tenure_rig::system::time::{now, pause, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 const TTL: Duration = Duration::from_secs(1);
 const TURNS: usize = 5;
@@ -26,8 +26,11 @@ const SAVED_WITHIN: Duration = Duration::from_millis(200);
 const AFTER_RESUMING: Duration = Duration::from_millis(200);
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials =
-        vec![trial("judge::sees_slots_that_start_twice".to_owned(), Kind::File, slots::controls)];
+    let mut trials = vec![trial(
+        "judge::sees_slots_that_start_twice".to_owned(),
+        StoreKind::File,
+        slots::controls,
+    )];
     for (name, work, more) in [
         ("every", Work::Every(1_000), &[][..]),
         ("every_without_a_guard", Work::Every(1_000), &["--no-guard"]),
@@ -36,7 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ] {
         let trial_name = format!("slots::frozen_before_the_effect::{name}::redis");
         let run = move || frozen_before_the_effect(name, work, more);
-        trials.push(trial(trial_name, Kind::Cabled, run));
+        trials.push(trial(trial_name, StoreKind::Cabled, run));
     }
     trials
 }
@@ -47,7 +50,7 @@ fn turns() -> usize {
 
 fn frozen_before_the_effect(name: &str, work: Work, more: &[&str]) {
     let turns = turns();
-    let mut stage = Scheduled::new(Kind::Cabled, TTL, work, more);
+    let mut stage = Scheduled::new(StoreKind::Cabled, TTL, work, more);
     let mut stale = Vec::new();
     for turn in 1..=turns {
         let (who, frozen) = freeze_after_save(&mut stage, work);
@@ -93,7 +96,7 @@ fn local_time(unix_ms: u64) -> String {
 
 /// Stops the leader after the store has saved a slot and before the leader has read the reply. Returns the candidate, and what
 /// the store shows.
-fn freeze_after_save(stage: &mut Scheduled, work: Work) -> (usize, Saved) {
+fn freeze_after_save(stage: &mut Scheduled, work: Work) -> (usize, ScheduleObservation) {
     let frozen = poll_until(8 * TIMEOUT, || {
         let (who, _) = stage.at_work();
         pause_until_before_slot(work.period_ms(), 40);

@@ -12,7 +12,7 @@ use crate::trial;
 use tenure_rig::servers::{self, Scratch, Server, free_port};
 use tenure_rig::system::time::{now, poll_until, runtime};
 use tenure_rig::system::trial_directory::{TenureProcess, TrialDirectory};
-use tenure_rig::system::trial_store::{Kind, SERVER, answers};
+use tenure_rig::system::trial_store::{SERVER, StoreKind, answers};
 
 const TTL: Duration = Duration::from_secs(4);
 /// Long enough for a loaded machine.
@@ -21,9 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn trials() -> Vec<Trial> {
     let named = |name: &str| format!("startup_wait::{name}");
     vec![
-        trial(named("no_reader_names_a_leader::redis"), Kind::Redis, no_reader_names_a_leader),
-        trial(named("no_fleet_reader_names_an_owner::redis"), Kind::Redis, no_owner_is_named),
-        trial(named("durable_server_lets_the_first_lead_at_once::redis"), Kind::Redis, durable),
+        trial(named("no_reader_names_a_leader::redis"), StoreKind::Redis, no_reader_names_a_leader),
+        trial(named("no_fleet_reader_names_an_owner::redis"), StoreKind::Redis, no_owner_is_named),
+        trial(
+            named("durable_server_lets_the_first_lead_at_once::redis"),
+            StoreKind::Redis,
+            durable,
+        ),
     ]
 }
 

@@ -14,11 +14,11 @@ use tenure_rig::stderr_faults::{Stderr, turns};
 use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::fault::Fault;
 use tenure_rig::system::time::now;
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for place in [Kind::File, Kind::Redis] {
+    for place in [StoreKind::File, StoreKind::Redis] {
         for stderr in Stderr::BOTH {
             for fault in [Fault::Kill, Fault::Freeze] {
                 let name = |what: &str| {
@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn fleet(place: Kind, fault: Fault, stderr: Stderr) {
+fn fleet(place: StoreKind, fault: Fault, stderr: Stderr) {
     for _ in 0..turns(1) {
         let ttl = if fault == Fault::Kill { LONG } else { TTL };
         let mut stage = three_with(place, ttl, Some(stderr));

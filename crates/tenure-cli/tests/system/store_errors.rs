@@ -11,7 +11,7 @@ use crate::faults::{SOON, TTL, deadline};
 use crate::trial;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::time::{now, pause_until, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 /// How long each error lasts, in turn: from one that no renewal encounters to one that outlasts every lease.
@@ -34,10 +34,10 @@ enum StoreError {
 pub(crate) fn trials() -> Vec<Trial> {
     use StoreError::*;
     let rows = [
-        ("wrong_password::redis", Kind::Redis, Password, 20),
-        ("wrong_type::redis", Kind::Redis, WrongType, 8),
-        ("corrupt_companion::redis", Kind::Redis, Companion, 8),
-        ("corrupt_record::file", Kind::File, File, 8),
+        ("wrong_password::redis", StoreKind::Redis, Password, 20),
+        ("wrong_type::redis", StoreKind::Redis, WrongType, 8),
+        ("corrupt_companion::redis", StoreKind::Redis, Companion, 8),
+        ("corrupt_record::file", StoreKind::File, File, 8),
     ];
     rows.map(|(name, place, error, turns)| {
         let name = format!("store_error::{name}");
@@ -46,7 +46,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     .into()
 }
 
-fn no_candidate_exits(place: Kind, error: StoreError, turns: usize) {
+fn no_candidate_exits(place: StoreKind, error: StoreError, turns: usize) {
     let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     for lasting in LASTING.into_iter().cycle().take(turns) {
         let term = stage.settled();

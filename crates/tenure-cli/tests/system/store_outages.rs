@@ -10,7 +10,7 @@ use crate::faults::{SOON, TTL, deadline};
 use crate::trial;
 use tenure_rig::system::election_trial::ElectionTrial;
 use tenure_rig::system::time::{now, pause_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 const CYCLES: usize = 5;
@@ -21,17 +21,18 @@ const BRIEF: Duration = Duration::from_millis(100);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add = |name: &str, place: Kind, run: fn(&ElectionTrial, bool), lasting: Duration| {
-        let name = format!("outage::{name}");
-        trials.push(trial(name, place, move || outage(place, run, lasting)));
-    };
-    add("killed_and_restarted_at_once::redis", Kind::Redis, kill_server, BRIEF);
-    add("killed_and_restarted_later::redis", Kind::Redis, kill_server, LASTING);
-    add("paused::redis", Kind::Redis, pause_server, LASTING);
-    add("moved_away_briefly::file", Kind::File, move_directory, BRIEF);
-    add("moved_away::file", Kind::File, move_directory, LASTING);
-    trials.push(trial("outage::full::file".to_owned(), Kind::Disk, full));
-    trials.push(trial("outage::read_only::file".to_owned(), Kind::Image, read_only));
+    let mut add =
+        |name: &str, place: StoreKind, run: fn(&ElectionTrial, bool), lasting: Duration| {
+            let name = format!("outage::{name}");
+            trials.push(trial(name, place, move || outage(place, run, lasting)));
+        };
+    add("killed_and_restarted_at_once::redis", StoreKind::Redis, kill_server, BRIEF);
+    add("killed_and_restarted_later::redis", StoreKind::Redis, kill_server, LASTING);
+    add("paused::redis", StoreKind::Redis, pause_server, LASTING);
+    add("moved_away_briefly::file", StoreKind::File, move_directory, BRIEF);
+    add("moved_away::file", StoreKind::File, move_directory, LASTING);
+    trials.push(trial("outage::full::file".to_owned(), StoreKind::Disk, full));
+    trials.push(trial("outage::read_only::file".to_owned(), StoreKind::Image, read_only));
     trials
 }
 
@@ -51,7 +52,7 @@ fn move_directory(stage: &ElectionTrial, begins: bool) {
     stage.place.move_directory(begins);
 }
 
-fn outage(place: Kind, run: fn(&ElectionTrial, bool), lasting: Duration) {
+fn outage(place: StoreKind, run: fn(&ElectionTrial, bool), lasting: Duration) {
     let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
@@ -84,7 +85,7 @@ fn outage(place: Kind, run: fn(&ElectionTrial, bool), lasting: Duration) {
 /// Renewals need no disk space. A leader that dies is replaced only when there is space again: no lease is freed by accident,
 /// and none is granted without a record.
 fn full() {
-    let mut stage = ElectionTrial::new(Kind::Disk, TTL, Mode::Plain);
+    let mut stage = ElectionTrial::new(StoreKind::Disk, TTL, Mode::Plain);
     for _ in 0..CYCLES {
         let term = stage.settled();
         stage.place.disk().fill();
@@ -109,7 +110,7 @@ fn full() {
 /// A failing disk becomes read-only and stays so: the leader stops in time, and no candidate leads until it is repaired.
 fn read_only() {
     for _ in 0..CYCLES {
-        let mut stage = ElectionTrial::new(Kind::Image, TTL, Mode::Plain);
+        let mut stage = ElectionTrial::new(StoreKind::Image, TTL, Mode::Plain);
         let term = stage.settled();
         stage.place.disk().fail();
         let failed = now();

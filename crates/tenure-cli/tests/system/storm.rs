@@ -14,19 +14,19 @@ use crate::faults::{TTL, called};
 use crate::trial;
 use tenure_rig::stderr_faults::Stderr;
 use tenure_rig::system::checker::Thaw;
-use tenure_rig::system::cycle::AFTER_THAW;
 use tenure_rig::system::election_trial::ElectionTrial;
+use tenure_rig::system::fault_cycle::AFTER_THAW;
 use tenure_rig::system::freezer::Frozen;
 use tenure_rig::system::processes::{children, has_open, signal};
 use tenure_rig::system::time::{now, pause};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 const STORM_DURATION: Duration = Duration::from_secs(20);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for place in [Kind::File, Kind::Cabled] {
+    for place in [StoreKind::File, StoreKind::Cabled] {
         for stderr in [None, Some(Stderr::Full), Some(Stderr::Closed)] {
             let name = format!("storm::{}{}", Stderr::suffix(stderr), called(place));
             trials.push(trial(name, place, move || storm(place, stderr)));
@@ -55,13 +55,13 @@ struct Storm {
     // Dropped before the stage: candidates that are still frozen when a trial fails are thawed before they are ended.
     active_faults: [Option<(Moment, ActiveFault)>; 3],
     stage: ElectionTrial,
-    place: Kind,
+    place: StoreKind,
     dice: Dice,
     outage: Option<(Moment, Outage)>,
     log: File,
 }
 
-fn storm(place: Kind, stderr: Option<Stderr>) {
+fn storm(place: StoreKind, stderr: Option<Stderr>) {
     let stage = ElectionTrial::with_stderr(place, TTL, Mode::Plain, stderr);
     let log = File::create_new(stage.directory().join("storm")).unwrap();
     let dice = Dice(now().as_nanos() | 1);
@@ -127,7 +127,7 @@ impl Storm {
             }
             // There is one freezer group for each trial.
             4 if !freezing => ActiveFault::Frozen(Frozen::new(pid, self.stage.mark()).0),
-            5 if self.place == Kind::Cabled => {
+            5 if self.place == StoreKind::Cabled => {
                 self.stage.place.cable(who).cut();
                 ActiveFault::CutOff
             }

@@ -8,12 +8,12 @@ use rustix::process::Signal;
 use crate::faults::{LONG, SOON, TTL, called, deadline, guard_alone};
 use crate::trial;
 use tenure_rig::stderr_faults::turns;
-use tenure_rig::system::cycle::cycle;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::fault::Fault;
+use tenure_rig::system::fault_cycle::cycle;
 use tenure_rig::system::processes;
 use tenure_rig::system::time::{now, pause_until, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::{CODE, Mode};
 
 const CYCLES: usize = 3;
@@ -31,7 +31,7 @@ const MODES: [Mode; 7] = [
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     // Modes innermost: the modes with many processes do not run concurrently, which would be one more fault.
-    for place in [Kind::File, Kind::Cabled] {
+    for place in [StoreKind::File, StoreKind::Cabled] {
         for end in [
             End::Fault(Fault::Kill),
             End::Fault(Fault::Term),
@@ -45,7 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             }
         }
     }
-    for place in [Kind::File, Kind::Redis] {
+    for place in [StoreKind::File, StoreKind::Redis] {
         for mode in [Mode::Exits, Mode::Orphan] {
             let name = format!("child::{}::{}", mode.name(), called(place));
             trials.push(trial(name, place, move || end_in_turn(place, mode)));
@@ -70,7 +70,7 @@ impl End {
         }
     }
 
-    fn run(self, place: Kind, mode: Mode) {
+    fn run(self, place: StoreKind, mode: Mode) {
         match self {
             End::Loss => lose(place, mode),
             End::Fault(Fault::Guard) => guard_alone(place, mode, 1),
@@ -80,7 +80,7 @@ impl End {
     }
 }
 
-fn suffer(place: Kind, mode: Mode, fault: Fault) {
+fn suffer(place: StoreKind, mode: Mode, fault: Fault) {
     // A command that ignores SIGTERM has until the deadline: a long TTL would only delay the trial.
     let ttl = if fault == Fault::Kill { LONG } else { TTL };
     let mut stage = ElectionTrial::new(place, ttl, mode);
@@ -100,7 +100,7 @@ fn suffer(place: Kind, mode: Mode, fault: Fault) {
 }
 
 /// A signal that the command ignores: it keeps working in its term, alone, until a second Ctrl-C.
-fn ignore(place: Kind, mode: Mode) {
+fn ignore(place: StoreKind, mode: Mode) {
     let mut stage = ElectionTrial::new(place, TTL, mode);
     for _ in 0..CYCLES {
         let term = stage.settled();
@@ -124,7 +124,7 @@ fn ignore(place: Kind, mode: Mode) {
 }
 
 /// The leader itself detects that it cannot renew any more, and stops its work in time.
-fn lose(place: Kind, mode: Mode) {
+fn lose(place: StoreKind, mode: Mode) {
     let mut stage = ElectionTrial::new(place, TTL, mode);
     for _ in 0..CYCLES {
         let term = stage.settled();
@@ -154,7 +154,7 @@ fn lose(place: Kind, mode: Mode) {
 }
 
 /// A command that ends releases the lease: the next candidate leads, until all have led.
-fn end_in_turn(place: Kind, mode: Mode) {
+fn end_in_turn(place: StoreKind, mode: Mode) {
     let mut stage = ElectionTrial::new(place, LONG, mode);
     let begun = now();
     let code = if mode == Mode::Exits { i32::from(CODE) } else { 0 };

@@ -13,7 +13,7 @@ use crate::trial;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::processes::is_stopped;
 use tenure_rig::system::time::{pause, poll_until};
-use tenure_rig::system::trial_store::Kind;
+use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 /// The sweep goes from the grant to well after the command's first effect.
@@ -22,7 +22,7 @@ const STEP: Duration = Duration::from_micros(750);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for place in [Kind::File, Kind::Redis] {
+    for place in [StoreKind::File, StoreKind::Redis] {
         for (name, signal) in
             [("kill", Signal::KILL), ("term", Signal::TERM), ("freeze", Signal::STOP)]
         {
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-fn sweep(place: Kind, signal: Signal) {
+fn sweep(place: StoreKind, signal: Signal) {
     let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
     let mut last = 0;
     for step in 0..STEPS {

@@ -13,7 +13,7 @@ use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::time::{pause, poll_until};
 use tenure_rig::system::trial_directory::TrialDirectory;
 use tenure_rig::system::trial_process::TrialProcess;
-use tenure_rig::system::trial_store::{Kind, TrialStore};
+use tenure_rig::system::trial_store::{StoreKind, TrialStore};
 
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup/pids";
 /// Idle threads of tokio end after 10 s, so the thread that opened the directory is gone at the first renewal, after 15 s.
@@ -31,10 +31,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     };
     vec![
-        trial("running::file", Kind::File, running_on_a_directory),
-        trial("running::redis", Kind::Redis, running_on_redis),
-        trial("at_start::file", Kind::File, || at_start(Kind::File)),
-        trial("at_start::redis", Kind::Redis, || at_start(Kind::Redis)),
+        trial("running::file", StoreKind::File, running_on_a_directory),
+        trial("running::redis", StoreKind::Redis, running_on_redis),
+        trial("at_start::file", StoreKind::File, || at_start(StoreKind::File)),
+        trial("at_start::redis", StoreKind::Redis, || at_start(StoreKind::Redis)),
     ]
 }
 
@@ -90,7 +90,7 @@ fn leader<'a>(room: &'a TrialDirectory, place: &TrialStore, limit: &Limit) -> Tr
 
 fn running_on_a_directory() {
     let room = TrialDirectory::new();
-    let (place, limit) = (TrialStore::open(Kind::File, room.path(), 1), Limit::new(&room));
+    let (place, limit) = (TrialStore::open(StoreKind::File, room.path(), 1), Limit::new(&room));
     let leader = leader(&room, &place, &limit);
     pause(IDLE);
     limit.write("pids.max", &limit.current());
@@ -102,7 +102,7 @@ fn running_on_a_directory() {
 /// Every connection breaks while no thread can be created, so the files of the connection are read again.
 fn running_on_redis() {
     let room = TrialDirectory::new();
-    let (place, limit) = (TrialStore::open(Kind::Redis, room.path(), 1), Limit::new(&room));
+    let (place, limit) = (TrialStore::open(StoreKind::Redis, room.path(), 1), Limit::new(&room));
     let leader = leader(&room, &place, &limit);
     pause(IDLE);
     limit.write("pids.max", &limit.current());
@@ -113,7 +113,7 @@ fn running_on_redis() {
     leader.assert_led_throughout();
 }
 
-fn at_start(kind: Kind) {
+fn at_start(kind: StoreKind) {
     let room = TrialDirectory::new();
     let (place, limit) = (TrialStore::open(kind, room.path(), 1), Limit::new(&room));
     // The shell joins the group and becomes the command, which may not start a single thread.

@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rustix::io::Errno;
 use tenure::fleet::source::{LineParser, Shards, Source};
-use tenure::{Error, Result, blocking};
+use tenure::supervise::run_blocking;
+use tenure::{Error, Result};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::process::ProcessGroup;
@@ -56,7 +57,7 @@ impl CommandSource {
             self.failed(&format!("cannot be run ({error})"), tail)
         };
         let line = self.line.clone();
-        let mut group = blocking::run(move || spawn(&line)).await?.map_err(|e| io(tail, &e))?;
+        let mut group = run_blocking(move || spawn(&line)).await?.map_err(|e| io(tail, &e))?;
         let (out, err) = pipes(&mut group).map_err(|e| io(tail, &e))?;
         let mut lines = LineParser::default();
         let wrong = |error: Error| Error::new(error.kind(), format!("{}: {error}", self.shown()));
@@ -92,7 +93,7 @@ impl CommandSource {
         if !status.success() {
             return Err(self.failed(&describe_exit(status), tail));
         }
-        blocking::run(move || lines.finish()).await?.map_err(wrong)
+        run_blocking(move || lines.finish()).await?.map_err(wrong)
     }
 }
 

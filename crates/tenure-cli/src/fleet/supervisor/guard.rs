@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenure::Moment;
+use tenure::supervise::SupervisedTerm as _;
 
 use super::{FleetSupervisor, JobState, MAX_BACKOFF, MIN_BACKOFF, is_command, outcome};
 use crate::duration::shown;

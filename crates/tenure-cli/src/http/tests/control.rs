@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::presence::Presence;
 use tenure::{CandidateId, CandidateState};
 
-use super::support::{CandidateFixture, CandidateSetup, SECRET};
+use super::candidate_fixture::{CandidateFixture, CandidateSetup, SECRET};
 
 #[test]
 fn a_leader_resigns_for_a_client_with_the_secret() {
@@ -74,7 +74,7 @@ fn without_the_secret_every_control_request_is_refused() {
             &["Authorization: Bearer open-sesam"],
             &["Authorization: Basic open-sesame"],
             &["Authorization: open-sesame"],
-            &["X-Secret: open-sesame"],
+            &["X-ControlSecret: open-sesame"],
             &[&long],
             &[&twice, &twice],
         ] {

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::support::{CandidateFixture, CandidateSetup, Client};
+use super::candidate_fixture::{CandidateFixture, CandidateSetup, Client};
 
 /// A subscriber of `/events`.
 pub(super) struct Subscriber {

@@ -10,10 +10,10 @@ use serde_json::Value;
 use tenure::CandidateId;
 use tenure::fleet::overrides;
 
+use super::candidate_fixture::{Reply, SECRET, read_all};
 use super::events::{Subscriber, has};
 use super::member_fixture::{MemberFixture, MemberSetup};
 use super::status::parsed;
-use super::support::{Reply, SECRET, read_all};
 use crate::http::HttpLimits;
 
 fn keys(value: &Value) -> BTreeSet<&str> {
@@ -151,7 +151,7 @@ fn the_whole_fleet_is_shown_by_each_of_its_members() {
         overrides.paused.insert(tenure::fleet::Shard::new("b").unwrap());
         overrides.drained.insert(CandidateId::new("gone").unwrap());
     };
-    let (me, wait) = (CandidateId::new("somebody").unwrap(), Duration::from_secs(5));
+    let (me, wait) = (CandidateId::new("operator").unwrap(), Duration::from_secs(5));
     let change = overrides::change(&*fixture.store, fixture.fleet.name(), &me, wait, pause);
     fixture.runtime.block_on(change).unwrap();
     fixture.until(|| fixture.get("/fleet").json()["shards"][1]["owner"].is_null());
@@ -286,7 +286,7 @@ fn metrics_of_a_member_have_no_line_for_each_shard() {
     let fixture =
         MemberFixture::new(MemberSetup { ttl: Duration::from_secs(2), ..MemberSetup::default() });
     fixture.settled(3);
-    fixture.until(|| fixture.fleet.renewals().count > 0);
+    fixture.until(|| fixture.fleet.renewals().durations.count > 0);
     fixture.work.ended("ok", Duration::from_millis(20));
     let reply = fixture.get("/metrics");
     let page = parsed(&reply.body);

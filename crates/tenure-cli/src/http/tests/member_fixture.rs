@@ -10,10 +10,11 @@ use std::time::Duration;
 use tenure::fleet::{self, source};
 use tenure::store::memory::MemoryStore;
 use tenure::{Clock, Fleet, HealthGate, Store};
+use tenure_rig::servers::Scratch;
 use tokio::runtime::Runtime;
 
+use super::candidate_fixture::{Client, open_listener, until};
 use super::counting_store::{SwitchedStore, Switches};
-use super::support::{Client, Folder, open_listener, until};
 use crate::http::{HttpLimits, HttpMember, HttpServer, RunStats};
 
 const GATE: HealthGate = HealthGate { every: Duration::from_millis(20), fails: 3, passes: 2 };
@@ -57,13 +58,13 @@ pub(super) struct MemberFixture {
     _other: Option<Fleet>,
     server: Option<HttpServer>,
     event_thread: Option<JoinHandle<()>>,
-    _folder: Folder,
+    _scratch: Scratch,
 }
 
 impl MemberFixture {
     pub(super) fn new(setup: MemberSetup) -> MemberFixture {
-        let _folder = Folder::new();
-        let listener = open_listener(&_folder, "0", setup.secret, Vec::new());
+        let _scratch = Scratch::new();
+        let listener = open_listener(&_scratch, "0", setup.secret, Vec::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Clock::boot();
         let (store, switches) = SwitchedStore::wrap(Arc::new(MemoryStore::new(clock.clone())));
@@ -106,7 +107,7 @@ impl MemberFixture {
             _other,
             server,
             event_thread,
-            _folder,
+            _scratch,
         }
     }
 

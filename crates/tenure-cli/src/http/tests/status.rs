@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::presence::Node;
 use tenure::{CandidateId, CandidateState};
 
-use super::support::{CandidateFixture, CandidateSetup};
+use super::candidate_fixture::{CandidateFixture, CandidateSetup};
 use crate::http::{HttpLimits, LastRun};
 
 #[test]
@@ -104,7 +104,7 @@ fn the_leader_answers_200_and_every_other_candidate_503() {
         assert_eq!((reply.code, &reply.json()["isLeader"]), (code, &leads.into()));
         let status = fixture.get("/status");
         assert_eq!(status.code, 200);
-        let keys = |reply: &super::support::Reply| {
+        let keys = |reply: &super::candidate_fixture::Reply| {
             reply.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>()
         };
         assert_eq!(keys(&reply), keys(&status), "the same body");
@@ -275,7 +275,7 @@ fn metrics_are_named_as_in_the_manual_also_on_followers() {
         ttl: Duration::from_secs(3),
         ..CandidateSetup::default()
     });
-    fixture.until(|| fixture.election.renewals().count >= 1);
+    fixture.until(|| fixture.election.renewals().durations.count >= 1);
     fixture.work.ended("ok", Duration::from_millis(20));
     fixture.work.ended("failed", Duration::from_secs(2));
     fixture.work.passed("skipped");

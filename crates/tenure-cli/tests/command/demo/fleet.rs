@@ -6,12 +6,12 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use tenure_rig::command::{CommandResult, World, eventually, signal};
+use tenure_rig::command::{CommandResult, Sandbox, eventually, signal};
 
 #[test]
 fn shares_are_even_after_each_event_and_only_necessary_moves_happen() {
-    let world = World::new();
-    let ran = world.run(&["demo", "--fleet", "--json"]);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["demo", "--fleet", "--json"]);
     let answer = ran.exits(0).json();
     assert_eq!((&answer["ok"], &answer["complete"]), (&true.into(), &true.into()), "{answer}");
     assert_eq!((&answer["nodes"], &answer["shards"]), (&3.into(), &30.into()));
@@ -38,13 +38,13 @@ fn shares_are_even_after_each_event_and_only_necessary_moves_happen() {
     assert_eq!(answer["overlaps"], 0);
     assert!(answer["terms"].as_u64().unwrap() >= 60, "{answer}");
     assert!(answer["effects"].as_u64().unwrap() > 300, "{answer}");
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn text_output_in_a_pipe_has_no_escape_codes() {
-    let world = World::new();
-    let ran = world.run(&["demo", "--fleet", "--nodes", "2"]);
+    let sandbox = Sandbox::new();
+    let ran = sandbox.run(&["demo", "--fleet", "--nodes", "2"]);
     ran.exits(0)
         .says("a fleet of 2 members and 30 shards, TTL 2s")
         .says("✅ [m2] Fleet member started, process ")
@@ -68,25 +68,25 @@ fn text_output_in_a_pipe_has_no_escape_codes() {
         .says("tenure fleet run ")
         .says("docs/GUIDE.md");
     assert!(!ran.stdout.contains('\x1b'), "{}", ran.stdout);
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn faults_of_an_election_are_refused() {
-    let world = World::new();
+    let sandbox = Sandbox::new();
     for fault in ["kill", "kill,term,freeze", "none,kill"] {
-        let ran = world.run(&["demo", "--fleet", "--fault", fault]);
+        let ran = sandbox.run(&["demo", "--fleet", "--fault", fault]);
         ran.exits(125).complains("--fault is for the demo of an election");
     }
-    world.run(&["demo", "--help"]).exits(0).says("tenure demo --fleet");
-    world.assert_nothing_left();
+    sandbox.run(&["demo", "--help"]).exits(0).says("tenure demo --fleet");
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn members_do_not_use_the_users_settings() {
-    let world = World::new();
-    world.put("tenure.toml", "http = \"127.0.0.1:1\"\n");
-    let mut command = world.command(&["demo", "--fleet", "--fault", "none", "--json"]);
+    let sandbox = Sandbox::new();
+    sandbox.put("tenure.toml", "http = \"127.0.0.1:1\"\n");
+    let mut command = sandbox.command(&["demo", "--fleet", "--fault", "none", "--json"]);
     let command = command.env("TENURE_LEASE_DURATION", "5m").env("TENURE_SHARDS", "a,b");
     let answer = CommandResult::new(command.output().unwrap()).exits(0).json();
     assert_eq!(answer["events"][0]["shares"].to_string(), r#"{"m1":10,"m2":10,"m3":10}"#);
@@ -95,10 +95,10 @@ fn members_do_not_use_the_users_settings() {
 
 /// Starts a demo without events; reads its output until it contains `last`.
 fn start_kept_demo(
-    world: &World,
+    sandbox: &Sandbox,
     last: &str,
 ) -> (Child, BufReader<std::process::ChildStdout>, String) {
-    let mut child = world.start(&["demo", "--fleet", "--fault", "none", "--keep"]);
+    let mut child = sandbox.start(&["demo", "--fleet", "--fault", "none", "--keep"]);
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut output = String::new();
     while !output.contains(last) {
@@ -109,8 +109,8 @@ fn start_kept_demo(
 
 #[test]
 fn keep_runs_on_with_hints_and_a_member_killed_by_hand_is_replaced() {
-    let world = World::new();
-    let (mut child, mut lines, mut output) = start_kept_demo(&world, "It goes on until Ctrl+C.");
+    let sandbox = Sandbox::new();
+    let (mut child, mut lines, mut output) = start_kept_demo(&sandbox, "It goes on until Ctrl+C.");
     for command in ["fleet status demo\n", "fleet drain demo m1", "fleet pause demo shard-07"] {
         assert!(output.contains(command), "{output}");
     }
@@ -127,58 +127,58 @@ fn keep_runs_on_with_hints_and_a_member_killed_by_hand_is_replaced() {
     assert!(!output.contains("Interrupted"), "that is its end:\n{output}");
     assert!(output.contains("every member is asked to stop"), "{output}");
     assert!(output.contains("\nby hand  "), "{output}");
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn ctrl_c_ends_the_demo_cleanly_at_any_moment() {
     for moment in ["no member yet", "no work yet", "all at work", "one was killed"] {
-        let world = World::new();
-        let mut child = world.start(&["demo", "--fleet", "-q"]);
-        let processes = || world.processes().len();
+        let sandbox = Sandbox::new();
+        let mut child = sandbox.start(&["demo", "--fleet", "-q"]);
+        let processes = || sandbox.processes().len();
         match moment {
             "no member yet" => eventually(moment, || processes() > 0),
             "no work yet" => eventually(moment, || processes() > 3),
-            _ => eventually(moment, || world.running(&["demo-shard"]).len() == 30),
+            _ => eventually(moment, || sandbox.running(&["demo-shard"]).len() == 30),
         }
         if moment == "one was killed" {
-            eventually(moment, || world.running(&["demo-shard"]).len() < 30);
+            eventually(moment, || sandbox.running(&["demo-shard"]).len() < 30);
         }
         signal(&child, Signal::INT);
         let code = child.wait().unwrap().code();
         let early = moment == "no member yet";
         // This early the demo may not catch the signal yet.
         assert!(code == Some(0) || early && code.is_none(), "{moment}: {code:?}");
-        world.assert_nothing_left();
+        sandbox.assert_nothing_left();
     }
 }
 
 #[test]
 fn its_members_and_their_work_end_with_the_demo_even_if_it_is_killed() {
-    let world = World::new();
-    let mut child = world.start(&["demo", "--fleet"]);
-    eventually("all at work", || world.running(&["demo-shard"]).len() == 30);
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&["demo", "--fleet"]);
+    eventually("all at work", || sandbox.running(&["demo-shard"]).len() == 30);
     signal(&child, Signal::KILL);
     child.wait().unwrap();
-    eventually("nobody is left", || world.processes().is_empty());
+    eventually("nobody is left", || sandbox.processes().is_empty());
 }
 
 #[test]
 fn a_closed_stdout_ends_the_demo() {
-    let world = World::new();
-    let (mut child, lines, _) = start_kept_demo(&world, "10/10/10");
+    let sandbox = Sandbox::new();
+    let (mut child, lines, _) = start_kept_demo(&sandbox, "10/10/10");
     drop(lines);
     assert!(child.wait().unwrap().success());
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_second_worker_of_a_shard_is_detected_and_is_exit_1() {
-    let world = World::new();
-    let (mut child, mut lines, mut output) = start_kept_demo(&world, "It goes on until Ctrl+C.");
-    let directory = std::fs::read_dir(world.path()).unwrap().flatten().next().unwrap().path();
+    let sandbox = Sandbox::new();
+    let (mut child, mut lines, mut output) = start_kept_demo(&sandbox, "It goes on until Ctrl+C.");
+    let directory = std::fs::read_dir(sandbox.path()).unwrap().flatten().next().unwrap().path();
     let journal = directory.join("journals/shard-07");
-    let mut intruder = world.command(&["demo-shard", journal.to_str().unwrap()]);
+    let mut intruder = sandbox.command(&["demo-shard", journal.to_str().unwrap()]);
     let mut intruder =
         intruder.env("TENURE_CANDIDATE", "m9").env("TENURE_TOKEN", "1").spawn().unwrap();
     eventually("it has worked", || {
@@ -191,5 +191,5 @@ fn a_second_worker_of_a_shard_is_detected_and_is_exit_1() {
     assert_eq!(child.wait().unwrap().code(), Some(1), "{output}");
     // Its first line, two counts and its last line.
     assert!(output.contains(" 4 while another member was at the same shard"), "{output}");
-    world.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::support::{CandidateFixture, CandidateSetup, Reply, SECRET, read_all};
+use super::candidate_fixture::{CandidateFixture, CandidateSetup, Reply, SECRET, read_all};
 
 /// Sends the bytes; whether the server took all of them.
 fn send(stream: &mut TcpStream, bytes: &[u8]) -> bool {
@@ -108,7 +108,7 @@ fn idle_connections_delay_neither_other_clients_nor_renewals() {
         assert_eq!(fixture.get("/leader").code, 200);
     }
     let after = fixture.election.renewals();
-    assert!(after.count > before.count && after.unavailable == 0, "{after:?}");
+    assert!(after.durations.count > before.durations.count && after.unavailable == 0, "{after:?}");
     assert_eq!(fixture.election.status().token, token, "the same term all the time");
     assert_eq!(idle.len(), 200);
     // Beyond the limit: closed at once, and served as soon as there is room again.

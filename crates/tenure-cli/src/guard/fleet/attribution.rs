@@ -11,7 +11,7 @@ use super::super::procfs::ProcessInfo;
 
 /// The command that a process belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum ProcessOwner {
     /// The process is the command itself.
     Main(u32),
     /// The process descends from the command.
@@ -66,7 +66,7 @@ impl Attribution {
         &mut self,
         process: &ProcessInfo,
         environment: impl FnOnce() -> Option<Vec<u8>>,
-    ) -> Owner {
+    ) -> ProcessOwner {
         let ProcessInfo { pid, started, .. } = *process;
         let before = self.before.get(&pid).filter(|(then, _)| *then == started);
         let before = before.map(|(_, owner)| *owner);
@@ -79,10 +79,10 @@ impl Attribution {
             .or_else(|| self.owner_by_environment(&environment()?));
         self.found.insert(pid, (started, owner));
         match (main, owner, before) {
-            (Some(id), _, _) => Owner::Main(id),
-            (None, Some(id), _) => Owner::Of(id),
-            (None, None, Some(_)) => Owner::Stray,
-            (None, None, None) => Owner::Unsettled,
+            (Some(id), _, _) => ProcessOwner::Main(id),
+            (None, Some(id), _) => ProcessOwner::Of(id),
+            (None, None, Some(_)) => ProcessOwner::Stray,
+            (None, None, None) => ProcessOwner::Unsettled,
         }
     }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// The owners that one walk over these processes finds, if no environment can be read.
-    fn walk(attribution: &mut Attribution, processes: &[ProcessInfo]) -> Vec<Owner> {
+    fn walk(attribution: &mut Attribution, processes: &[ProcessInfo]) -> Vec<ProcessOwner> {
         attribution.begin_walk();
         processes.iter().map(|process| attribution.owner_of(process, || None)).collect()
     }
@@ -126,14 +126,20 @@ mod tests {
     fn a_descendant_belongs_to_its_command_in_any_group_and_session() {
         let mut attribution = attribution();
         let all = [process(10, GUARD, 10), process(11, 10, 11), process(12, 11, 12)];
-        assert_eq!(walk(&mut attribution, &all), [Owner::Main(A), Owner::Of(A), Owner::Of(A)]);
+        assert_eq!(
+            walk(&mut attribution, &all),
+            [ProcessOwner::Main(A), ProcessOwner::Of(A), ProcessOwner::Of(A)]
+        );
     }
 
     #[test]
     fn an_orphan_is_attributed_by_its_group() {
         let mut attribution = attribution();
         let all = [process(10, GUARD, 10), process(15, GUARD, 20), process(16, 15, 16)];
-        assert_eq!(walk(&mut attribution, &all), [Owner::Main(A), Owner::Of(B), Owner::Of(B)]);
+        assert_eq!(
+            walk(&mut attribution, &all),
+            [ProcessOwner::Main(A), ProcessOwner::Of(B), ProcessOwner::Of(B)]
+        );
     }
 
     #[test]
@@ -143,12 +149,15 @@ mod tests {
             attribution.begin_walk();
             attribution.owner_of(&process(15, GUARD, 15), || Some(text.as_bytes().to_vec()))
         };
-        assert_eq!(of(&mut attribution, "X=1\0TENURE_TOKEN=8\0TENURE_SHARD=ü\0"), Owner::Of(B));
+        assert_eq!(
+            of(&mut attribution, "X=1\0TENURE_TOKEN=8\0TENURE_SHARD=ü\0"),
+            ProcessOwner::Of(B)
+        );
         attribution.begin_walk();
         let not = ["TENURE_TOKEN=7\0TENURE_SHARD=ü\0", "TENURE_SHARD=ü\0", "XTENURE_TOKEN=8\0", ""];
         for text in not {
             let mut attribution = self::attribution();
-            assert_eq!(of(&mut attribution, text), Owner::Unsettled, "{text}");
+            assert_eq!(of(&mut attribution, text), ProcessOwner::Unsettled, "{text}");
         }
     }
 
@@ -157,11 +166,11 @@ mod tests {
         let mut attribution = attribution();
         walk(&mut attribution, &[process(10, GUARD, 10), process(11, 10, 11)]);
         let orphan = process(11, GUARD, 11);
-        assert_eq!(walk(&mut attribution, &[orphan]), [Owner::Of(A)]);
+        assert_eq!(walk(&mut attribution, &[orphan]), [ProcessOwner::Of(A)]);
         let stranger = ProcessInfo { started: 6, ..orphan };
         assert_eq!(
             walk(&mut attribution, &[stranger]),
-            [Owner::Unsettled],
+            [ProcessOwner::Unsettled],
             "the number is another's now"
         );
     }
@@ -170,11 +179,11 @@ mod tests {
     fn a_process_without_owner_is_a_stray_in_the_second_walk() {
         let mut attribution = attribution();
         let stray = process(15, GUARD, 15);
-        assert_eq!(walk(&mut attribution, &[stray]), [Owner::Unsettled]);
-        assert_eq!(walk(&mut attribution, &[stray]), [Owner::Stray]);
+        assert_eq!(walk(&mut attribution, &[stray]), [ProcessOwner::Unsettled]);
+        assert_eq!(walk(&mut attribution, &[stray]), [ProcessOwner::Stray]);
         assert_eq!(
             walk(&mut attribution, &[stray, process(16, 15, 16)]),
-            [Owner::Stray, Owner::Unsettled]
+            [ProcessOwner::Stray, ProcessOwner::Unsettled]
         );
     }
 
@@ -182,7 +191,7 @@ mod tests {
     fn a_removed_command_owns_no_process() {
         let mut attribution = attribution();
         attribution.remove(&BTreeSet::from([A]));
-        assert_eq!(walk(&mut attribution, &[process(15, GUARD, 10)]), [Owner::Unsettled]);
-        assert_eq!(walk(&mut attribution, &[process(16, GUARD, 20)]), [Owner::Of(B)]);
+        assert_eq!(walk(&mut attribution, &[process(15, GUARD, 10)]), [ProcessOwner::Unsettled]);
+        assert_eq!(walk(&mut attribution, &[process(16, GUARD, 20)]), [ProcessOwner::Of(B)]);
     }
 }

@@ -9,7 +9,7 @@ use super::super::process_tree::{reap_orphans, spared, unspared_children};
 use super::super::procfs;
 use super::super::protocol::GuardReport;
 use super::GuardState;
-use super::attribution::Owner;
+use super::attribution::ProcessOwner;
 
 /// After this many signals to its group, every process of a command that can be killed with the group is dead.
 const MAX_GROUP_KILLS: u32 = 2;
@@ -112,12 +112,12 @@ impl GuardState {
                     }
                 };
                 match owner {
-                    Owner::Main(id) => {
+                    ProcessOwner::Main(id) => {
                         if to_kill.contains(&id) && !killed_with_its_group(&id, process.group) {
                             signal(Signal::KILL, &mut std::iter::once(id));
                         }
                     }
-                    Owner::Of(id) => {
+                    ProcessOwner::Of(id) => {
                         left.insert(id);
                         let mut it = std::iter::once(id);
                         if to_kill.contains(&id) && !killed_with_its_group(&id, process.group) {
@@ -127,8 +127,8 @@ impl GuardState {
                             signal(Signal::CONT, &mut it);
                         }
                     }
-                    Owner::Unsettled => conclusive = false,
-                    Owner::Stray => {
+                    ProcessOwner::Unsettled => conclusive = false,
+                    ProcessOwner::Stray => {
                         conclusive = false;
                         if any_ends {
                             // No ending command counts as gone while the stray exists.

@@ -1,17 +1,17 @@
 //! A candidate behind a port, and a client that sends exactly what a test gives it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure::{Clock, Election, Nonce, Store};
+use tenure::{Clock, Election, Store};
+use tenure_rig::servers::Scratch;
 use tokio::runtime::Runtime;
 
 use super::counting_store::{SwitchedStore, Switches};
@@ -21,27 +21,6 @@ use crate::http::{HttpArgs, HttpCandidate, HttpLimits, HttpServer, Listener, Run
 pub(super) const SECRET: &str = "open-sesame";
 /// Long enough that a slow machine loses no lease.
 const TTL: Duration = Duration::from_secs(10);
-
-/// A directory for one test.
-pub(in crate::http) struct Folder(PathBuf);
-
-impl Folder {
-    pub(in crate::http) fn new() -> Folder {
-        let path = std::env::temp_dir().join(format!("tenure-http-{}", Nonce::random()));
-        DirBuilder::new().mode(0o700).create(&path).unwrap();
-        Folder(path)
-    }
-
-    pub(in crate::http) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The settings of a candidate.
 pub(super) struct CandidateSetup {
@@ -81,15 +60,15 @@ pub(super) struct CandidateFixture {
     pub(super) clock: Clock,
     client: Client,
     server: Option<HttpServer>,
-    _folder: Folder,
+    _scratch: Scratch,
 }
 
 impl CandidateFixture {
     pub(super) fn new(setup: CandidateSetup) -> CandidateFixture {
-        let folder = Folder::new();
-        let listener = open_listener(&folder, setup.http, setup.secret, setup.allow);
+        let scratch = Scratch::new();
+        let listener = open_listener(&scratch, setup.http, setup.secret, setup.allow);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let url = format!("file:{}", folder.path().join("leases").display());
+        let url = format!("file:{}", scratch.path().join("leases").display());
         let (store, switches) = SwitchedStore::wrap(runtime.block_on(tenure::open(&url)).unwrap());
         let start = |id: &str| {
             let builder = Election::builder("poll:leader").id(id).ttl(setup.ttl);
@@ -111,7 +90,7 @@ impl CandidateFixture {
             HttpServer::start(listener, Arc::clone(&instance), &store, setup.limits).unwrap();
         let client = Client(server.address());
         let server = Some(server);
-        let _folder = folder;
+        let _scratch = scratch;
         CandidateFixture {
             runtime,
             election,
@@ -122,7 +101,7 @@ impl CandidateFixture {
             clock,
             client,
             server,
-            _folder,
+            _scratch,
         }
     }
 
@@ -132,7 +111,7 @@ impl CandidateFixture {
 
     /// The candidate's store, opened by another participant.
     pub(super) fn store(&self) -> Arc<dyn Store> {
-        let url = format!("file:{}", self._folder.path().join("leases").display());
+        let url = format!("file:{}", self._scratch.path().join("leases").display());
         self.runtime.block_on(tenure::open(&url)).unwrap()
     }
 
@@ -167,12 +146,12 @@ impl Drop for CandidateFixture {
 
 /// Opens the port of a candidate; with a secret, control is on.
 pub(super) fn open_listener(
-    folder: &Folder,
+    scratch: &Scratch,
     http: &str,
     secret: bool,
     allow_host: Vec<String>,
 ) -> Listener {
-    let path = folder.path().join("secret");
+    let path = scratch.path().join("secret");
     fs::write(&path, format!("{SECRET}\n")).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let args = HttpArgs {

@@ -14,7 +14,7 @@ use super::super::kill_schedule::KillSchedule;
 use super::super::process_tree::{ProcessTree, SparedProcess};
 use super::super::protocol::GuardReport;
 use super::super::{prepare, proc_mount, spawn};
-use super::{GuardConfig, GuardState, GuardedCommand, HeldLease, Running};
+use super::{CommandProcesses, GuardConfig, GuardState, GuardedCommand, HeldLease};
 use crate::child_env;
 
 /// The time for starting commands in one step. One start takes about a millisecond, and all other work waits meanwhile.
@@ -111,7 +111,8 @@ impl GuardState {
                 let spared = SparedProcess::new(main);
                 self.attribution.add(id, main.as_raw_nonzero().get(), &shard, &token);
                 let tree = ProcessTree::with_spared_children(main);
-                let running = Running { tree, asked_to_stop: None, kills: 0, _spared: spared };
+                let running =
+                    CommandProcesses { tree, asked_to_stop: None, kills: 0, _spared: spared };
                 self.commands.insert(
                     id,
                     GuardedCommand { schedule, running: Some(running), expiry_reported: false },

@@ -68,12 +68,13 @@ struct HeldLease {
 struct GuardedCommand {
     schedule: KillSchedule,
     /// `None` when no process of the command is left.
-    running: Option<Running>,
+    running: Option<CommandProcesses>,
     /// It was reported that the lease expires.
     expiry_reported: bool,
 }
 
-struct Running {
+/// The processes of a command that runs.
+struct CommandProcesses {
     tree: ProcessTree,
     /// Whether the command was asked to stop before it ended; `None` while it runs.
     asked_to_stop: Option<bool>,
