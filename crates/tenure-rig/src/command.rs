@@ -1,4 +1,4 @@
-//! Runs the command in a private directory, isolated from the user's settings.
+//! [`Sandbox`]: runs the command in a private directory, isolated from the user's settings.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -17,21 +17,21 @@ use tenure::{Clock, Nonce};
 const INSTANCE_VARIABLES: [&str; 5] =
     ["REDIS_URL", "PORT", "REDIS_LOCK_KEY", "REDIS_LOCK_TTL", "POLL_INTERVAL"];
 
-/// The longest life of a world: many times what the longest test needs on a busy machine.
+/// The longest life of a sandbox: many times what the longest test needs on a busy machine.
 const MAX_LIFETIME: Duration = Duration::from_secs(240);
 
-/// A private directory: TMPDIR, HOME and working directory of the processes that a test starts. Removed on drop.
+/// A private directory for the processes that a test starts: their TMPDIR, HOME and working directory. Removed on drop.
 ///
 /// After `MAX_LIFETIME` all processes in it are killed. So no test waits forever: a test that reads from a process or waits
 /// for its end notices the death, and shows the output so far.
-pub struct World {
+pub struct Sandbox {
     path: PathBuf,
     /// Dropping it ends the thread that waits for the end of the lifetime.
     _watchdog_stop: Sender<()>,
 }
 
-impl World {
-    pub fn new() -> World {
+impl Sandbox {
+    pub fn new() -> Sandbox {
         let path = std::env::temp_dir().join(format!("tenure-test-{}", Nonce::random()));
         std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
         let (watchdog_stop, ended) = std::sync::mpsc::channel();
@@ -45,7 +45,7 @@ impl World {
                 kill_all(&here);
             }
         });
-        World { path, _watchdog_stop: watchdog_stop }
+        Sandbox { path, _watchdog_stop: watchdog_stop }
     }
 
     pub fn path(&self) -> &Path {
@@ -86,8 +86,7 @@ impl World {
         command
     }
 
-    /// `tenure run NAME --node-id ID ARGS` on the directory `leases` of this world.
-    #[allow(dead_code, reason = "only some of the tests that share this use it")]
+    /// `tenure run NAME --node-id ID ARGS` on the directory `leases` of this sandbox.
     pub fn candidate(&self, name: &str, id: &str, args: &[&str]) -> Command {
         let mut command = self.command(&["run", name, "--node-id", id]);
         command.env("TENURE_LOCK_DIR", self.path.join("leases")).args(args);
@@ -102,13 +101,12 @@ impl World {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The processes that were started in this world and still exist.
+    /// The processes that were started in this sandbox and still exist.
     pub fn processes(&self) -> Vec<PathBuf> {
         processes_of(&self.path)
     }
 
-    /// The processes of this world whose arguments start with these words.
-    #[allow(dead_code, reason = "of those who share this, one has to know")]
+    /// The processes of this sandbox whose arguments start with these words.
     pub fn running(&self, words: &[&str]) -> Vec<PathBuf> {
         let is = |process: &PathBuf| {
             let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
@@ -125,7 +123,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         // A test that failed leaves no process behind.
         kill_all(&self.path);
@@ -133,20 +131,20 @@ impl Drop for World {
     }
 }
 
-fn processes_of(world: &Path) -> Vec<PathBuf> {
-    let mark = format!("TMPDIR={}", world.display());
+fn processes_of(sandbox: &Path) -> Vec<PathBuf> {
+    let mark = format!("TMPDIR={}", sandbox.display());
     let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let in_world = |path: &PathBuf| {
+    let in_sandbox = |path: &PathBuf| {
         let environ = std::fs::read(path.join("environ")).unwrap_or_default();
         environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
     };
-    all.filter(in_world).collect()
+    all.filter(in_sandbox).collect()
 }
 
-/// Kills the processes of this world until none is left: a killed process may have just started another.
-fn kill_all(world: &Path) {
+/// Kills the processes of this sandbox until none is left: a killed process may have just started another.
+fn kill_all(sandbox: &Path) {
     loop {
-        let left = processes_of(world);
+        let left = processes_of(sandbox);
         if left.is_empty() {
             return;
         }

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | [`servers`] | real servers, private to a test: found, started on free ports, and ended with it |
 //! | [`redis_rig`] | a private Redis server and its administrator, with TLS or behind a delay line |
-//! | [`command`], [`running_candidate`], [`http_peer`] | the command `tenure` in a directory of its own, and HTTP with it |
+//! | [`command`], [`background_process`], [`http_peer`] | the command `tenure` in a sandbox, and HTTP with it |
 //! | [`system`] | trials with many processes: candidates of the real command, faults, and a checker for two leaders |
+//! | [`document_service`] | a fake service that keeps documents, for the compare-and-swap layer |
 //! | [`simulation`] | skewed clocks, an event queue, and seeds on all cores |
 //! | [`descriptors`], [`stderr_faults`], [`slow_calls`] | faults of one process |
 //! | [`figures`] | medians and maxima of the benches |
@@ -14,12 +15,13 @@
 #![allow(clippy::unwrap_used, clippy::new_without_default)]
 #![allow(missing_docs, missing_debug_implementations)]
 
+pub mod background_process;
 pub mod command;
 pub mod descriptors;
+pub mod document_service;
 pub mod figures;
 pub mod http_peer;
 pub mod redis_rig;
-pub mod running_candidate;
 pub mod servers;
 pub mod simulation;
 pub mod slow_calls;

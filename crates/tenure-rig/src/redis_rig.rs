@@ -1,6 +1,7 @@
 //! Shared fixture of the Redis tests: a private server with an administrator's connection, and trials that are shown as ignored
 //! if there is no server (and fail if `TENURE_REQUIRE_STORES` requires it).
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,15 @@ use libtest_mimic::{Arguments, Trial};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue};
 use rustix::process::{Signal, kill_process_group};
-use tenure::store::Store;
+use tenure::store::{Store, StoreExt as _};
 use tenure::{Answer, CandidateId, Claim, Clock, Grant, Hold, Lease, Name, Nonce};
 
+use self::server_clock::ServerClock;
 use crate::servers::{self, Scratch, Server, free_port};
 
 pub mod certificates;
 pub mod delay_line;
+pub mod server_clock;
 pub mod tls_server;
 
 pub const KIND: &str = "redis-7";
@@ -36,27 +39,36 @@ macro_rules! redis_tests {
 pub use crate::redis_tests as tests;
 
 pub fn main(tests: &[Test]) -> ExitCode {
-    let missing = servers::find(KIND, "redis-server").is_none();
+    main_with(tests, None, Duration::from_secs(120) + Duration::from_secs(10) * turns())
+}
+
+/// Trials that take up to `limit` each. `lacks` is what they need besides the server and this machine does not have.
+pub fn main_with(tests: &[Test], lacks: Option<&str>, limit: Duration) -> ExitCode {
+    let server = servers::find(KIND, "redis-server");
+    let hint = match server {
+        Some(_) => lacks.map(str::to_owned),
+        None => Some(servers::install_hint(KIND)),
+    };
     let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
     let required = required.split([',', ' ']).any(|word| word == "all" || word == KIND);
     let trial = |&(name, test): &Test| {
+        let missing = hint.clone();
         let trial = Trial::test(name, move || {
-            if missing {
-                return Err(servers::install_hint(KIND).into());
+            if let Some(hint) = missing {
+                return Err(hint.into());
             }
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
                 .enable_all()
                 .build()?;
             runtime.block_on(async {
-                let limit = Duration::from_secs(120) + Duration::from_secs(10) * turns();
                 tokio::time::timeout(limit, test()).await.map_err(|_| "not done in time")
             })?;
             Ok(())
         });
-        match missing && !required {
-            true => trial.with_kind(servers::install_hint(KIND)).with_ignored_flag(true),
-            false => trial,
+        match &hint {
+            Some(hint) if !required => trial.with_kind(hint).with_ignored_flag(true),
+            _ => trial,
         }
     };
     libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
@@ -86,11 +98,23 @@ impl Rig {
 
     /// `login` is how the administrator logs in: `:PASSWORD@`.
     pub fn with(arguments: &[&str], login: &str) -> Self {
+        let program = servers::find(KIND, "redis-server").expect("it was there a moment ago");
+        Self::start(program, Vec::new(), arguments, login)
+    }
+
+    /// A server whose wall clock is `clock`, which has to outlive it.
+    pub fn with_clock(arguments: &[&str], clock: &ServerClock) -> Self {
+        let program = servers::find(KIND, "redis-server").expect("it was there a moment ago");
+        let mut first = Vec::from(clock.environment());
+        first.push(program.display().to_string());
+        Self::start("/usr/bin/env".into(), first, arguments, "")
+    }
+
+    fn start(program: PathBuf, mut all: Vec<String>, arguments: &[&str], login: &str) -> Self {
         let port = free_port();
         let text = port.to_string();
-        let mut all = vec!["--port", &text, "--bind", "127.0.0.1", "--save", "", "--dir", "."];
-        all.extend(arguments);
-        let program = servers::find(KIND, "redis-server").expect("it was there a moment ago");
+        let usual = ["--port", &text, "--bind", "127.0.0.1", "--save", "", "--dir", "."];
+        all.extend(usual.iter().chain(arguments).map(|&argument| argument.to_owned()));
         let ready = async || answers(login, port).await;
         let server = wait_for(Server::start(Scratch::in_memory(), program, all, ready));
         Rig { server: server.expect("a server"), port, login: login.to_owned() }
@@ -173,11 +197,11 @@ pub fn claim(name: &str, id: &str) -> Claim {
 }
 
 pub async fn acquire(store: &dyn Store, claim: &Claim) -> tenure::Result<Answer<Grant>> {
-    store.acquire(std::slice::from_ref(claim)).await?.remove(0)
+    store.acquire_one(claim).await
 }
 
 pub async fn renew(store: &dyn Store, hold: &Hold) -> tenure::Result<Answer> {
-    store.renew(std::slice::from_ref(hold), TTL).await?.remove(0)
+    store.renew_one(hold, TTL).await
 }
 
 pub async fn granted(store: &dyn Store, claim: &Claim) -> Grant {

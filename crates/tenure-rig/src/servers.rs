@@ -100,7 +100,7 @@ impl Drop for Scratch {
 pub struct Server {
     program: PathBuf,
     arguments: Vec<OsString>,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<ServerProcess>>,
     // After `running`: fields are dropped in this order, and the server uses the directory until it has ended.
     scratch: Scratch,
 }
@@ -146,7 +146,7 @@ impl Server {
 
     /// Starts the server with the same arguments and the data in its directory.
     pub async fn start_again(&self, probe: impl AsyncFn() -> bool) -> Result<(), String> {
-        let running = Running::spawn(&self.program, &self.arguments, self.directory());
+        let running = ServerProcess::spawn(&self.program, &self.arguments, self.directory());
         let running =
             running.map_err(|error| self.error_with_log(&format!("does not start: {error}")))?;
         *self.running() = Some(running);
@@ -164,7 +164,7 @@ impl Server {
         !matches!(child, Some(Ok(None)))
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, Option<ServerProcess>> {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -181,13 +181,13 @@ impl Server {
 const LOG: &str = "output.log";
 
 /// A process group and the process that kills it if this one cannot.
-struct Running {
+struct ServerProcess {
     child: Child,
     pid: Pid,
     cleanup_process: Child,
 }
 
-impl Running {
+impl ServerProcess {
     fn spawn(program: &Path, arguments: &[OsString], directory: &Path) -> std::io::Result<Self> {
         let log = File::options().append(true).create(true).open(directory.join(LOG))?;
         let mut child = Command::new(program)
@@ -201,7 +201,7 @@ impl Running {
             .spawn()?;
         match cleanup_process(child.id(), directory) {
             Ok(cleanup_process) => {
-                Ok(Running { pid: Pid::from_child(&child), child, cleanup_process })
+                Ok(ServerProcess { pid: Pid::from_child(&child), child, cleanup_process })
             }
             Err(error) => {
                 let _ = child.kill();
@@ -225,7 +225,7 @@ fn cleanup_process(group: u32, directory: &Path) -> std::io::Result<Child> {
         .spawn()
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // First the cleanup process: once the server is reaped, another process may get its pid.
         let _ = self.cleanup_process.kill();
@@ -312,9 +312,9 @@ fn end_with_their_owner() -> Result<(), Failed> {
         // As the kernel does when this process is killed: its end of the pipe is closed.
         let pipe =
             server.running().as_mut().and_then(|running| running.cleanup_process.stdin.take());
-        drop(pipe.ok_or("the undertaker listens")?);
+        drop(pipe.ok_or("the cleanup process has a pipe")?);
         let gone = async || !is_running(&child) && !directory.exists();
-        wait_until(gone).await.map_err(|()| "the undertaker has left something")?;
+        wait_until(gone).await.map_err(|()| "the cleanup process has left something")?;
         Ok(())
     })
 }

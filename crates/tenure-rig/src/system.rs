@@ -2,9 +2,9 @@
 //! checks the history which the workers have written.
 
 pub mod checker;
-pub mod cycle;
 pub mod election_trial;
 pub mod fault;
+pub mod fault_cycle;
 pub mod fleet_trial;
 pub mod freezer;
 pub mod history;

@@ -13,16 +13,19 @@ pub const SECOND: Time = 1_000 * MILLI;
 const RATE_PPB: i64 = 450_000;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct SimulatedClock {
     pub offset: u64,
     /// How much faster than true time the clock runs, in billionths.
     pub rate_ppb: i64,
 }
 
-impl Clock {
+impl SimulatedClock {
     /// A random clock within the allowed error.
     pub fn any(rng: &mut Rng) -> Self {
-        Clock { offset: rng.u64(1..1_000_000) * SECOND, rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB) }
+        SimulatedClock {
+            offset: rng.u64(1..1_000_000) * SECOND,
+            rate_ppb: rng.i64(-RATE_PPB..=RATE_PPB),
+        }
     }
 
     pub fn at(&self, time: Time) -> Moment {

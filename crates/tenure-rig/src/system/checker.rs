@@ -35,7 +35,7 @@ pub enum Workers {
 }
 
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct HistoryVerdict {
     pub stamps: usize,
     pub terms: usize,
     /// Effects of an older term at or after the first of a newer one.
@@ -48,13 +48,13 @@ pub struct Verdict {
     pub beside: Vec<Line>,
 }
 
-impl Verdict {
+impl HistoryVerdict {
     pub fn is_clean(&self) -> bool {
         self.overlaps.is_empty() && self.shared.is_empty() && self.beside.is_empty()
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for HistoryVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} effects in {} terms", self.stamps, self.terms)?;
         let kinds = [("of an older term", &self.overlaps), ("of an older process", &self.beside)];
@@ -70,11 +70,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-pub fn judge(lines: &[Line], thaws: &[Thaw], workers: Workers) -> Verdict {
+pub fn judge(lines: &[Line], thaws: &[Thaw], workers: Workers) -> HistoryVerdict {
     let mut sorted: Vec<&Line> = lines.iter().collect();
     // At one instant the newer comes first, so that a tie is an overlap.
     sorted.sort_by_key(|line| (line.at, std::cmp::Reverse(line.token)));
-    let mut verdict = Verdict { stamps: lines.len(), ..Verdict::default() };
+    let mut verdict = HistoryVerdict { stamps: lines.len(), ..HistoryVerdict::default() };
     let mut newest = 0;
     let mut owners: BTreeMap<u64, &str> = BTreeMap::new();
     // For each term, its processes in the order in which they first appeared.

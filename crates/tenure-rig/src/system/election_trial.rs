@@ -11,13 +11,13 @@ use tenure::store::{Scope, Store};
 use tenure::{Lease, Moment, Name, Token};
 use tokio::runtime::Runtime;
 
-use super::checker::{Thaw, Verdict, judge};
+use super::checker::{HistoryVerdict, Thaw, judge};
 use super::history::{History, Line};
 use super::processes::{self, below, children, is_killed, is_there};
 use super::time::{now, pause, poll_until, runtime};
 use super::token_register::{Books, Register};
 use super::trial_directory::{TenureProcess, TrialDirectory};
-use super::trial_store::{Kind, TrialStore};
+use super::trial_store::{StoreKind, TrialStore};
 use super::worker::{HISTORY, Mode};
 use crate::stderr_faults::Stderr;
 
@@ -28,7 +28,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A term in progress: its leader and its processes.
 #[derive(Clone, Debug)]
-pub struct Term {
+pub struct ObservedTerm {
     pub token: u64,
     /// The index of the candidate.
     pub who: usize,
@@ -57,13 +57,13 @@ pub struct ElectionTrial {
 
 impl ElectionTrial {
     /// Starts all candidates.
-    pub fn new(kind: Kind, ttl: Duration, mode: Mode) -> ElectionTrial {
+    pub fn new(kind: StoreKind, ttl: Duration, mode: Mode) -> ElectionTrial {
         ElectionTrial::with_stderr(kind, ttl, mode, None)
     }
 
     /// The same with a stderr that blocks or fails.
     pub fn with_stderr(
-        kind: Kind,
+        kind: StoreKind,
         ttl: Duration,
         mode: Mode,
         stderr: Option<Stderr>,
@@ -75,7 +75,7 @@ impl ElectionTrial {
     }
 
     /// Starts no candidate yet.
-    pub fn empty(kind: Kind, ttl: Duration, mode: Mode) -> ElectionTrial {
+    pub fn empty(kind: StoreKind, ttl: Duration, mode: Mode) -> ElectionTrial {
         let room = TrialDirectory::new();
         let place = TrialStore::open(kind, room.path(), IDS.len());
         ElectionTrial {
@@ -136,34 +136,35 @@ impl ElectionTrial {
     }
 
     /// Waits until a candidate's worker writes, and returns its term.
-    pub fn steady(&mut self) -> Term {
+    pub fn steady(&mut self) -> ObservedTerm {
         let found = poll_until(TIMEOUT, || {
             let line = self.history.newest()?;
             let fresh = now().since(line.at) < Duration::from_millis(100);
             fresh.then(|| self.term(&line)).flatten()
         });
-        found.unwrap_or_else(|| self.fail("nobody works"))
+        found.unwrap_or_else(|| self.fail("no candidate runs its work"))
     }
 
     /// As [`ElectionTrial::steady`], after the waiting candidates have had time to observe the holder.
-    pub fn settled(&mut self) -> Term {
+    pub fn settled(&mut self) -> ObservedTerm {
         self.steady();
         pause(Duration::from_millis(150));
         self.steady()
     }
 
-    fn term(&self, line: &Line) -> Option<Term> {
+    fn term(&self, line: &Line) -> Option<ObservedTerm> {
         let who = self.contenders.iter().position(|each| each.id == line.candidate)?;
         let leader = self.contenders[who].pid();
         let guard = *children(leader).first()?;
         let work = below(guard);
-        (!work.is_empty()).then_some(Term { token: line.token, who, leader, guard, work })
+        (!work.is_empty()).then_some(ObservedTerm { token: line.token, who, leader, guard, work })
     }
 
     /// The first effect of the next term.
     pub fn next_after(&mut self, token: u64, limit: Duration) -> Line {
         let found = poll_until(limit, || self.history.first_after(token));
-        found.unwrap_or_else(|| self.fail(&format!("nobody works after term {token}")))
+        found
+            .unwrap_or_else(|| self.fail(&format!("no candidate runs its work after term {token}")))
     }
 
     /// The first effect, of any term, that is not before `at`.
@@ -172,7 +173,7 @@ impl ElectionTrial {
             history.lines().iter().filter(|line| line.at >= at).min_by_key(|line| line.at).cloned()
         };
         let found = poll_until(TIMEOUT, || since(&mut self.history));
-        found.unwrap_or_else(|| self.fail("nobody works any more"))
+        found.unwrap_or_else(|| self.fail("no candidate runs its work any more"))
     }
 
     /// The last effect of a term.
@@ -255,7 +256,7 @@ impl ElectionTrial {
             }
             pause(Duration::from_micros(100));
         }
-        self.fail(&format!("nobody leads after term {token}"));
+        self.fail(&format!("no candidate leads after term {token}"));
     }
 
     pub fn books(&self) -> Books {
@@ -270,7 +271,7 @@ impl ElectionTrial {
     }
 
     /// Stops all candidates and checks that no process is left and that the history is clean.
-    pub fn finish(mut self) -> (Verdict, Books) {
+    pub fn finish(mut self) -> (HistoryVerdict, Books) {
         let (verdict, books) = self.close();
         if !verdict.is_clean() || books.stale_accepted() > 0 {
             self.fail(&format!("{verdict}\nstale writes accepted: {}", books.stale_accepted()));
@@ -279,7 +280,7 @@ impl ElectionTrial {
     }
 
     /// Stops all candidates, checks that no process is left, and returns the judge's verdict.
-    pub fn close(&mut self) -> (Verdict, Books) {
+    pub fn close(&mut self) -> (HistoryVerdict, Books) {
         self.stop();
         self.room.empties().unwrap_or_else(|why| self.fail(&why));
         // A candidate that was killed together with its guard leaves its lease to the TTL.
@@ -288,7 +289,7 @@ impl ElectionTrial {
             status.args(["--store", &self.place.url(), "status", self.name.as_str()]);
             (status.stdout(Stdio::null()).status().unwrap().code() == Some(1)).then_some(())
         });
-        free.unwrap_or_else(|| self.fail("somebody still leads"));
+        free.unwrap_or_else(|| self.fail("a candidate still leads"));
         let verdict = judge(self.history.lines(), &self.thaws, self.mode.workers());
         (verdict, self.books())
     }

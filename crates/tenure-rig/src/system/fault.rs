@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use tenure::Moment;
 
-use super::election_trial::{ElectionTrial, TIMEOUT, Term};
+use super::election_trial::{ElectionTrial, ObservedTerm, TIMEOUT};
 use super::freezer::Frozen;
 use super::processes::{below, is_stopped, signal};
 use super::time::{now, poll_until};
@@ -60,7 +60,7 @@ impl Fault {
     }
 
     /// Injects the fault. Returns the moment just before.
-    pub fn strike(self, stage: &ElectionTrial, term: &Term) -> (Moment, Option<Frozen>) {
+    pub fn strike(self, stage: &ElectionTrial, term: &ObservedTerm) -> (Moment, Option<Frozen>) {
         let sent = |pid, which| {
             let at = now();
             signal(pid, which);

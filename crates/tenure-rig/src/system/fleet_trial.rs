@@ -15,13 +15,13 @@ use tenure::store::{Scope, Store};
 use tenure::{CandidateId, Name};
 use tokio::runtime::Runtime;
 
-use super::checker::{Thaw, Verdict, Workers, judge};
+use super::checker::{HistoryVerdict, Thaw, Workers, judge};
 use super::election_trial::TIMEOUT;
 use super::history::{History, Line};
 use super::processes::{self, is_there};
 use super::time::{now, pause, poll_until, runtime};
 use super::trial_directory::{TenureProcess, TrialDirectory};
-use super::trial_store::{Kind, TrialStore};
+use super::trial_store::{StoreKind, TrialStore};
 use super::worker::history_of;
 use crate::stderr_faults::Stderr;
 
@@ -33,17 +33,17 @@ const SETTLED_AFTER: Duration = Duration::from_millis(400);
 
 /// The worker of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct ShardOwner {
     pub member: String,
     pub token: u64,
     pub pid: u32,
 }
 
 /// Owners by shard.
-pub type Owners = BTreeMap<String, Owner>;
+pub type ShardOwners = BTreeMap<String, ShardOwner>;
 
 /// The number of shards of each member.
-pub fn shares(owners: &Owners) -> BTreeMap<String, usize> {
+pub fn shares(owners: &ShardOwners) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     for owner in owners.values() {
         *shares.entry(owner.member.clone()).or_default() += 1;
@@ -52,7 +52,7 @@ pub fn shares(owners: &Owners) -> BTreeMap<String, usize> {
 }
 
 /// The shards of one member.
-pub fn of<'a>(owners: &'a Owners, member: &str) -> BTreeMap<&'a str, &'a Owner> {
+pub fn of<'a>(owners: &'a ShardOwners, member: &str) -> BTreeMap<&'a str, &'a ShardOwner> {
     let its = owners.iter().filter(|(_, owner)| owner.member == member);
     its.map(|(shard, owner)| (shard.as_str(), owner)).collect()
 }
@@ -78,7 +78,7 @@ pub struct FleetStage {
 
 impl FleetStage {
     /// Starts no member yet.
-    pub fn new(kind: Kind, ttl: Duration, shards: usize, each: Duration) -> FleetStage {
+    pub fn new(kind: StoreKind, ttl: Duration, shards: usize, each: Duration) -> FleetStage {
         let room = TrialDirectory::new();
         let place = TrialStore::open(kind, room.path(), 0);
         let runtime = runtime();
@@ -176,18 +176,18 @@ impl FleetStage {
     }
 
     /// The current workers.
-    pub fn owners(&mut self) -> Owners {
+    pub fn owners(&mut self) -> ShardOwners {
         let fresh = |line: &Line| now().since(line.at) < IDLE_AFTER;
         let newest = |(shard, history): (&String, &mut History)| {
             let line = history.newest().filter(fresh)?;
-            let owner = Owner { member: line.candidate, token: line.token, pid: line.pid };
+            let owner = ShardOwner { member: line.candidate, token: line.token, pid: line.pid };
             Some((shard.clone(), owner))
         };
         self.histories.iter_mut().filter_map(newest).collect()
     }
 
     /// Waits until the members' shares are these, in any order, and stay so for a while.
-    pub fn settled(&mut self, wanted: &[usize], limit: Duration) -> Owners {
+    pub fn settled(&mut self, wanted: &[usize], limit: Duration) -> ShardOwners {
         let shards = self.histories.len();
         self.settled_as(limit, &format!("{wanted:?}"), |owners| {
             let mut found: Vec<usize> = shares(owners).into_values().collect();
@@ -201,8 +201,8 @@ impl FleetStage {
         &mut self,
         limit: Duration,
         what: &str,
-        mut wanted: impl FnMut(&Owners) -> Option<()>,
-    ) -> Owners {
+        mut wanted: impl FnMut(&ShardOwners) -> Option<()>,
+    ) -> ShardOwners {
         let mut since = None;
         let settled = poll_until(limit, || {
             let owners = self.owners();
@@ -230,11 +230,11 @@ impl FleetStage {
     /// For each of these terms, the first effect on its shard in a newer term.
     pub fn taken_over(
         &mut self,
-        terms: &BTreeMap<String, Owner>,
+        terms: &BTreeMap<String, ShardOwner>,
         limit: Duration,
     ) -> BTreeMap<String, Line> {
         let found = poll_until(limit, || {
-            let newer = |(shard, owner): (&String, &Owner)| {
+            let newer = |(shard, owner): (&String, &ShardOwner)| {
                 let line = self.histories.get_mut(shard)?.first_after(owner.token)?;
                 Some((shard.clone(), line))
             };
@@ -305,7 +305,7 @@ impl FleetStage {
     }
 
     /// Stops all members, checks that no process is left, and returns the judge's verdicts.
-    pub fn close(&mut self) -> BTreeMap<String, Verdict> {
+    pub fn close(&mut self) -> BTreeMap<String, HistoryVerdict> {
         for member in &mut self.members {
             member.signal(Signal::CONT);
             member.signal(Signal::TERM);
@@ -323,13 +323,13 @@ impl FleetStage {
         // A lease that cannot be read now (a server was restarted) can be read a moment later.
         let none = || held().is_ok_and(|held| held.is_empty()).then_some(());
         if poll_until(self.ttl + TIMEOUT, none).is_none() {
-            self.fail(&format!("somebody still holds {:?}", held()));
+            self.fail(&format!("a member still holds {:?}", held()));
         }
         self.judged()
     }
 
     /// The judge's verdict on each shard up to now.
-    fn judged(&mut self) -> BTreeMap<String, Verdict> {
+    fn judged(&mut self) -> BTreeMap<String, HistoryVerdict> {
         let thaws = &self.thaws;
         let judge = |(shard, history): (&String, &mut History)| {
             let of_it = thaws.iter().filter(|(of, _)| of == shard).map(|(_, thaw)| *thaw);

@@ -15,12 +15,12 @@ pub struct Proxy {
 
 #[derive(Default)]
 struct Cable {
-    state: Mutex<State>,
+    state: Mutex<CableState>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum CableState {
     #[default]
     Whole,
     Cut,
@@ -36,20 +36,20 @@ enum What {
 }
 
 impl Cable {
-    fn set(&self, state: State) {
+    fn set(&self, state: CableState) {
         *self.state.lock().unwrap() = state;
         self.changed.notify_all();
     }
 
     /// Returns when something may pass; `false` when nothing ever will.
     fn passes(&self, what: What) -> bool {
-        let waits = |state: &mut State| match state {
-            State::Cut => true,
-            State::Held => what == What::Answers,
-            State::Whole | State::Gone => false,
+        let waits = |state: &mut CableState| match state {
+            CableState::Cut => true,
+            CableState::Held => what == What::Answers,
+            CableState::Whole | CableState::Gone => false,
         };
         let state = self.state.lock().unwrap();
-        *self.changed.wait_while(state, waits).unwrap() != State::Gone
+        *self.changed.wait_while(state, waits).unwrap() != CableState::Gone
     }
 }
 
@@ -61,7 +61,7 @@ impl Proxy {
         let shared = cable.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if *shared.state.lock().unwrap() == State::Gone {
+                if *shared.state.lock().unwrap() == CableState::Gone {
                     return;
                 }
                 let cable = shared.clone();
@@ -76,22 +76,22 @@ impl Proxy {
     }
 
     pub fn cut(&self) {
-        self.cable.set(State::Cut);
+        self.cable.set(CableState::Cut);
     }
 
     /// Lets requests pass, but no response, until it is mended.
     pub fn hold_answers(&self) {
-        self.cable.set(State::Held);
+        self.cable.set(CableState::Held);
     }
 
     pub fn mend(&self) {
-        self.cable.set(State::Whole);
+        self.cable.set(CableState::Whole);
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.cable.set(State::Gone);
+        self.cable.set(CableState::Gone);
         // Wakes the thread that accepts.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }

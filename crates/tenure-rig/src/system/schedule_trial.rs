@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::checker::{Verdict, Workers, judge};
+use super::checker::{HistoryVerdict, Workers, judge};
 use super::election_trial::TIMEOUT;
 use super::history::{History, Line};
 use super::poll_server::PollServer;
 use super::processes::is_stopped;
-use super::slots::{Observer, Saved, SlotVerdict, Started, check_slots};
+use super::slots::{Observer, ScheduleObservation, SlotVerdict, Started, check_slots};
 use super::time::{poll_until, runtime};
 use super::trial_directory::{TenureProcess, TrialDirectory};
-use super::trial_store::{Kind, TrialStore};
+use super::trial_store::{StoreKind, TrialStore};
 use super::worker::HISTORY;
 
 const IDS: [&str; 3] = ["a", "b", "c"];
@@ -62,7 +62,7 @@ pub struct Scheduled {
 
 impl Scheduled {
     /// Starts all candidates; `more` are further arguments of `tenure run`.
-    pub fn new(kind: Kind, ttl: Duration, work: Work, more: &[&str]) -> Scheduled {
+    pub fn new(kind: StoreKind, ttl: Duration, work: Work, more: &[&str]) -> Scheduled {
         let room = TrialDirectory::new();
         let place = TrialStore::open(kind, room.path(), IDS.len());
         let history = History::create(&room.path().join(HISTORY));
@@ -139,14 +139,18 @@ impl Scheduled {
     }
 
     /// Waits until the store shows what `wanted` accepts.
-    pub fn until<T>(&self, what: &str, mut wanted: impl FnMut(Saved) -> Option<T>) -> T {
+    pub fn until<T>(
+        &self,
+        what: &str,
+        mut wanted: impl FnMut(ScheduleObservation) -> Option<T>,
+    ) -> T {
         let found =
             poll_until(self.ttl + TIMEOUT, || self.observer.observe().and_then(&mut wanted));
         found.unwrap_or_else(|| self.fail(&format!("not within its time: {what}")))
     }
 
     /// Waits for a leader that has finished a run of its own. Returns its index, and what the store shows.
-    pub fn at_work(&self) -> (usize, Saved) {
+    pub fn at_work(&self) -> (usize, ScheduleObservation) {
         let saved = self.until("a leader has finished a run", |saved| {
             let mine = saved.holder.as_ref() == Some(&saved.by);
             (mine && !saved.running).then_some(saved)
@@ -160,7 +164,7 @@ impl Scheduled {
     }
 
     /// Ends all candidates, and checks everything that they have done.
-    pub fn close(&mut self) -> (Verdict, SlotVerdict) {
+    pub fn close(&mut self) -> (HistoryVerdict, SlotVerdict) {
         for candidate in &mut self.candidates {
             candidate.signal(Signal::CONT);
             candidate.signal(Signal::TERM);
@@ -175,7 +179,7 @@ impl Scheduled {
     }
 
     /// As [`Scheduled::close`]; fails if two terms overlap or a slot was started twice.
-    pub fn finish(mut self) -> (Verdict, SlotVerdict) {
+    pub fn finish(mut self) -> (HistoryVerdict, SlotVerdict) {
         let (verdict, slots) = self.close();
         if !verdict.is_clean() || !slots.is_clean() {
             self.fail(&format!("{verdict}\n{slots}"));

@@ -142,7 +142,7 @@ pub struct Observer {
 
 /// What the store shows of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct ScheduleObservation {
     pub token: u64,
     /// The holder of the lease, if there is one.
     pub holder: Option<String>,
@@ -160,7 +160,7 @@ impl Observer {
     }
 
     /// Reads the lease; `None` if the store does not respond, or has no such lease.
-    pub fn observe(&self) -> Option<Saved> {
+    pub fn observe(&self) -> Option<ScheduleObservation> {
         let scope = Scope::name(&self.name);
         let found = self.runtime.block_on(self.store.observe(&scope)).ok()?;
         saved(found.into_iter().next()?.ok()?)
@@ -180,13 +180,13 @@ impl Observer {
     }
 }
 
-fn saved(lease: Lease) -> Option<Saved> {
+fn saved(lease: Lease) -> Option<ScheduleObservation> {
     let holder = lease.holder.map(|holder| holder.id.to_string());
     let checkpoint = lease.checkpoint.map(|checkpoint| {
         serde_json::from_slice::<serde_json::Value>(checkpoint.as_bytes()).unwrap()
     });
     let last = checkpoint.map(|checkpoint| checkpoint["lastRun"].clone()).unwrap_or_default();
-    Some(Saved {
+    Some(ScheduleObservation {
         token: lease.token.map(Token::get)?,
         holder,
         slot: last["slot"].as_u64(),

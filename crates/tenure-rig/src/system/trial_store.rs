@@ -17,7 +17,7 @@ pub const SERVER: &str = "redis-7";
 pub const DISK: &str = "disk";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StoreKind {
     /// A directory in memory.
     File,
     /// A directory on a small private file system, in memory.
@@ -29,19 +29,19 @@ pub enum Kind {
     Cabled,
 }
 
-impl Kind {
+impl StoreKind {
     /// The reason why this store is not available here.
     pub fn missing(self) -> Option<String> {
         match self {
-            Kind::File => None,
-            Kind::Disk => (!is_root()).then(|| "needs root, to mount".to_owned()),
-            Kind::Image => {
+            StoreKind::File => None,
+            StoreKind::Disk => (!is_root()).then(|| "needs root, to mount".to_owned()),
+            StoreKind::Image => {
                 let able = is_root()
                     && Path::new("/dev/loop-control").exists()
                     && Command::new("mkfs.ext4").arg("-V").output().is_ok();
                 (!able).then(|| "needs root, loop devices and mkfs.ext4".to_owned())
             }
-            Kind::Redis | Kind::Cabled => {
+            StoreKind::Redis | StoreKind::Cabled => {
                 let found = servers::find(SERVER, "redis-server");
                 found.is_none().then(|| servers::install_hint(SERVER))
             }
@@ -49,7 +49,7 @@ impl Kind {
     }
 
     pub fn is_server(self) -> bool {
-        matches!(self, Kind::Redis | Kind::Cabled)
+        matches!(self, StoreKind::Redis | StoreKind::Cabled)
     }
 }
 
@@ -63,15 +63,15 @@ pub enum TrialStore {
 }
 
 impl TrialStore {
-    pub fn open(kind: Kind, scratch: &Path, contenders: usize) -> TrialStore {
+    pub fn open(kind: StoreKind, scratch: &Path, contenders: usize) -> TrialStore {
         match kind {
-            Kind::File => TrialStore::Directory { path: scratch.join("store"), disk: None },
-            Kind::Disk | Kind::Image => {
-                let image = (kind == Kind::Image).then(|| scratch.join("image"));
+            StoreKind::File => TrialStore::Directory { path: scratch.join("store"), disk: None },
+            StoreKind::Disk | StoreKind::Image => {
+                let image = (kind == StoreKind::Image).then(|| scratch.join("image"));
                 let disk = Disk::new(scratch.join(DISK), image);
                 TrialStore::Directory { path: disk.path.join("store"), disk: Some(disk) }
             }
-            Kind::Redis | Kind::Cabled => {
+            StoreKind::Redis | StoreKind::Cabled => {
                 let port = free_port();
                 let text = port.to_string();
                 let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always";
@@ -80,7 +80,7 @@ impl TrialStore {
                 let started =
                     Server::start(Scratch::in_memory(), program, arguments, async || answers(port));
                 let server = runtime().block_on(started).unwrap();
-                let cables = if kind == Kind::Cabled { contenders } else { 0 };
+                let cables = if kind == StoreKind::Cabled { contenders } else { 0 };
                 let cables = (0..cables).map(|_| Proxy::start(port)).collect();
                 TrialStore::Redis { server, port, cables }
             }
@@ -140,7 +140,7 @@ impl TrialStore {
         }
         // A process that opened the store meanwhile has made an empty one. No candidate may have led in it.
         if let Ok(leases) = std::fs::read_dir(path.join("leases")) {
-            assert_eq!(leases.count(), 0, "somebody led in a directory of his own");
+            assert_eq!(leases.count(), 0, "a candidate led in another directory");
             std::fs::remove_dir_all(&path).unwrap();
         }
         std::fs::rename(elsewhere, path).unwrap();

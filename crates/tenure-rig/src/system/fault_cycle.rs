@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tenure::Moment;
 
 use super::checker::Thaw;
-use super::election_trial::{ElectionTrial, TIMEOUT, Term};
+use super::election_trial::{ElectionTrial, ObservedTerm, TIMEOUT};
 use super::fault::Fault;
 use super::time::{now, pause};
 
@@ -15,7 +15,7 @@ pub const AFTER_THAW: Duration = Duration::from_millis(100);
 
 /// The times of one cycle.
 pub struct Outcome {
-    pub term: Term,
+    pub term: ObservedTerm,
     pub struck: Moment,
     /// Just after the fault: no renewal is sent later than this.
     pub hit: Moment,

@@ -6,30 +6,28 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::command::{World, eventually, signal};
+use crate::command::{Sandbox, eventually, signal};
 
 /// A running process. Its log goes to a file, so that no thread has to read a pipe; dropping the value kills the process.
-pub struct Node {
+pub struct BackgroundProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Node {
+impl BackgroundProcess {
     /// Starts the command; `id` names its log file in `directory`.
-    pub fn start(command: &mut Command, directory: &Path, id: &str) -> Node {
+    pub fn start(command: &mut Command, directory: &Path, id: &str) -> BackgroundProcess {
         let log = directory.join(format!("{id}.log"));
         let stderr = File::create(&log).unwrap();
         let child = command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
-        Node { child, log }
+        BackgroundProcess { child, log }
     }
 
-    /// Starts [`World::candidate`].
-    #[allow(dead_code, reason = "only some of the tests that share this use it")]
-    pub fn candidate(world: &World, name: &str, id: &str, args: &[&str]) -> Node {
-        Node::start(&mut world.candidate(name, id, args), world.path(), id)
+    /// Starts [`Sandbox::candidate`].
+    pub fn candidate(sandbox: &Sandbox, name: &str, id: &str, args: &[&str]) -> BackgroundProcess {
+        BackgroundProcess::start(&mut sandbox.candidate(name, id, args), sandbox.path(), id)
     }
 
-    #[allow(dead_code, reason = "of those who share this, one has to know")]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -79,7 +77,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for BackgroundProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
