@@ -1,6 +1,6 @@
 //! The journal of the demo: a file to which every leader appends its effects, for the checker. A fleet has one for each shard.
 //!
-//! Each line is one `write` at the end of the file, so the order of the lines is the order in which the effects happened,
+//! Each line is one `write` within one page at the end of the file, so the order of the lines is the order in which the effects happened,
 //! regardless of what the processes believed. The timestamps are of the boot clock, which all processes share.
 
 use std::fmt;
@@ -11,6 +11,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use tenure::{Clock, Leadership, Moment};
+
+/// The size of every line. It divides the size of a page: SIGKILL cuts a write short where the next page begins.
+const LINE_BYTES: usize = 128;
 
 /// What a journal line records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +61,7 @@ impl FromStr for JournalLine {
     type Err = ();
 
     fn from_str(text: &str) -> Result<JournalLine, ()> {
-        let fields: Vec<&str> = text.split(' ').collect();
+        let fields: Vec<&str> = text.trim_end().split(' ').collect();
         let [at, node, token, action, count] = fields[..] else { return Err(()) };
         let number = |text: &str| text.parse::<u64>().map_err(|_| ());
         let action = match action {
@@ -123,7 +126,8 @@ impl Journal {
         let at = self.clock.now();
         let node = self.node.clone();
         let line = JournalLine { at: at.as_nanos(), node, token, action, count };
-        (at, format!("{line}\n").into_bytes())
+        let line = line.to_string();
+        (at, format!("{line:<width$}\n", width = LINE_BYTES - 1).into_bytes())
     }
 }
 

@@ -16,6 +16,7 @@ use tenure::store::{Scope, Store};
 use tenure::{Lease, Moment, Name, Token};
 use tokio::runtime::Runtime;
 
+use super::history::padded_line;
 use super::time::{now, runtime};
 
 /// The file in a trial's directory that started slots are appended to.
@@ -38,7 +39,7 @@ impl FromStr for Started {
 
     fn from_str(text: &str) -> Result<Started, String> {
         let bad = || format!("not a started slot: {text:?}");
-        let words: Vec<&str> = text.split(' ').collect();
+        let words: Vec<&str> = text.trim_end().split(' ').collect();
         let [at, slot, token, candidate] = words[..] else { return Err(bad()) };
         let number = |word: &str| word.parse().map_err(|_| bad());
         Ok(Started {
@@ -54,7 +55,7 @@ impl Started {
     /// Appends it, in one write.
     pub fn append(&self, directory: &Path) {
         let Started { at, slot, token, candidate } = self;
-        let line = format!("{} {slot} {token} {candidate}\n", at.as_nanos());
+        let line = padded_line(&format!("{} {slot} {token} {candidate}", at.as_nanos()));
         let path = directory.join(SLOTS);
         let mut file = File::options().create(true).append(true).open(path).unwrap();
         file.write_all(line.as_bytes()).unwrap();

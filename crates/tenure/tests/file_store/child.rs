@@ -10,6 +10,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use tenure::store::Store;
 use tenure::store::file::FileStore;
 use tenure::{Answer, Checkpoint, Clock, Result};
+use tenure_rig::system::history::padded_line;
 
 use crate::fixture::{LONG, acquire, claim, claim_ending_with_process, hold, open, release, renew};
 
@@ -143,6 +144,7 @@ async fn contend(store: &FileStore, path: &Path) {
     let clock = Clock::boot();
     let log = path.with_file_name("log");
     let mut log = std::fs::File::options().append(true).open(log).expect("a log");
+    let mut write = |line: String| log.write_all(padded_line(&line).as_bytes()).expect("written");
     let id = format!("c{}", std::process::id());
     loop {
         let claim = claim_ending_with_process(&id, Duration::from_millis(300));
@@ -155,10 +157,10 @@ async fn contend(store: &FileStore, path: &Path) {
         // Only while this process certainly holds it, as an election would.
         let deadline = before + Duration::from_millis(250);
         if clock.now() < deadline {
-            log.write_all(format!("begin {token}\n").as_bytes()).expect("written");
+            write(format!("begin {token}"));
             clock.sleep(Duration::from_millis(2)).await;
             if clock.now() < deadline {
-                log.write_all(format!("end {token}\n").as_bytes()).expect("written");
+                write(format!("end {token}"));
             }
         }
         let _ = release(store, &grant.hold).await;

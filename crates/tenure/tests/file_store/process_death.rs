@@ -142,7 +142,7 @@ fn contend(disturb: impl Fn(&Scratch, &mut Vec<ChildProcess>, usize) -> bool) {
     let log = std::fs::read_to_string(log).expect("readable");
     let (mut last, mut ended) = (0, 0);
     for line in log.lines() {
-        let (what, token) = line.split_once(' ').expect("two words");
+        let (what, token) = line.trim_end().split_once(' ').expect("two words");
         let token: u64 = token.parse().expect("a token");
         if what == "begin" {
             assert!(token > last, "{token} begins after {last}");
