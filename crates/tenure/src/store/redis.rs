@@ -142,15 +142,17 @@ impl RedisStore {
                 .shown(claim.nonce)
                 .shown(millis(claim.ttl))
                 .argument(claim.note.as_str());
+            let history = if claim.keeps_history { "history " } else { "" };
             match claim.wait {
-                ClaimedWait::AsRequired => call.argument(""),
-                ClaimedWait::Never if is_ephemeral(claim) => call.argument("ephemeral"),
-                ClaimedWait::Never => call.argument("never"),
+                ClaimedWait::AsRequired => call.argument(history),
+                ClaimedWait::Never if is_ephemeral(claim) => {
+                    call.shown(format_args!("{history}ephemeral"))
+                }
+                ClaimedWait::Never => call.shown(format_args!("{history}never")),
                 ClaimedWait::AtLeast(StartupWait { left, reason }) => {
-                    call.shown(format_args!("{} {}", millis(left), reason.as_str()))
+                    call.shown(format_args!("{history}{} {}", millis(left), reason.as_str()))
                 }
             };
-            call.argument(if claim.keeps_history { "1" } else { "" });
         }
         call
     }

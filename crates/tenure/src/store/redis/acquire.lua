@@ -3,9 +3,9 @@
 --       of each claim.
 -- ARGV: channel prefix, start-up wait in ms ('' is the claim's TTL, '0' is none), '1' if the
 --       server's configuration says that it fsyncs every write; then candidate, nonce, TTL in ms,
---       note, wait and '1' if it keeps a history, of each claim. A wait is '' (as required), 'never' (the lease grants no
---       right), 'ephemeral' (it grants no right, and its record is not needed after its end) or 'MS
---       REASON' (at least).
+--       note and options of each claim. The options are '' (the wait is as required), 'never' (the
+--       lease grants no right), 'ephemeral' (it grants no right, and its record is not needed after
+--       its end) or 'MS REASON' (the least wait), each after 'history ' if the record keeps a history.
 -- Returns {clock, item...}. An item is a lease, or corrupt, or a grant: the lines held, token,
 -- origin, before and start-up wait, and then the checkpoint.
 
@@ -84,15 +84,20 @@ local function later(wait, at, reason)
   return { at = at, length = at - now, reason = reason }
 end
 
--- Whether the lease grants a right, so that its holder may have to wait.
-local function waits(asked)
-  return asked ~= 'never' and asked ~= 'ephemeral'
-end
+-- The options of a claim. `waits`: the lease grants a right, so its holder may have to wait.
+local options = once(function(words)
+  local history, rest = string.match(words, '^(history )(.*)$')
+  rest = rest or words
+  local length, reason = string.match(rest, '^(%d+) (%l+)$')
+  return {
+    keeps = history ~= nil, waits = rest ~= 'never' and rest ~= 'ephemeral',
+    ephemeral = rest == 'ephemeral', length = length and tonumber(length), reason = reason
+  }
+end)
 
 -- `wait`, or the wait that the claim requests if that ends later.
 local function asked_wait(wait, asked)
-  local length, reason = string.match(asked, '^(%d+) (%l+)$')
-  return length and later(wait, now + tonumber(length), reason) or wait
+  return asked.length and later(wait, now + asked.length, asked.reason) or wait
 end
 
 -- The start-up wait of a term that is granted now, after the record `last`. A durable server has
@@ -132,7 +137,7 @@ local function granted_history(last, keeps)
   return last.term and remember_term(last, 'expired') or last.history
 end
 
-local function grant(found, candidate, nonce, ttl, note, asked, keeps)
+local function grant(found, candidate, nonce, ttl, note, asked)
   local last = found.record
     or { token = 0, wait = NO_WAIT, checkpoint = false, before = '', history = '' }
   local token = mint(last.token)
@@ -141,11 +146,11 @@ local function grant(found, candidate, nonce, ttl, note, asked, keeps)
   -- If the visible key was deleted early, the record starts a new origin: waiters notice it and
   -- wait.
   if last.term and now < last.ends then origin, before = token, '' end
-  local wait = waits(asked) and asked_wait(required_wait(last, ttl), asked) or NO_WAIT
-  local ends, ephemeral = ends_after(ttl), asked == 'ephemeral'
+  local wait = asked.waits and asked_wait(required_wait(last, ttl), asked) or NO_WAIT
+  local ends, ephemeral = ends_after(ttl), asked.ephemeral
   -- The fields that a renewal reads and writes come first: Redis searches a small hash from the
   -- start.
-  write(found.key, granted_history(last, keeps), last.history,
+  write(found.key, granted_history(last, asked.keeps), last.history,
     'v', FORMAT, 'candidate', candidate, 'nonce', nonce, 'token', text(token), 'until', text(ends),
     'ttl', text(ttl), 'origin', text(origin), 'leads_from', ephemeral and NEVER or recorded(wait),
     'since', text(now), 'saved', '', 'before', before, 'next', '', 'note', note)
@@ -161,7 +166,7 @@ end
 
 -- The answer to one claim. For a grant also the end of the term, and whether the lease is
 -- ephemeral.
-local function claim(name, key, candidate, nonce, ttl, note, asked, keeps)
+local function claim(name, key, candidate, nonce, ttl, note, asked)
   local found, why = look(name, key)
   if not found then return corrupt(why) end
   local record = found.record
@@ -169,8 +174,8 @@ local function claim(name, key, candidate, nonce, ttl, note, asked, keeps)
     -- The reply to an earlier attempt was lost, or the holder requests another wait or changes its
     -- note: the script repeats the answer and extends the lease. As with a grant, the claim decides
     -- whether the lease is ephemeral.
-    local wait = waits(asked) and asked_wait(record.wait, asked) or NO_WAIT
-    local ends, ephemeral = ends_after(ttl), asked == 'ephemeral'
+    local wait = asked.waits and asked_wait(record.wait, asked) or NO_WAIT
+    local ends, ephemeral = ends_after(ttl), asked.ephemeral
     local from = ephemeral and NEVER or recorded(wait)
     redis.call('HSET', key, 'ttl', text(ttl), 'until', text(ends), 'leads_from', from, 'note', note)
     redis.call('PEXPIREAT', name, text(ends))
@@ -178,16 +183,15 @@ local function claim(name, key, candidate, nonce, ttl, note, asked, keeps)
     return held(record, record.before, wait), ends, ephemeral
   end
   if found.live or (found.visible and not found.ours) then return lease('taken', found) end
-  return grant(found, candidate, nonce, ttl, note, asked, keeps)
+  return grant(found, candidate, nonce, ttl, note, asked)
 end
 
 local answers, held_names, presences = { text(now_micros) }, {}, {}
 for i = 1, (#KEYS - 3) / 2 do
-  local a = 6 * i - 2
+  local a = 5 * i - 1
   local name, ttl = KEYS[2 * i + 2], tonumber(ARGV[a + 2])
   local answer, ends, ephemeral =
-    claim(name, KEYS[2 * i + 3], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], ARGV[a + 4],
-      ARGV[a + 5] == '1')
+    claim(name, KEYS[2 * i + 3], ARGV[a], ARGV[a + 1], ttl, ARGV[a + 3], options(ARGV[a + 4]))
   if ephemeral then
     presences[#presences + 1] = text(ends)
     presences[#presences + 1] = name

@@ -329,20 +329,21 @@ local function holds(found, candidate, nonce, token)
     and text(record.token) == token
 end
 
--- The same without reading the other fields: the end of the live term that the caller holds, and
--- whether it is ephemeral; or nil. After nil the caller uses look() to find the reason. The length
--- of a field is not checked before it is read: the visible key has the caller's id, so the
--- companion is most likely its record, and foreign data in it is read only this once.
-local function held_until(name, key, candidate, nonce, token)
+-- The same without reading the other fields: the end of the live term that the caller holds,
+-- whether it is ephemeral, and the fields in `...` as the 7th and later of a list; or nil. After nil
+-- the caller uses look() to find the reason. The length of a field is not checked before it is read:
+-- the visible key has the caller's id, so the companion is most likely its record, and foreign data
+-- in it is read only this once.
+local function held_until(name, key, candidate, nonce, token, ...)
   if redis.pcall('GETRANGE', name, '0', '256') ~= candidate then return nil end
-  local raw = read('HMGET', key, 'v', 'candidate', 'nonce', 'token', 'until', 'leads_from')
+  local raw = read('HMGET', key, 'v', 'candidate', 'nonce', 'token', 'until', 'leads_from', ...)
   if not raw or raw[1] ~= FORMAT or raw[2] ~= candidate or raw[3] ~= nonce or raw[4] ~= token then
     return nil
   end
   local ends = raw[5] and time(raw[5])
   if not ends or ends <= now then return nil end
   local earliest, latest = expiry(name)
-  if earliest <= ends and ends <= latest then return ends, raw[6] == NEVER end
+  if earliest <= ends and ends <= latest then return ends, raw[6] == NEVER, raw end
   return nil
 end
 
@@ -385,6 +386,8 @@ local function lease(tag, found)
       tag, 'free', '', token, '0', '0', '', '', record.next, origin, ending(record), '', ''
     }
   end
+  -- Most leases keep no history, and a batch has a thousand answers.
+  if record.history == '' then return { table.concat(lines, '\n'), record.checkpoint } end
   return { table.concat(lines, '\n'), record.checkpoint, record.history }
 end
 

@@ -8,10 +8,10 @@ local answers = { text(now_micros) }
 for i = 1, (#KEYS - 1) / 2 do
   local a, name, key = 4 * i - 2, KEYS[2 * i], KEYS[2 * i + 1]
   answers[i + 1] = 1
-  local ends, ephemeral = held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  local ends, ephemeral, raw =
+    held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2], 'since', 'history')
   if ends then
-    local raw = redis.call('HMGET', key, 'history', 'since')
-    local before, since = raw[1] or '', raw[2] or ''
+    local since, before = raw[7] or '', raw[8] or ''
     local history = remember(before, ARGV[a + 2], ARGV[a], ARGV[a + 1], since, 'released')
     -- The companion is written first: if the server refuses the write (out of memory), the lease is
     -- unchanged. The server deletes the companion when it would have done so without the release.
