@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn work(election: &Election, register: &Register) -> io::Result<()> {
     while let Some(leadership) = election.leadership().await {
         println!("leads, token {}", leadership.token());
-        while leadership.is_valid() {
+        while !leadership.should_stop() {
             step(&leadership, register).await?;
         }
         println!("does not lead any more: {:?}", leadership.lost().await);

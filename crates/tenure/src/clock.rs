@@ -128,6 +128,11 @@ impl Clock {
         })))
     }
 
+    /// Whether this is the machine's boot clock.
+    pub(crate) fn is_boot(&self) -> bool {
+        matches!(self.0, ClockSource::Boot)
+    }
+
     /// The current time on this clock.
     pub fn now(&self) -> Moment {
         match &self.0 {

@@ -1,40 +1,45 @@
 //! The driver: runs many machines over one store, on its own thread, runtime and connection, so that a busy application cannot
 //! starve a renewal.
 //!
-//! The driver implements no rule of the election. It passes inputs to the [`Machine`]s, sends their requests to the store in
-//! batches, and reports all other effects to its [`DriverEvents`].
+//! The driver implements no rule of the election. It passes inputs to the [`Machine`](crate::machine::Machine)s, sends their
+//! requests to the store in batches, and reports all other effects to the [`DriverEvents`] of the machine.
+//!
+//! The elections of a process that use one store share a driver ([`shared`]). A member of a fleet has its own.
 
+mod calls;
 mod command;
 mod events;
 mod health_task;
 mod id_map;
 mod renewal_stats;
+pub(crate) mod shared;
 mod term;
 mod thread;
 mod timers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, LocalBoxFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt, pending};
 use tokio::sync::mpsc;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, Kind, Result};
-use crate::fleet::overrides;
-use crate::lease::{Answer, CandidateId, Claim, Hold, Lease, Name, Release};
+use crate::error::Result;
+use crate::lease::{Answer, Lease, Name};
 use crate::machine::{Effect, Input as MachineInput, Phase};
 use crate::request::{self, ReceivedRequest};
-use crate::store::{Change, Scope, Store, StoreExt as _, wrong_count};
-use crate::timing::Timing;
+use crate::store::{Change, Scope, Store};
 
+use calls::Batch;
 pub(crate) use command::{DriverCommand, HandleInput, MachineSlot};
 pub(crate) use events::DriverEvents;
 pub(crate) use health_task::{HealthTask, NOT_CHECKED};
 pub(crate) use id_map::IdMap;
 pub use renewal_stats::RenewalStats;
+use shared::SharedDriver;
 pub(crate) use term::{Context, Term};
 pub(crate) use thread::spawn;
 use timers::Timers;
@@ -55,81 +60,90 @@ enum StoreReply {
     Nothing,
 }
 
-/// The requests of this turn, which the driver sends together.
-#[derive(Default)]
-struct Batch {
-    acquire: Vec<(MachineId, u64, Claim)>,
-    renew: Vec<(MachineId, u64, Hold)>,
-    release: Vec<(MachineId, u64, Release)>,
-    observe: Vec<(MachineId, u64, Name)>,
-    read_requests: bool,
-    /// Requests from outside that were processed.
-    answers: Vec<Release>,
-}
-
 pub(crate) struct Driver {
     store: Arc<dyn Store>,
     clock: Clock,
-    events: Arc<dyn DriverEvents>,
-    ttl: Duration,
-    try_for: Duration,
     /// The maximum number of items in one call, from the limits of the store.
     max_batch: usize,
     slots: IdMap<Box<MachineSlot>>,
     names: HashMap<Name, MachineId>,
     timers: Timers,
+    /// When the driver has something to do again; `u64::MAX` for never.
+    sleeps_until: Arc<AtomicU64>,
+    watched: Watched,
+    /// A machine was added since the driver began to watch.
+    machine_added: bool,
     /// More machines may be added.
     open: bool,
     commands: mpsc::UnboundedReceiver<DriverCommand>,
     calls: FuturesUnordered<LocalBoxFuture<'static, StoreReply>>,
-    batch: Batch,
+    /// The requests of this turn, one batch for each timing: a call has one TTL and one timeout.
+    batches: Vec<Batch>,
+    read_requests: bool,
     effects: Vec<Effect>,
 }
 
+/// Which changes the driver watches.
+pub(crate) enum Watched {
+    /// Those of a fleet, whatever its machines are.
+    Scope(Scope),
+    /// Those that concern its machines. The registry of shared drivers knows when the last machine is gone.
+    Machines(SharedDriver),
+}
+
 impl Driver {
-    /// Creates a driver. All of its machines share one timing.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         clock: Clock,
-        events: Arc<dyn DriverEvents>,
-        timing: &Timing,
+        watched: Watched,
+        sleeps_until: Arc<AtomicU64>,
         commands: mpsc::UnboundedReceiver<DriverCommand>,
     ) -> Self {
         let max_batch = store.limits().max_batch.max(1);
         Driver {
             store,
             clock,
-            events,
-            ttl: timing.ttl,
-            try_for: timing.try_for(),
             max_batch,
             slots: IdMap::default(),
             names: HashMap::new(),
             timers: Timers::default(),
+            sleeps_until,
+            watched,
+            machine_added: false,
             open: true,
             commands,
             calls: FuturesUnordered::new(),
-            batch: Batch::default(),
+            batches: Vec::new(),
+            read_requests: false,
             effects: Vec::new(),
         }
     }
 
-    /// Runs until the driver was closed and every machine has stopped, or the application has dropped its handles. `scope`
-    /// selects the changes that concern the driver's machines.
-    pub(crate) async fn run(mut self, scope: Scope) {
+    /// Runs until the driver was closed and every machine has stopped, or the application has dropped its handles.
+    pub(crate) async fn run(mut self) {
         // Watch before the first observation, so that no change in between is missed.
-        let mut watch = self.store.watch(&scope);
+        let mut watch: BoxStream<'static, Change> = match &self.watched {
+            Watched::Scope(scope) => self.store.watch(scope),
+            Watched::Machines(_) => pending().boxed(),
+        };
         loop {
             // Commands first: after the application has dropped the election, nothing more may be sent.
             if !self.process_commands() {
                 break;
+            }
+            if std::mem::take(&mut self.machine_added)
+                && matches!(self.watched, Watched::Machines(_))
+            {
+                // A new watch reports `Change::Look` when it is active, which covers the changes since the last one.
+                watch = self.store.watch(&Scope::Names(self.watched_names()));
             }
             self.flush();
             if !self.open && self.slots.is_empty() {
                 break;
             }
             let wake_at = self.timers.next();
-            self.events.sleeps_until(wake_at);
+            let sleeps_until = wake_at.map_or(u64::MAX, Moment::as_nanos);
+            self.sleeps_until.store(sleeps_until, Ordering::Release);
             let timer = sleep_until(&self.clock, wake_at);
             tokio::select! {
                 // The clock first: incoming events must not delay a renewal.
@@ -153,7 +167,16 @@ impl Driver {
                 Some(change) = watch.next() => self.changed(&change),
             }
         }
-        self.events.driver_ended();
+    }
+
+    /// The names of the machines, and of the requests to them.
+    fn watched_names(&self) -> Vec<Name> {
+        let names = |slot: &MachineSlot| {
+            let name = slot.machine.name();
+            let request = slot.accepts_requests.then(|| name.request_name());
+            std::iter::once(name.clone()).chain(request)
+        };
+        self.slots.values().flat_map(|slot| names(slot)).collect()
     }
 
     /// Processes queued commands: a bounded number, so that renewals are not delayed. Returns `false` when the driver must end.
@@ -176,28 +199,43 @@ impl Driver {
     fn process_command(&mut self, now: Moment, command: DriverCommand) -> bool {
         match command {
             DriverCommand::Input(id, input) => self.process_input(now, id, input),
-            DriverCommand::Add(id, slot) => {
-                if slot.accepts_requests {
-                    let (name, candidate) = (slot.machine.name(), slot.machine.candidate());
-                    self.read_drain_record(id, name.clone(), candidate.clone(), Duration::ZERO);
-                }
-                self.names.insert(slot.machine.name().clone(), id);
-                self.slots.insert(id, slot);
-                self.step(now, id, MachineInput::Woke);
-            }
+            DriverCommand::Add(id, slot) => self.add(now, id, slot),
+            DriverCommand::Remove(id) => self.remove(id),
             DriverCommand::Close => self.open = false,
             DriverCommand::Abandon => return false,
         }
         true
     }
 
+    fn add(&mut self, now: Moment, id: MachineId, mut slot: Box<MachineSlot>) {
+        slot.group = self.group_of(slot.machine.timing());
+        self.names.insert(slot.machine.name().clone(), id);
+        let accepts_requests = slot.accepts_requests;
+        self.slots.insert(id, slot);
+        self.machine_added = true;
+        if accepts_requests {
+            self.read_drain_record(id, Duration::ZERO);
+        }
+        self.step(now, id, MachineInput::Woke);
+    }
+
+    /// The driver has nothing more to do for this machine. After the last machine of a shared driver, the driver ends.
+    fn remove(&mut self, id: MachineId) {
+        let Some(slot) = self.slots.remove(&id) else { return };
+        self.names.remove(slot.machine.name());
+        if let Watched::Machines(shared) = &self.watched
+            && shared.leave(slot.machine.name())
+        {
+            self.open = false;
+        }
+        slot.events.ended(id);
+    }
+
     fn process_input(&mut self, now: Moment, id: MachineId, input: HandleInput) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
         match &input {
-            HandleInput::Note(note) => {
-                let Some(slot) = self.slots.get_mut(&id) else { return };
-                slot.note = note.clone();
-            }
-            HandleInput::Health(result) => self.events.checked(id, result),
+            HandleInput::Note(note) => slot.note = note.clone(),
+            HandleInput::Health(result) => slot.events.checked(id, result),
             _ => {}
         }
         self.step(now, id, input.into());
@@ -221,7 +259,7 @@ impl Driver {
         let now = self.clock.now();
         match change {
             Change::Look => {
-                self.batch.read_requests = true;
+                self.read_requests = true;
                 let all: Vec<MachineId> = self.slots.keys().copied().collect();
                 for id in all {
                     self.step(now, id, MachineInput::Changed(Change::Look));
@@ -232,7 +270,7 @@ impl Driver {
                     self.step(now, id, MachineInput::Changed(change.clone()));
                 } else if name.is_own() {
                     // A request has arrived or was answered.
-                    self.batch.read_requests = true;
+                    self.read_requests = true;
                 }
             }
         }
@@ -252,12 +290,8 @@ impl Driver {
             StoreReply::Requests(Err(error)) => tracing::debug!(%error, "asks cannot be read"),
             StoreReply::DrainRecord(id, drained) => {
                 let now = self.clock.now();
-                if drained.is_none()
-                    && let Some(slot) = self.slots.get_mut(&id)
-                {
-                    let (name, candidate) = (slot.machine.name(), slot.machine.candidate());
-                    let (name, candidate) = (name.clone(), candidate.clone());
-                    self.read_drain_record(id, name, candidate, self.try_for);
+                if let (None, Some(slot)) = (drained, self.slots.get(&id)) {
+                    self.read_drain_record(id, slot.machine.timing().try_for());
                 }
                 self.step(now, id, MachineInput::DrainRecord(drained));
             }
@@ -267,7 +301,8 @@ impl Driver {
 
     /// Reports the answer of the store to the callbacks, even if it is too late for the machine.
     fn report_answer(&self, now: Moment, id: MachineId, sent: Moment, event: &MachineInput) {
-        let events = &self.events;
+        let Some(slot) = self.slots.get(&id) else { return };
+        let events = &slot.events;
         match event {
             MachineInput::Acquired(_, Ok(Answer::Taken(lease))) => events.observed(id, lease),
             MachineInput::Observed(_, Ok(Some(lease))) => events.observed(id, lease),
@@ -292,8 +327,9 @@ impl Driver {
             if slot.last_request < Some(token) {
                 slot.last_request = Some(token);
                 tracing::debug!(%name, ask = ?request, "asked");
+                let group = slot.group;
                 self.step(now, id, MachineInput::Requested(request));
-                self.batch.answers.extend(answer);
+                self.batches[group].answers.extend(answer);
             }
         }
     }
@@ -307,25 +343,24 @@ impl Driver {
             let Some(slot) = self.slots.get_mut(&id) else { break };
             let definite = next.is_definite();
             if let MachineInput::Health(healthy) = &next {
-                self.events.health_changed(id, *healthy);
+                slot.events.health_changed(id, *healthy);
             }
             slot.machine.step(now, next, &mut effects);
             for effect in effects.drain(..) {
-                if Self::act(&*self.events, &mut self.batch, id, slot, effect) {
+                if Self::act(&mut self.batches[slot.group], id, slot, effect) {
                     event = Some(MachineInput::WorkEnded);
                 }
             }
             if definite {
-                self.events.answered(id);
+                slot.events.answered(id);
             }
             let phase = slot.machine.phase();
-            self.events.stepped(id, phase, slot.machine.is_drained());
+            slot.events.stepped(id, phase, slot.machine.is_drained());
             if std::mem::replace(&mut slot.phase, phase) != phase {
-                self.events.phase_changed(id, phase);
+                slot.events.phase_changed(id, phase);
             }
             if phase == Phase::Stopped {
-                self.names.remove(slot.machine.name());
-                self.slots.remove(&id);
+                self.remove(id);
             } else if let Some(at) = slot.machine.wake_at()
                 && slot.due != Some(at)
             {
@@ -337,13 +372,8 @@ impl Driver {
     }
 
     /// Carries out one effect. Returns whether a term ended that has no work.
-    fn act(
-        events: &dyn DriverEvents,
-        batch: &mut Batch,
-        id: MachineId,
-        slot: &MachineSlot,
-        effect: Effect,
-    ) -> bool {
+    fn act(batch: &mut Batch, id: MachineId, slot: &MachineSlot, effect: Effect) -> bool {
+        let events = &*slot.events;
         match effect {
             Effect::Acquire(request, nonce, wait) => {
                 batch.acquire.push((id, request, slot.claim(nonce, wait)));
@@ -366,146 +396,18 @@ impl Driver {
         }
         false
     }
-
-    // ---- calls to the store ----
-
-    /// Sends the batch: renewals first, and each operation in as few calls as possible.
-    fn flush(&mut self) {
-        let batch = std::mem::take(&mut self.batch);
-        let ttl = self.ttl;
-        self.call(batch.renew, MachineInput::Renewed, async move |store, holds| {
-            store.renew(&holds, ttl).await
-        });
-        self.call(batch.release, MachineInput::Released, async |store, releases| {
-            store.release(&releases).await
-        });
-        self.call(batch.acquire, MachineInput::Acquired, async |store, claims| {
-            store.acquire(&claims).await
-        });
-        self.call(batch.observe, MachineInput::Observed, observe);
-        if batch.read_requests {
-            self.observe_requests();
-        }
-        if !batch.answers.is_empty() {
-            self.answer(batch.answers);
-        }
-    }
-
-    /// Calls one operation for many items, and passes each answer to its machine. The machines discard late answers.
-    ///
-    /// Each call has its own timeout and as many items as the store takes at once: a call that is stuck delays no other.
-    fn call<I: 'static, O: 'static>(
-        &mut self,
-        items: Vec<(MachineId, u64, I)>,
-        event: fn(u64, Result<O>) -> MachineInput,
-        verb: impl AsyncFn(Arc<dyn Store>, Vec<I>) -> Result<Vec<Result<O>>> + Clone + 'static,
-    ) {
-        let mut items = items.into_iter().peekable();
-        while items.peek().is_some() {
-            let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
-            let verb = verb.clone();
-            let sent = clock.now();
-            let (ids, items): (Vec<_>, Vec<_>) = items
-                .by_ref()
-                .take(self.max_batch)
-                .map(|(id, request, item)| ((id, request), item))
-                .unzip();
-            let call = async move {
-                let answers = timed(&clock, try_for, verb(store, items)).await;
-                let answers = answers.and_then(|answers| match answers.len() {
-                    count if count == ids.len() => Ok(answers),
-                    count => Err(wrong_count(ids.len(), count)),
-                });
-                let answers: Vec<Result<O>> = match answers {
-                    Ok(answers) => answers,
-                    Err(error) => ids.iter().map(|_| Err(error.clone())).collect(),
-                };
-                let done = ids.into_iter().zip(answers);
-                let done = done.map(|((id, request), answer)| (id, event(request, answer)));
-                StoreReply::Machines(sent, done.collect())
-            };
-            self.calls.push(call.boxed_local());
-        }
-    }
-
-    /// Releases requests that were processed. If the release fails, the sender reports that it got no answer.
-    fn answer(&mut self, answers: Vec<Release>) {
-        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
-        let call = async move {
-            if let Err(error) = timed(&clock, try_for, store.release(&answers)).await {
-                tracing::debug!(%error, "an ask cannot be answered");
-            }
-            StoreReply::Nothing
-        };
-        self.calls.push(call.boxed_local());
-    }
-
-    /// Reads, after `pause`, whether the store has recorded a drain of this candidate. A record that cannot be parsed drains no
-    /// candidate: it must not keep all candidates from leading.
-    fn read_drain_record(
-        &mut self,
-        id: MachineId,
-        name: Name,
-        candidate: CandidateId,
-        pause: Duration,
-    ) {
-        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
-        let call = async move {
-            if !pause.is_zero() {
-                clock.sleep(pause).await;
-            }
-            let drained = match timed(&clock, try_for, overrides::read(&*store, &name)).await {
-                Ok(overrides) => Some(overrides.drained.contains(&candidate)),
-                Err(error) if error.kind() == Kind::Unavailable => None,
-                Err(error) => {
-                    tracing::warn!(
-                        "drains of '{name}' cannot be read, so this candidate is not drained: {error}"
-                    );
-                    Some(false)
-                }
-            };
-            StoreReply::DrainRecord(id, drained)
-        };
-        self.calls.push(call.boxed_local());
-    }
-
-    fn observe_requests(&mut self) {
-        let accepting = self.slots.values().filter(|slot| slot.accepts_requests);
-        let names: Vec<Name> = accepting.map(|slot| slot.machine.name().request_name()).collect();
-        if names.is_empty() {
-            return;
-        }
-        let (store, clock, try_for) = (self.store.clone(), self.clock.clone(), self.try_for);
-        let call = async move {
-            let scope = Scope::Names(names);
-            StoreReply::Requests(timed(&clock, try_for, store.observe(&scope)).await)
-        };
-        self.calls.push(call.boxed_local());
-    }
 }
 
-/// Observes these names. `None` for a name that was never used.
-async fn observe(store: Arc<dyn Store>, names: Vec<Name>) -> Result<Vec<Result<Option<Lease>>>> {
-    // For a single name, an unreadable record is its answer too. For many names, an error does not say which name it belongs
-    // to.
-    if let [name] = &names[..] {
-        return Ok(vec![store.observe_one(name).await]);
-    }
-    let observed = store.observe(&Scope::Names(names.clone())).await?;
-    let mut failed = None;
-    let mut leases = HashMap::new();
-    for lease in observed {
-        match lease {
-            Ok(lease) => drop(leases.insert(lease.name.clone(), lease)),
-            Err(error) => failed = Some(error),
+impl Drop for Driver {
+    /// Also on a panic: a term without renewals must not seem alive.
+    fn drop(&mut self) {
+        for (id, slot) in self.slots.drain() {
+            slot.events.ended(id);
+        }
+        if let Watched::Machines(shared) = &self.watched {
+            shared.end();
         }
     }
-    let answer = |name: &Name| match (leases.remove(name), &failed) {
-        (Some(lease), _) => Ok(Some(lease)),
-        (None, None) => Ok(None),
-        (None, Some(error)) => Err(error.clone()),
-    };
-    Ok(names.iter().map(answer).collect())
 }
 
 /// Waits forever without a timer.
@@ -513,20 +415,5 @@ async fn sleep_until(clock: &Clock, at: Option<Moment>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Limits a call to the time after which the machine ignores its answer. Dropping the call lets the store replace a connection
-/// that hangs.
-async fn timed<T>(
-    clock: &Clock,
-    limit: Duration,
-    call: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::select! {
-        answer = call => answer,
-        () = clock.sleep(limit) => {
-            Err(Error::unavailable(format!("no answer from the store within {limit:?}")))
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod builder;
 mod candidate_state;
 mod event;
+mod lead;
 mod leadership;
 mod state;
 mod status;
@@ -18,7 +19,7 @@ use futures_util::stream::{self, StreamExt};
 use tokio::sync::broadcast;
 
 use crate::clock::Moment;
-use crate::driver::{DriverCommand, HandleInput, MachineId, RenewalStats};
+use crate::driver::{HandleInput, RenewalStats};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{OtherCandidates, Phase};
@@ -28,11 +29,8 @@ use state::ElectionState;
 pub use builder::ElectionBuilder;
 pub use candidate_state::CandidateState;
 pub use event::Event;
-pub use leadership::{Leadership, Saved};
+pub use leadership::{Leadership, Saved, StopSignal};
 pub use status::{Pulse, Status};
-
-/// An election has one machine.
-const ONLY_MACHINE: MachineId = 0;
 
 /// One candidate in the election of one name.
 ///
@@ -41,7 +39,7 @@ const ONLY_MACHINE: MachineId = 0;
 /// let store = tenure::open("memory:").await?;
 /// let election = tenure::Election::builder("election:example").start(store).await?;
 /// let answer = election
-///     .lead(async |leadership| {
+///     .lead(|leadership| async move {
 ///         // Only one candidate at a time is here.
 ///         format!("done in term {}", leadership.token())
 ///     })
@@ -124,7 +122,7 @@ impl Election {
         let is_leader = self.is_leader();
         let valid_for =
             if is_leader { until.since(shared.context.clock.now()) } else { Duration::ZERO };
-        let token = shared.current_term().filter(|_| is_leader).map(|term| term.term.hold.token);
+        let term = shared.current_term().filter(|_| is_leader);
         let state = shared.state();
         Status {
             name: shared.name.clone(),
@@ -133,7 +131,8 @@ impl Election {
             state: shared.candidate_state.borrow().clone(),
             current_leader: state.leader(&shared.candidate, shared.context.clock.now()),
             starting: state.startup_wait(shared.context.clock.now()).map(|(_, wait)| wait),
-            token,
+            token: term.as_ref().map(|term| term.term.hold.token),
+            handles: term.map_or(0, |term| term.term.handles()),
             since: state.since,
             valid_for,
             transitions: state.transitions,
@@ -185,75 +184,24 @@ impl Election {
         let shared = &self.shared;
         let now = shared.context.clock.now();
         let due = Moment::from_nanos(shared.sleeps_until.load(Ordering::Acquire));
+        let term = shared.current_term();
         Pulse {
             late: now.since(due),
-            overrun: shared.current_term().map(|term| term.term.overrun(now)).unwrap_or_default(),
+            overrun: term.as_ref().map(|term| term.term.overrun(now)).unwrap_or_default(),
+            idle: self.is_leader() && term.is_some_and(|term| term.term.handles() == 0),
             ended: *shared.phases.borrow() == Phase::Stopped,
         }
     }
 
-    /// Waits until this candidate leads; `None` if the election was stopped first.
-    pub async fn leadership(&self) -> Option<Leadership> {
-        self.shared.send_input(HandleInput::Wanted(true));
-        let mut terms = self.shared.term.subscribe();
-        let mut phases = self.shared.phases.subscribe();
-        loop {
-            let term = terms.borrow_and_update().clone();
-            if let Some(leadership) = term.and_then(|term| term.handle()) {
-                return Some(leadership);
-            }
-            if *phases.borrow_and_update() == Phase::Stopped {
-                return None;
-            }
-            tokio::select! {
-                changed = terms.changed() => changed.ok()?,
-                changed = phases.changed() => changed.ok()?,
-            }
-        }
-    }
-
-    /// Runs `work` while this candidate leads.
-    ///
-    /// When the work ends by itself, the lease is released and the value of the work is returned; this candidate does not
-    /// campaign again until the next call. When leadership is lost, the work is dropped, and started again in the next term.
-    /// `None` if the election was stopped.
-    ///
-    /// # Cancellation
-    /// Dropping this future drops the work, and then the lease is released.
-    pub async fn lead<T>(&self, mut work: impl AsyncFnMut(Leadership) -> T) -> Option<T> {
-        // Also on a panic and when this future is dropped: the work is gone then, so the lease must be released too.
-        let withdraw_on_drop = WithdrawOnDrop(self);
-        loop {
-            let leadership = self.leadership().await?;
-            let ended = tokio::select! {
-                biased;
-                _ = leadership.lost() => None,
-                value = work(leadership.clone()) => Some(value),
-            };
-            drop(leadership);
-            if let Some(value) = ended {
-                drop(withdraw_on_drop);
-                self.released().await;
-                return Some(value);
-            }
-        }
-    }
-
-    /// Returns when this candidate holds no lease.
-    async fn released(&self) {
-        let mut phases = self.shared.phases.subscribe();
-        let done = |phase: &Phase| matches!(phase, Phase::Waiting | Phase::Stopped);
-        // The sender lives in `shared`.
-        let _ = phases.wait_for(done).await;
-    }
-
-    /// The current state and all later events, as a stream. See [`Event`] for what a slow subscriber misses.
+    /// The current state and all later events, as a stream. It ends after the last event, when the election has stopped. See
+    /// [`Event`] for what a slow subscriber misses.
     pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
         let (now, later) = self.shared.subscribe();
-        let later = stream::unfold(later, async |mut events| {
+        let later = stream::unfold(later, async |events| {
+            let mut events = events?;
             loop {
                 match events.recv().await {
-                    Ok(event) => return Some((event, events)),
+                    Ok(event) => return Some((event, Some(events))),
                     Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return None,
                 }
@@ -265,7 +213,7 @@ impl Election {
     /// Calls `listener` for the current state and for every later event, on a separate thread. A listener that panics is called
     /// again with the next event.
     pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
-        let (now, mut later) = self.shared.subscribe();
+        let (now, later) = self.shared.subscribe();
         let call = move |event| {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
                 tracing::error!("an event listener panicked");
@@ -273,6 +221,7 @@ impl Election {
         };
         let listen = move || {
             now.into_iter().for_each(&call);
+            let Some(mut later) = later else { return };
             loop {
                 match later.blocking_recv() {
                     Ok(event) => call(event),
@@ -318,26 +267,14 @@ impl Election {
     /// Waits for the work: every [`Leadership`] has to be dropped.
     pub async fn stop(&self) {
         self.shared.send_input(HandleInput::Stop);
-        let mut phases = self.shared.phases.subscribe();
-        // The sender lives in `shared`.
-        let _ = phases.wait_for(|phase| *phase == Phase::Stopped).await;
-    }
-}
-
-/// Withdraws the candidate when `lead` ends.
-struct WithdrawOnDrop<'a>(&'a Election);
-
-impl Drop for WithdrawOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.withdraw();
+        self.shared.stopped().await;
     }
 }
 
 impl Drop for Election {
     /// No I/O: the driver stops, and the lease is left to its TTL.
     fn drop(&mut self) {
-        self.shared.set_leader_until(Moment::PAST);
-        let _ = self.shared.context.commands.send(DriverCommand::Abandon);
+        self.shared.abandon();
     }
 }
 

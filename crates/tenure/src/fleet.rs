@@ -220,7 +220,7 @@ impl Fleet {
     /// Whether the driver and the work of this member are on time: for a liveness probe that restarts a stuck process.
     pub fn pulse(&self) -> Pulse {
         let (late, overrun) = self.shared.late_and_overrun();
-        Pulse { late, overrun, ended: *self.shared.over.borrow() }
+        Pulse { late, overrun, ended: *self.shared.over.borrow(), ..Pulse::default() }
     }
 
     /// Whether the store is reachable: `None` before its first answer, the last error while it does not answer.

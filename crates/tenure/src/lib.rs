@@ -126,7 +126,7 @@ pub mod timing;
 pub use clock::{Clock, Moment};
 pub use driver::RenewalStats;
 pub use election::{
-    CandidateState, Election, ElectionBuilder, Event, Leadership, Pulse, Saved, Status,
+    CandidateState, Election, ElectionBuilder, Event, Leadership, Pulse, Saved, Status, StopSignal,
 };
 pub use error::{Blocker, Error, Kind, Result};
 pub use fence::{Fence, StaleToken};

@@ -305,6 +305,7 @@ impl Machine {
             Input::NoteChanged => self.note_changed(now),
             Input::Rivals(rivals) => self.rivals = Some(rivals),
             Input::WorkEnded => self.work_ended(now, out),
+            Input::Dropped(token) => self.dropped(now, token, out),
             Input::Stop => self.stop(now, out),
         }
         self.act(now, out);

@@ -1,15 +1,19 @@
 //! The processes of the demo: starts, signals and reaps each by its own process id, and reads its messages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tenure::{Error, Result};
+use tenure::{Clock, Error, Result};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 use super::protocol::{NodeConfig, NodeMessage};
+
+/// How often to try to freeze a process at a moment at which it holds no lock.
+const FREEZE_ATTEMPTS: u32 = 500;
 
 /// One process of the demo.
 struct DemoProcess {
@@ -125,6 +129,24 @@ impl DemoProcesses {
         }
     }
 
+    /// Freezes a process while it does not hold the lock of a lease in a directory store. The kernel drops such a lock only when
+    /// its process dies, so no process could lead until the frozen one resumes. Only a guard could end that.
+    pub(super) async fn freeze(&self, which: usize) {
+        for _ in 0..FREEZE_ATTEMPTS {
+            self.signal(which, Signal::STOP);
+            let Some(pid) = self.pid(which) else { return };
+            while !is_stopped(pid) {
+                Clock::boot().sleep(Duration::from_micros(200)).await;
+            }
+            if !holds_name_lock(pid) {
+                return;
+            }
+            self.signal(which, Signal::CONT);
+            Clock::boot().sleep(Duration::from_millis(2)).await;
+        }
+        self.signal(which, Signal::STOP);
+    }
+
     /// Waits for the end of a process, and returns its exit status.
     pub(super) async fn reap(&mut self, which: usize) -> Result<ExitStatus> {
         let process = &mut self.processes[which];
@@ -174,4 +196,55 @@ async fn read_messages(
         }
     }
     let _ = sender.send((which, NodeMessage::Gone));
+}
+
+/// Whether every thread of a process is stopped. A process that is gone counts as stopped.
+fn is_stopped(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which is in parentheses and may contain any character.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['R', 'S', 'D']))
+    })
+}
+
+/// Whether a process holds a lock on a file in a directory `locks`, where a directory store has the locks of its leases.
+fn holds_name_lock(pid: u32) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let info = std::fs::read_to_string(descriptor.path()).unwrap_or_default();
+        let file = Path::new("/proc").join(pid.to_string()).join("fd").join(descriptor.file_name());
+        let in_locks =
+            |file: PathBuf| file.parent().is_some_and(|parent| parent.ends_with("locks"));
+        info.contains("FLOCK") && std::fs::read_link(file).is_ok_and(in_locks)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+
+    #[test]
+    fn only_a_held_lock_of_a_lease_counts() {
+        let directory = std::env::temp_dir().join(format!("tenure-freeze-{}", std::process::id()));
+        let files = ["locks/job.lock", "live/process"].map(|file| {
+            let path = directory.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::File::create(path).unwrap()
+        });
+        let me = std::process::id();
+        flock(&files[1], FlockOperation::LockExclusive).unwrap();
+        assert!(
+            !holds_name_lock(me),
+            "a process holds the lock of its liveness as long as it runs"
+        );
+        flock(&files[0], FlockOperation::LockExclusive).unwrap();
+        assert!(holds_name_lock(me));
+        flock(&files[0], FlockOperation::Unlock).unwrap();
+        assert!(!holds_name_lock(me));
+        assert!(!is_stopped(me));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 }

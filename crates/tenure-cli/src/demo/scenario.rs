@@ -94,8 +94,6 @@ pub(super) struct Scenario {
     leader: Option<DemoLeader>,
     /// The number of processes that campaign.
     started: usize,
-    /// The last reported count.
-    counted: u64,
     /// The terms whose work has ended, as reported.
     ended: Vec<u64>,
     /// The processes that the scenario has told to stop.
@@ -115,7 +113,6 @@ impl Scenario {
             clock: Clock::boot(),
             leader: None,
             started: 0,
-            counted: 0,
             ended: Vec::new(),
             stopping: Vec::new(),
             gone: Vec::new(),
@@ -167,16 +164,14 @@ impl Scenario {
         self.output.say(format!("{number}. {} {id}: {}.", fault.as_str(), explained(fault)))?;
         self.output.say(format!("   By hand: {by_hand}"))?;
         self.print_hint(victim.which, |port| hints::victim(fault, port))?;
+        let mut at = self.clock.now();
         if fault == DemoFault::Freeze {
-            // Freeze the leader between two counts. Frozen during a checkpoint it would keep the lock of a directory store,
-            // which the kernel drops only for dead processes, and no process could lead until it thaws.
-            let before = self.counted;
-            self.wait_until(self.timeout, |scenario| scenario.counted > before).await?;
+            self.processes.freeze(victim.which).await;
+            at = self.clock.now();
         } else {
             self.stopping.push(victim.which);
+            self.processes.signal(victim.which, fault.signal());
         }
-        let at = self.clock.now();
-        self.processes.signal(victim.which, fault.signal());
         let newer =
             |scenario: &Scenario| scenario.leader.is_some_and(|lead| lead.token > victim.token);
         let found = self.wait_until(self.timeout, newer).await?;
@@ -315,8 +310,9 @@ impl Scenario {
             }
             NodeMessage::Gone if self.stopping.contains(&which) => self.gone.push(which),
             NodeMessage::Gone => self.restart_killed(which).await?,
-            NodeMessage::Counted { count } => self.counted = *count,
-            NodeMessage::Leads { .. } | NodeMessage::Follows { .. } => {}
+            NodeMessage::Counted { .. }
+            | NodeMessage::Leads { .. }
+            | NodeMessage::Follows { .. } => {}
         }
         Ok(())
     }

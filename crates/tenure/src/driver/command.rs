@@ -1,8 +1,9 @@
 //! The commands of an application to its driver: inputs for a machine, and machines to add.
 
+use std::fmt;
 use std::sync::Arc;
 
-use super::MachineId;
+use super::{DriverEvents, MachineId};
 use crate::clock::Moment;
 use crate::health::HealthResult;
 use crate::lease::{CandidateId, Claim, ClaimedWait, Nonce, Note, Token};
@@ -21,6 +22,8 @@ pub(crate) enum HandleInput {
     Note(Note),
     Rivals(Arc<OtherCandidates>),
     WorkEnded,
+    /// The last handle of this term was dropped before the term ended.
+    Dropped(Token),
     Stop,
 }
 
@@ -35,6 +38,7 @@ impl From<HandleInput> for MachineInput {
             HandleInput::Note(_) => MachineInput::NoteChanged,
             HandleInput::Rivals(rivals) => MachineInput::Rivals(rivals),
             HandleInput::WorkEnded => MachineInput::WorkEnded,
+            HandleInput::Dropped(token) => MachineInput::Dropped(token),
             HandleInput::Stop => MachineInput::Stop,
         }
     }
@@ -46,6 +50,8 @@ pub(crate) enum DriverCommand {
     Input(MachineId, HandleInput),
     /// Adds a machine.
     Add(MachineId, Box<MachineSlot>),
+    /// Removes one machine at once and leaves its lease to its TTL.
+    Remove(MachineId),
     /// No more machines will be added: end when all machines have stopped.
     Close,
     /// Stop at once and leave the leases to their TTL.
@@ -53,9 +59,10 @@ pub(crate) enum DriverCommand {
 }
 
 /// One machine and its state in the driver.
-#[derive(Debug)]
 pub(crate) struct MachineSlot {
     pub(crate) machine: Machine,
+    /// The callbacks that this machine's effects are reported to.
+    pub(super) events: Arc<dyn DriverEvents>,
     pub(crate) note: Note,
     pub(crate) ends_with_process: bool,
     /// Whether the record of the lease keeps the terms that ended.
@@ -67,19 +74,29 @@ pub(crate) struct MachineSlot {
     /// When the timers will wake the machine.
     pub(super) due: Option<Moment>,
     pub(super) phase: Phase,
+    /// The index of the requests that are sent together: those of machines with the same timing.
+    pub(super) group: usize,
+}
+
+impl fmt::Debug for MachineSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MachineSlot").field("machine", &self.machine).finish_non_exhaustive()
+    }
 }
 
 impl MachineSlot {
-    pub(crate) fn new(machine: Machine) -> Self {
+    pub(crate) fn new(machine: Machine, events: Arc<dyn DriverEvents>) -> Self {
         MachineSlot {
             phase: machine.phase(),
             machine,
+            events,
             note: Note::default(),
             ends_with_process: false,
             keeps_history: false,
             accepts_requests: false,
             last_request: None,
             due: None,
+            group: 0,
         }
     }
 

@@ -27,8 +27,9 @@ pub(crate) trait DriverEvents: Send + Sync {
     /// A second living candidate with the same id holds the lease.
     fn same_id(&self, id: MachineId);
     fn warn(&self, id: MachineId, warning: &str);
-    /// The driver has ended. Nothing is renewed any more.
-    fn driver_ended(&self);
+    /// The driver has removed the machine, because it has stopped, was abandoned, or the driver has ended. Nothing is renewed
+    /// for it any more.
+    fn ended(&self, _id: MachineId) {}
 
     // The following callbacks are for status and metrics only: the election does not depend on them.
 
@@ -46,6 +47,4 @@ pub(crate) trait DriverEvents: Send + Sync {
     fn health_changed(&self, _id: MachineId, _healthy: bool) {}
     /// The health check gave this result.
     fn checked(&self, _id: MachineId, _result: &HealthResult) {}
-    /// The driver has nothing to do before this moment.
-    fn sleeps_until(&self, _at: Option<Moment>) {}
 }

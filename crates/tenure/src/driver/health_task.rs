@@ -1,23 +1,31 @@
-//! The health task: runs the application's health check for as long as the driver runs.
+//! The health task: runs the application's health check on the application's runtime, timed by the driver's thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::{DriverCommand, HandleInput, MachineId};
 use crate::clock::Clock;
+use crate::error::{Error, Result};
 use crate::health::{Health, HealthGate, Hysteresis};
 
 /// The reason of a candidate whose check has not returned yet.
 pub(crate) const NOT_CHECKED: &str = "not checked yet";
 
-type HealthCheck = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Health> + Send>> + Send + Sync>;
+type HealthCheck = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Health> + Send>> + Send + Sync>;
 
 /// A health check and its schedule.
 pub(crate) struct HealthTask {
     gate: HealthGate,
     check: HealthCheck,
+}
+
+/// A health task and the runtime on which the check runs.
+pub(crate) struct PlacedHealthTask {
+    task: HealthTask,
+    application: Handle,
 }
 
 impl HealthTask {
@@ -30,26 +38,43 @@ impl HealthTask {
             let result = check();
             Box::pin(async move { result.await.into() })
         };
-        HealthTask { gate, check: Box::new(check) }
+        HealthTask { gate, check: Arc::new(check) }
     }
 
+    /// Runs the check on the runtime that calls this.
+    ///
+    /// # Errors
+    /// Invalid outside a runtime.
+    pub(crate) fn on_this_runtime(self) -> Result<PlacedHealthTask> {
+        let application = Handle::try_current().map_err(|_| {
+            Error::invalid("a health check needs a tokio runtime: start the candidate inside one")
+        })?;
+        Ok(PlacedHealthTask { task: self, application })
+    }
+}
+
+impl PlacedHealthTask {
     /// Notifies the machine when the candidate becomes healthy or unhealthy, and when the reason changes. A check that takes
-    /// longer than the period has failed. The first failure after a success, or at the start, is logged.
+    /// longer than the period has failed, and so has one that the application's runtime does not run. The first failure after a
+    /// success, or at the start, is logged.
+    ///
+    /// Runs on the driver's runtime, until `ended` returns.
     pub(crate) async fn watch(
         self,
         machine: MachineId,
         clock: Clock,
         commands: mpsc::UnboundedSender<DriverCommand>,
+        ended: impl Future<Output = ()> + Send + 'static,
     ) {
-        let mut hysteresis = Hysteresis::new(self.gate);
+        let gate = self.task.gate;
+        let mut hysteresis = Hysteresis::new(gate);
         let (mut failing, mut reported) = (false, None);
-        while !commands.is_closed() {
-            let next = clock.now() + self.gate.every;
+        let mut ended = std::pin::pin!(ended);
+        loop {
+            let next = clock.now() + gate.every;
             let health = tokio::select! {
-                health = (self.check)() => health,
-                () = clock.sleep(self.gate.every) => {
-                    Health::Bad(format!("no result within {:?}", self.gate.every))
-                }
+                health = self.check(&clock) => health,
+                () = &mut ended => return,
             };
             log(&health, &mut failing);
             let changed = hysteresis.take(health == Health::Good);
@@ -68,7 +93,26 @@ impl HealthTask {
             }
             tokio::select! {
                 () = clock.sleep_until(next) => {}
-                () = commands.closed() => return,
+                () = &mut ended => return,
+            }
+        }
+    }
+
+    /// One check.
+    async fn check(&self, clock: &Clock) -> Health {
+        let every = self.task.gate.every;
+        let check = self.task.check.clone();
+        // The closure itself runs there too: it may take long before it returns a future.
+        let mut check = self.application.spawn(async move { check().await });
+        tokio::select! {
+            result = &mut check => match result {
+                Ok(health) => health,
+                Err(error) if error.is_panic() => Health::Bad("the health check panicked".to_owned()),
+                Err(_) => Health::Bad("the runtime of the health check has ended".to_owned()),
+            },
+            () = clock.sleep(every) => {
+                check.abort();
+                Health::Bad(format!("no result within {every:?}"))
             }
         }
     }

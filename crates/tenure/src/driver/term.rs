@@ -1,15 +1,16 @@
 //! [`Term`]: one term, shared by all of its handles: the proof, the deadline, and the number of handles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::{DriverCommand, HandleInput, MachineId};
 use crate::clock::{Clock, Moment};
 use crate::election::Saved;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fork_check::ProcessId;
 use crate::lease::{Answer, Checkpoint, Hold};
 use crate::machine::TermStart;
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     /// The application's own connection: a checkpoint never delays a renewal.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) commands: mpsc::UnboundedSender<DriverCommand>,
+    /// The runtime of the driver's thread, set before the first term. A term of a test has no driver.
+    pub(crate) runtime: OnceLock<Handle>,
     /// A forked child has no renewals, so it holds nothing.
     pub(crate) process: ProcessId,
 }
@@ -48,6 +51,8 @@ impl Context {
 struct TermState {
     ended: bool,
     ended_at: Moment,
+    /// The last handle was dropped before the term ended: no work may begin in it any more.
+    dropped: bool,
     handles: u32,
 }
 
@@ -94,7 +99,7 @@ impl Term {
         self.deadline().since(self.context.clock.now())
     }
 
-    /// Whether the term continues: it is valid, and its work was not notified to stop.
+    /// Whether new work may begin: the term is valid, and its work was not notified to stop.
     pub(crate) fn continues(&self) -> bool {
         self.is_valid() && !self.state().ended
     }
@@ -103,11 +108,16 @@ impl Term {
     /// yet. So this checks the clock too; otherwise work would start in a term that is over.
     pub(crate) fn enter(&self) -> bool {
         let mut state = self.state();
-        if state.ended || self.context.clock.now() >= self.deadline() {
+        if state.ended || state.dropped || self.context.clock.now() >= self.deadline() {
             return false;
         }
         state.handles += 1;
         true
+    }
+
+    /// How many handles exist.
+    pub(crate) fn handles(&self) -> u32 {
+        self.state().handles
     }
 
     /// Adds a handle next to an existing one.
@@ -115,13 +125,20 @@ impl Term {
         self.state().handles += 1;
     }
 
-    /// Removes a handle. No I/O: the last handle notifies the driver, which does the rest.
+    /// Removes a handle. No I/O: the last handle notifies the driver, which does the rest. Without a handle no work runs, so a
+    /// term that has not ended ends now: it would only keep the lease from candidates that work.
     pub(crate) fn exit(&self) {
         let mut state = self.state();
         state.handles -= 1;
-        if state.handles == 0 && state.ended {
-            self.context.tell(self.machine, HandleInput::WorkEnded);
+        if state.handles > 0 {
+            return;
         }
+        state.dropped = true;
+        let input = match state.ended {
+            true => HandleInput::WorkEnded,
+            false => HandleInput::Dropped(self.hold.token),
+        };
+        self.context.tell(self.machine, input);
     }
 
     /// How long the work has continued after its time was over. A refusal sets the deadline far into the past, so the time
@@ -132,12 +149,35 @@ impl Term {
         if state.handles == 0 { Duration::ZERO } else { now.since(over) }
     }
 
-    /// Saves a checkpoint. If a caller sends a save before the last one was answered, they may arrive out of order: then the
-    /// store refuses the older one.
-    pub(crate) async fn save(&self, checkpoint: &Checkpoint) -> Result<Saved> {
+    /// Saves a checkpoint, until the deadline at the latest. If a caller sends a save before the last one was answered, they may
+    /// arrive out of order: then the store refuses the older one.
+    ///
+    /// The call runs on the driver's runtime, so the caller needs none. It goes on if the caller drops this future; `in_flight`
+    /// is dropped when it has ended.
+    pub(crate) async fn save(
+        &self,
+        checkpoint: Checkpoint,
+        in_flight: impl Send + 'static,
+    ) -> Result<Saved> {
         let number = self.saves.fetch_add(1, Ordering::Relaxed) + 1;
-        let answer = self.context.store.save(&self.hold, number, checkpoint).await?;
-        Ok(match answer {
+        let (store, hold) = (self.context.store.clone(), self.hold.clone());
+        let (clock, deadline) = (self.context.clock.clone(), self.deadline());
+        let save = async move {
+            let _in_flight = in_flight;
+            tokio::select! {
+                answer = store.save(&hold, number, &checkpoint) => answer,
+                () = clock.sleep_until(deadline) => Err(Error::unavailable(format!(
+                    "no answer to a save of '{}' before the deadline of its term", hold.name
+                ))),
+            }
+        };
+        let answer = match self.context.runtime.get() {
+            Some(runtime) => runtime.spawn(save).await.unwrap_or_else(|_| {
+                Err(Error::unavailable("the election has ended, and its driver with it"))
+            }),
+            None => save.await,
+        };
+        Ok(match answer? {
             Answer::Held(()) => Saved::Kept,
             Answer::Taken(_) => Saved::Lost,
         })

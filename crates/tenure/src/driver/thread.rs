@@ -1,25 +1,24 @@
 //! Starts a driver on a thread of its own.
 
-use std::sync::Arc;
+use tokio::runtime::Handle;
 
-use super::{Driver, DriverEvents};
+use super::Driver;
 use crate::blocking::spawn_runtime;
 use crate::error::{Error, Result};
-use crate::store::Scope;
 
-/// Starts the driver on its own thread and runtime, so that a busy application cannot starve it.
+/// Starts the driver on its own thread and runtime, so that a busy application cannot starve it. `ended` is called when the
+/// driver has ended, even if it panics. Returns the handle of that runtime.
 pub(crate) fn spawn(
-    events: Arc<dyn DriverEvents>,
-    scope: Scope,
     driver: impl FnOnce() -> Driver + Send + 'static,
-) -> Result<()> {
-    let over = EndedOnDrop(events);
+    ended: impl FnOnce() + Send + 'static,
+) -> Result<Handle> {
+    let ended = CallOnDrop(Some(ended));
     let spawned = spawn_runtime("tenure", move |runtime| {
-        let _over = over;
-        runtime.block_on(driver().run(scope));
+        let _ended = ended;
+        runtime.block_on(driver().run());
     });
     match spawned {
-        Ok(_detached) => Ok(()),
+        Ok((runtime, _detached)) => Ok(runtime),
         Err(error) => {
             let message = format!("cannot start a thread to renew on: {error}");
             Err(Error::unavailable(message).caused_by(error))
@@ -27,11 +26,12 @@ pub(crate) fn spawn(
     }
 }
 
-/// Reports the end of the driver even if it panics: a term without renewals must not seem alive.
-struct EndedOnDrop(Arc<dyn DriverEvents>);
+struct CallOnDrop<F: FnOnce()>(Option<F>);
 
-impl Drop for EndedOnDrop {
+impl<F: FnOnce()> Drop for CallOnDrop<F> {
     fn drop(&mut self) {
-        self.0.driver_ended();
+        if let Some(call) = self.0.take() {
+            call();
+        }
     }
 }

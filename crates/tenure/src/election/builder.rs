@@ -4,20 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
+use super::Election;
 use super::state::ElectionState;
-use super::{Election, ONLY_MACHINE};
 use crate::clock::Clock;
 use crate::driver::{
-    self, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, NOT_CHECKED,
+    DriverCommand, DriverEvents as _, HealthTask, MachineSlot, NOT_CHECKED, shared,
 };
 use crate::entropy;
 use crate::error::Result;
 use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{Machine, MachineConfig};
-use crate::store::{Scope, Store};
+use crate::store::Store;
 use crate::timing::{Timing, TimingOptions};
 
 /// Sets up an [`Election`]. Only the name has to be given.
@@ -46,6 +44,7 @@ pub struct ElectionBuilder {
     options: TimingOptions,
     priority: i32,
     ends_with_process: bool,
+    own_thread: bool,
     health: Option<HealthTask>,
     clock: Clock,
 }
@@ -65,6 +64,7 @@ impl ElectionBuilder {
             options: TimingOptions::default(),
             priority: 0,
             ends_with_process: false,
+            own_thread: false,
             health: None,
             clock: Clock::boot(),
         }
@@ -146,8 +146,20 @@ impl ElectionBuilder {
         self
     }
 
+    /// Gives this election a thread and connections of its own.
+    ///
+    /// By default, the elections and presences of a process that were started with clones of one `Arc<dyn Store>` share a thread
+    /// and its connections. Candidates of one name never share them.
+    pub fn own_thread(mut self) -> Self {
+        self.own_thread = true;
+        self
+    }
+
     /// Leads only while `check` succeeds, and not before its first success. A check that takes longer than the gate's period
     /// has failed. It returns a `bool`, a `Result<(), String>` with the reason, or a [`Health`].
+    ///
+    /// The check runs on the application's runtime, and the renewal thread times it: if that runtime does not run the check in
+    /// time, the check has failed.
     pub fn health<F, R>(mut self, gate: HealthGate, check: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -184,7 +196,7 @@ impl ElectionBuilder {
     /// a tokio runtime if a [health check](ElectionBuilder::health) is set.
     ///
     /// # Errors
-    /// Invalid: a setting cannot work.
+    /// Invalid: a setting cannot work, or there is no runtime for the health check.
     pub fn launch(self, store: Arc<dyn Store>) -> Result<Election> {
         let name = if self.own { Name::stored(&self.name)? } else { Name::new(&self.name)? };
         let candidate = match &self.id {
@@ -206,35 +218,31 @@ impl ElectionBuilder {
         };
         let machine = Machine::new(machine, clock.now());
         let unhealthy = self.health.is_some().then_some(NOT_CHECKED);
-        let (commands, inbox) = mpsc::unbounded_channel();
+        let note = Note::new(&self.note)?;
+        let health = self.health.map(HealthTask::on_this_runtime).transpose()?;
+        let (link, id) = shared::driver_for(&store, &clock, &name, self.own_thread)?;
+        let runtime = link.runtime.clone();
         let shared = Arc::new(ElectionState::new(
             &name,
             &candidate,
             clock.clone(),
-            store.detached(),
-            commands.clone(),
+            (link, id),
             self.priority,
             unhealthy,
         ));
-        let mut slot = MachineSlot::new(machine);
-        slot.note = Note::new(&self.note)?;
+        let mut slot = MachineSlot::new(machine, shared.clone());
+        slot.note = note;
         slot.ends_with_process = self.ends_with_process;
         // A lease of Tenure's own accepts no requests and keeps no history.
         slot.accepts_requests = !self.own;
         slot.keeps_history = !self.own;
-        let mut names = vec![name.clone()];
-        names.extend(slot.accepts_requests.then(|| name.request_name()));
-        for command in [DriverCommand::Add(ONLY_MACHINE, Box::new(slot)), DriverCommand::Close] {
-            // Cannot fail: this function owns the receiver.
-            let _ = commands.send(command);
+        let commands = shared.context.commands.clone();
+        if commands.send(DriverCommand::Add(id, Box::new(slot))).is_err() {
+            // The driver has ended meanwhile, in a panic.
+            shared.ended(id);
         }
-        let events = shared.clone() as Arc<dyn DriverEvents>;
-        let (renewing, time) = (store.detached(), clock.clone());
-        driver::spawn(events.clone(), Scope::Names(names), move || {
-            Driver::new(renewing, time, events, &timing, inbox)
-        })?;
-        if let Some(health) = self.health {
-            tokio::spawn(health.watch(ONLY_MACHINE, clock, commands));
+        if let Some(health) = health {
+            runtime.spawn(health.watch(id, clock, commands, shared.stopped()));
         }
         Ok(Election::new(shared))
     }

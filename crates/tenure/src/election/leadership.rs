@@ -1,14 +1,13 @@
 //! [`Leadership`]: the handle of one term, for the work that runs in it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::ONLY_MACHINE;
 use crate::clock::Moment;
-use crate::driver::{Context, HandleInput, Term};
+use crate::driver::{Context, HandleInput, MachineId, Term};
 use crate::error::Result;
 use crate::lease::{Checkpoint, Token};
 use crate::machine::{EndReason, TermEnd, TermStart};
@@ -18,11 +17,16 @@ use crate::machine::{EndReason, TermEnd, TermStart};
 /// Clone it for every task that works in the term. While any clone exists, the work counts as running: after the term has
 /// ended, the lease is released and the next campaign starts only when all clones are dropped.
 ///
+/// When the last clone is dropped, by a return, a cancellation or a panic, no work runs in the term any more. Then the term ends:
+/// the lease is released, [`Event::LostLeadership`](crate::Event::LostLeadership) reports [`EndReason::Dropped`], and this
+/// candidate campaigns again after the pause of a candidate that resigned. An application that never takes a handle, and only
+/// calls [`Election::is_leader`](crate::Election::is_leader), keeps its term.
+///
 /// ```
 /// # async fn example(leadership: tenure::Leadership) -> tenure::Result<()> {
-/// while leadership.is_valid() {
+/// while !leadership.should_stop() {
 ///     // … one step of the work, with leadership.token() in every write …
-///     leadership.save("step 1 done").await?;
+///     let _ = leadership.save("step 1 done").await?;
 /// }
 /// # Ok(()) }
 /// ```
@@ -41,32 +45,37 @@ pub enum Saved {
 }
 
 /// The state that all handles of one leadership share.
-pub(super) struct Leading {
-    pub(super) term: Term,
+pub(crate) struct Leading {
+    pub(crate) term: Term,
     /// Changes with the deadline, for tasks that forward it. The deadline itself is read without a lock.
     extended: watch::Sender<()>,
     lost: watch::Sender<Option<EndReason>>,
+    /// The same for threads that wait without a runtime.
+    ended: Mutex<bool>,
+    has_ended: Condvar,
     /// Held while a save is in flight, so that saves arrive in order.
-    saves: tokio::sync::Mutex<()>,
+    saves: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Leading {
-    pub(super) fn begin(lead: TermStart, context: Arc<Context>) -> Arc<Self> {
+    pub(crate) fn begin(machine: MachineId, lead: TermStart, context: Arc<Context>) -> Arc<Self> {
         Arc::new(Leading {
-            term: Term::begin(ONLY_MACHINE, lead, context),
+            term: Term::begin(machine, lead, context),
             extended: watch::channel(()).0,
             lost: watch::channel(None).0,
-            saves: tokio::sync::Mutex::new(()),
+            ended: Mutex::new(false),
+            has_ended: Condvar::new(),
+            saves: Arc::default(),
         })
     }
 
-    pub(super) fn extend(&self, deadline: Moment) {
+    pub(crate) fn extend(&self, deadline: Moment) {
         self.term.extend(deadline);
         self.extended.send_replace(());
     }
 
     /// Returns whether no handle is left: then the work has ended.
-    pub(super) fn end(&self, ending: TermEnd) -> bool {
+    pub(crate) fn end(&self, ending: TermEnd) -> bool {
         let idle = self.term.end(ending.deadline);
         self.extended.send_replace(());
         self.lost.send_if_modified(|lost| {
@@ -74,11 +83,33 @@ impl Leading {
             lost.get_or_insert(ending.reason);
             first
         });
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.has_ended.notify_all();
         idle
     }
 
+    fn reason(&self) -> Option<EndReason> {
+        self.lost.borrow().clone()
+    }
+
+    async fn lost(&self) -> EndReason {
+        let mut lost = self.lost.subscribe();
+        match lost.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or(EndReason::Shutdown),
+            // The sender is part of the term, which the caller keeps alive.
+            Err(_) => EndReason::Shutdown,
+        }
+    }
+
+    fn lost_timeout(&self, timeout: Duration) -> Option<EndReason> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.has_ended.wait_timeout_while(ended, timeout, |ended| !*ended);
+        drop(waited);
+        self.reason()
+    }
+
     /// A handle, unless the term has ended.
-    pub(super) fn handle(self: &Arc<Self>) -> Option<Leadership> {
+    pub(crate) fn handle(self: &Arc<Self>) -> Option<Leadership> {
         self.term.enter().then(|| Leadership { leading: self.clone() })
     }
 }
@@ -87,6 +118,10 @@ impl Leadership {
     /// The number of the term. Pass it with every external effect, so that the target can compare it.
     pub fn token(&self) -> Token {
         self.leading.term.hold.token
+    }
+
+    pub(super) fn leading(&self) -> &Arc<Leading> {
+        &self.leading
     }
 
     /// For [`supervise`](crate::supervise).
@@ -112,14 +147,37 @@ impl Leadership {
         self.leading.term.valid_for()
     }
 
+    /// Whether the work should stop, computed now. False while new work may begin.
+    ///
+    /// It turns true when [`Leadership::lost`] returns, and at the deadline in any case. After it has turned true,
+    /// [`Leadership::is_valid`] says whether the work may still finish what it began.
+    pub fn should_stop(&self) -> bool {
+        !self.leading.term.continues()
+    }
+
+    /// Why the term ended; `None` while it goes on. The driver's thread sets it: use [`Leadership::should_stop`] before an
+    /// effect, which reads the clock.
+    pub fn ended(&self) -> Option<EndReason> {
+        self.leading.reason()
+    }
+
     /// Returns when the work must stop, with the reason: before the deadline, or at once when the store refuses a renewal.
+    ///
+    /// # Cancellation
+    /// Cancel safe: a later call returns the same reason.
     pub async fn lost(&self) -> EndReason {
-        let mut lost = self.leading.lost.subscribe();
-        match lost.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or(EndReason::Shutdown),
-            // The sender is part of the term, which this handle keeps alive.
-            Err(_) => EndReason::Shutdown,
-        }
+        self.leading.lost().await
+    }
+
+    /// Blocks this thread until the work must stop, for at most `timeout`. Returns the reason, or `None` if the term goes on.
+    /// For work on a thread of its own.
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<EndReason> {
+        self.leading.lost_timeout(timeout)
+    }
+
+    /// A signal of the end of this term that does not count as work: it may outlive the work.
+    pub fn signal(&self) -> StopSignal {
+        StopSignal { leading: self.leading.clone() }
     }
 
     /// The checkpoint that the previous leader saved.
@@ -129,20 +187,60 @@ impl Leadership {
 
     /// Saves up to 4 KiB for the successor, under the token of this term.
     ///
-    /// Saves of one term are sent in sequence, each after the answer to the previous one.
+    /// Saves of one term are sent in sequence, each after the answer to the previous one. The caller needs no tokio runtime.
     ///
     /// # Errors
-    /// Unavailable: the checkpoint may or may not have been saved; save again.
+    /// Unavailable: the checkpoint may or may not have been saved; save again. Comes at the deadline of the term at the latest.
+    ///
+    /// # Cancellation
+    /// A save that was sent goes on when this future is dropped, and the next save waits for it.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
-        let _one_after_the_other = self.leading.saves.lock().await;
-        self.leading.term.save(&checkpoint).await
+        let one_after_the_other = self.leading.saves.clone().lock_owned().await;
+        self.leading.term.save(checkpoint, one_after_the_other).await
     }
 
     /// Ends the term: the work is notified to stop, and once it has stopped, the lease is released.
     pub fn resign(&self) {
         // A driver that has ended has ended the term already.
         self.leading.term.send_input(HandleInput::Resign(None));
+    }
+}
+
+/// The end of a term, for code that does not work in it: a status page, a log, another thread.
+///
+/// Unlike a [`Leadership`] it does not keep the term: the lease is released when the handles are dropped, no matter how many
+/// signals exist.
+#[derive(Clone)]
+pub struct StopSignal {
+    leading: Arc<Leading>,
+}
+
+impl StopSignal {
+    /// As [`Leadership::should_stop`].
+    pub fn should_stop(&self) -> bool {
+        !self.leading.term.continues()
+    }
+
+    /// As [`Leadership::ended`].
+    pub fn ended(&self) -> Option<EndReason> {
+        self.leading.reason()
+    }
+
+    /// As [`Leadership::lost`].
+    pub async fn lost(&self) -> EndReason {
+        self.leading.lost().await
+    }
+
+    /// As [`Leadership::lost_timeout`].
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<EndReason> {
+        self.leading.lost_timeout(timeout)
+    }
+}
+
+impl fmt::Debug for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopSignal").field("ended", &self.ended()).finish_non_exhaustive()
     }
 }
 
@@ -176,13 +274,15 @@ mod tests {
     use crate::clock::Clock;
     use crate::fork_check::ProcessId;
     use crate::lease::{CandidateId, Hold, Name, Nonce};
+    use std::sync::OnceLock;
     use tokio::sync::mpsc;
 
     async fn term(clock: &Clock, length: Duration) -> Arc<Leading> {
         let store = crate::open("memory:").await.unwrap();
         let (commands, _inbox) = mpsc::unbounded_channel();
         let process = ProcessId::current();
-        let context = Arc::new(Context { clock: clock.clone(), store, commands, process });
+        let runtime = OnceLock::new();
+        let context = Arc::new(Context { clock: clock.clone(), store, commands, runtime, process });
         let hold = Hold {
             name: Name::new("a").unwrap(),
             candidate: CandidateId::new("b").unwrap(),
@@ -190,7 +290,7 @@ mod tests {
             token: Token::new(1).unwrap(),
         };
         let deadline = clock.now() + length;
-        Leading::begin(TermStart { hold, checkpoint: None, deadline }, context)
+        Leading::begin(0, TermStart { hold, checkpoint: None, deadline }, context)
     }
 
     #[tokio::test]
@@ -198,7 +298,7 @@ mod tests {
         let clock = Clock::manual();
         let deadline = clock.now() + Duration::from_secs(1);
         let term = term(&clock, Duration::from_secs(1)).await;
-        assert!(term.handle().is_some());
+        let _work = term.handle().unwrap();
         clock.advance(Duration::from_secs(1));
         assert!(term.handle().is_none());
         term.extend(deadline + Duration::from_secs(1));

@@ -1,16 +1,16 @@
 //! [`ElectionState`]: the state that the application's handles share with the driver's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, watch};
 
-use super::ONLY_MACHINE;
 use super::candidate_state::CandidateState;
 use super::event::Event;
 use super::leadership::Leading;
 use crate::clock::{Clock, Moment};
+use crate::driver::shared::DriverLink;
 use crate::driver::{Context, DriverCommand, DriverEvents, HandleInput, MachineId, RenewalStats};
 use crate::error::{Error, Result};
 use crate::fork_check::ProcessId;
@@ -19,7 +19,6 @@ use crate::lease::{
     Answer, CandidateId, Checkpoint, Lease, Name, OWN_PREFIX, StartupWait, Token, WaitReason,
 };
 use crate::machine::{EndReason, Phase, TermEnd, TermStart};
-use crate::store::Store;
 
 /// The target of log lines that duplicate an [`Event`]: an application that shows the events can filter these lines out.
 const EVENT_LOG_TARGET: &str = "tenure::event";
@@ -32,18 +31,35 @@ pub(super) struct ElectionState {
     pub(super) name: Name,
     pub(super) candidate: CandidateId,
     pub(super) priority: i32,
+    /// The id of this election's machine in its driver.
+    machine: MachineId,
     pub(super) context: Arc<Context>,
     /// Until when `is_leader` returns true. It compares the clock with this at every call.
     pub(super) leader_until: AtomicU64,
     /// When the driver has something to do again; `u64::MAX` for never.
-    pub(super) sleeps_until: AtomicU64,
+    pub(super) sleeps_until: Arc<AtomicU64>,
     state: Mutex<ElectionView>,
+    /// The current term, until its lease is released.
     pub(super) term: watch::Sender<Option<Arc<Leading>>>,
+    /// How many callers want this candidate to lead.
+    pub(super) wants: Mutex<Wants>,
+    /// Held by the call of `lead` whose work may run.
+    pub(super) lead_turn: tokio::sync::Mutex<()>,
     /// Changes with the phase of the machine and with the reachability of the store.
     pub(super) phases: watch::Sender<Phase>,
     /// Changes only when the state changes.
     pub(super) candidate_state: watch::Sender<CandidateState>,
-    events: broadcast::Sender<Event>,
+    /// `None` after the last event: then the subscriptions end.
+    events: Mutex<Option<broadcast::Sender<Event>>>,
+}
+
+/// How many callers want this candidate to lead. The candidate stops to campaign when a call of `lead` ends that was the last.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    /// Calls of `lead` that have not returned.
+    pub(super) leads: u32,
+    /// Calls of `leadership` that wait.
+    pub(super) waiters: u32,
 }
 
 pub(super) struct ElectionView {
@@ -85,18 +101,21 @@ impl ElectionState {
         name: &Name,
         candidate: &CandidateId,
         clock: Clock,
-        store: Arc<dyn Store>,
-        commands: mpsc::UnboundedSender<DriverCommand>,
+        (link, machine): (DriverLink, MachineId),
         priority: i32,
         unhealthy: Option<&str>,
     ) -> Self {
+        let DriverLink { commands, runtime, store, sleeps_until } = link;
+        let process = ProcessId::current();
+        let runtime = OnceLock::from(runtime);
         ElectionState {
             name: name.clone(),
             candidate: candidate.clone(),
             priority,
-            context: Arc::new(Context { clock, store, commands, process: ProcessId::current() }),
+            machine,
+            context: Arc::new(Context { clock, store, commands, runtime, process }),
             leader_until: AtomicU64::new(Moment::PAST.as_nanos()),
-            sleeps_until: AtomicU64::new(u64::MAX),
+            sleeps_until,
             state: Mutex::new(ElectionView {
                 leader: None,
                 lease_expires: None,
@@ -111,15 +130,17 @@ impl ElectionState {
                 last_error: None,
             }),
             term: watch::channel(None).0,
+            wants: Mutex::default(),
+            lead_turn: tokio::sync::Mutex::new(()),
             phases: watch::channel(Phase::Waiting).0,
             candidate_state: watch::channel(CandidateState::new(Phase::Waiting, false, unhealthy))
                 .0,
-            events: broadcast::channel(EVENT_BUFFER).0,
+            events: Mutex::new(Some(broadcast::channel(EVENT_BUFFER).0)),
         }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ElectionView> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        locked(&self.state)
     }
 
     pub(super) fn set_leader_until(&self, deadline: Moment) {
@@ -127,7 +148,7 @@ impl ElectionState {
     }
 
     pub(super) fn send_input(&self, input: HandleInput) {
-        self.context.tell(ONLY_MACHINE, input);
+        self.context.tell(self.machine, input);
     }
 
     /// Changes the state and sends the event in one step, so that a new subscriber gets either the state before or the state
@@ -135,12 +156,20 @@ impl ElectionState {
     fn report(&self, change: impl FnOnce(&mut ElectionView) -> Event) {
         let mut state = self.state();
         let event = change(&mut state);
-        // No subscriber is fine.
-        let _ = self.events.send(event);
+        if let Some(events) = &*locked(&self.events) {
+            // No subscriber is fine.
+            let _ = events.send(event);
+        }
     }
 
-    /// Returns the current state as events, and a subscription to all later events.
-    pub(super) fn subscribe(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
+    /// Leaves the lease to its TTL: the driver sends nothing more for this election.
+    pub(super) fn abandon(&self) {
+        self.set_leader_until(Moment::PAST);
+        let _ = self.context.commands.send(DriverCommand::Remove(self.machine));
+    }
+
+    /// Returns the current state as events, and a subscription to all later events; `None` if there will be no more.
+    pub(super) fn subscribe(&self) -> (Vec<Event>, Option<broadcast::Receiver<Event>>) {
         let state = self.state();
         let now = self.context.clock.now();
         let leader = state.leader(&self.candidate, now);
@@ -152,7 +181,16 @@ impl ElectionState {
         let starting = state.startup_wait(now);
         let starting = starting.map(|(token, wait)| Event::Starting { token, wait });
         let events = known.into_iter().chain(starting).chain(became).chain(down).collect();
-        (events, self.events.subscribe())
+        (events, locked(&self.events).as_ref().map(broadcast::Sender::subscribe))
+    }
+
+    /// Returns when the election has stopped.
+    pub(super) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut phases = self.phases.subscribe();
+        async move {
+            // An error means that the election was dropped.
+            let _ = phases.wait_for(|phase| *phase == Phase::Stopped).await;
+        }
     }
 
     pub(super) fn current_term(&self) -> Option<Arc<Leading>> {
@@ -164,7 +202,7 @@ impl DriverEvents for ElectionState {
     fn lead(&self, _: MachineId, lead: TermStart) {
         let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
         self.set_leader_until(lead.deadline);
-        self.term.send_replace(Some(Leading::begin(lead, self.context.clone())));
+        self.term.send_replace(Some(Leading::begin(self.machine, lead, self.context.clone())));
         tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, "became leader");
         let now = self.context.clock.minting_micros() / 1_000;
         self.report(|state| {
@@ -267,6 +305,10 @@ impl DriverEvents for ElectionState {
                 changed
             });
         }
+        if matches!(phase, Phase::Waiting | Phase::Stopped) {
+            // The lease of the last term is released, or left to its TTL.
+            self.term.send_if_modified(|term| term.take().is_some());
+        }
         self.phases.send_replace(phase);
     }
 
@@ -274,13 +316,14 @@ impl DriverEvents for ElectionState {
         self.state().reachable = Some(true);
     }
 
-    fn driver_ended(&self) {
+    fn ended(&self, _: MachineId) {
         if let Some(term) = self.term.send_replace(None) {
             self.set_leader_until(Moment::PAST);
             term.end(TermEnd { reason: EndReason::Shutdown, deadline: Moment::PAST });
         }
         self.candidate_state.send_replace(CandidateState::Stopping);
         self.phases.send_replace(Phase::Stopped);
+        locked(&self.events).take();
     }
 
     fn observed(&self, _: MachineId, lease: &Lease) {
@@ -296,8 +339,8 @@ impl DriverEvents for ElectionState {
     fn checked(&self, _: MachineId, result: &HealthResult) {
         self.state().unhealthy = result.clone().err();
     }
+}
 
-    fn sleeps_until(&self, at: Option<Moment>) {
-        self.sleeps_until.store(at.map_or(u64::MAX, Moment::as_nanos), Ordering::Release);
-    }
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

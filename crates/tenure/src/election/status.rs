@@ -23,6 +23,9 @@ pub struct Status {
     pub current_leader: Option<String>,
     /// The token of this candidate's term, if it leads.
     pub token: Option<Token>,
+    /// How many [`Leadership`](crate::Leadership) handles of this candidate's term exist. A leader without a handle has no work
+    /// that the library knows of.
+    pub handles: u32,
     /// This candidate's start-up wait, while its state is [`CandidateState::Starting`].
     pub starting: Option<StartupWait>,
     /// When the current term began, of this or another candidate: Unix milliseconds, for display.
@@ -58,6 +61,9 @@ pub struct Pulse {
     pub late: Duration,
     /// How long the work has continued after its deadline.
     pub overrun: Duration,
+    /// This candidate leads, and no [`Leadership`](crate::Leadership) handle exists. Normal for an application that only calls
+    /// [`Election::is_leader`](crate::Election::is_leader).
+    pub idle: bool,
     /// The renewal thread has ended.
     pub ended: bool,
 }

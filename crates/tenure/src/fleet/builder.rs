@@ -1,7 +1,7 @@
 //! The [`FleetBuilder`] of a member: its options, and the start of its two threads.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -13,7 +13,9 @@ use super::source::{self, Source};
 use super::{Fleet, FleetEvent};
 use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
-use crate::driver::{Context, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, spawn};
+use crate::driver::{
+    Context, Driver, DriverCommand, DriverEvents as _, HealthTask, MachineSlot, Watched, spawn,
+};
 use crate::entropy;
 use crate::error::{Error, Result};
 use crate::fork_check::ProcessId;
@@ -160,24 +162,26 @@ impl FleetBuilder {
             clock: clock.clone(),
             store: store.detached(),
             commands: commands.clone(),
+            runtime: OnceLock::new(),
             process: ProcessId::current(),
         };
+        let health = self.health.map(HealthTask::on_this_runtime).transpose()?;
         let shared = Arc::new(MemberContext::new(name, me, context, input_sender, event_sender));
         let (lease, me) = (node(&shared.name, &shared.me), shared.me.clone());
         let machine = MachineConfig {
             // Unhealthy until the first check.
-            healthy: self.health.is_none(),
+            healthy: health.is_none(),
             // It joins after it has read its list, because every plan gives each member a share.
             campaigns: false,
             // The membership lease grants no right to any shard, so it needs no start-up wait: the shard leases have their own.
             grants_no_right: true,
             ..MachineConfig::new(lease, me, timing.clone(), entropy::random_u128())
         };
-        let mut membership = MachineSlot::new(Machine::new(machine, clock.now()));
+        let mut membership = MachineSlot::new(Machine::new(machine, clock.now()), shared.clone());
         membership.note = Note::new(&self.note)?;
         // The work on its shards may run elsewhere, but the membership always ends with this process.
         membership.ends_with_process = true;
-        if self.health.is_some() {
+        if health.is_some() {
             shared.health_changed(MEMBERSHIP, false);
         }
         shared.add(MEMBERSHIP, None);
@@ -191,14 +195,16 @@ impl FleetBuilder {
             ends_with_process: self.ends_with_process,
             inputs,
         };
-        let (driver_store, driver_clock, driver_events) =
-            (store.detached(), clock.clone(), shared.clone());
-        spawn(shared.clone() as Arc<dyn DriverEvents>, coordinator::scope(&shared), move || {
-            Driver::new(driver_store, driver_clock, driver_events, &timing, inbox)
-        })?;
+        let (driver_store, driver_clock) = (store.detached(), clock.clone());
+        let watched = Watched::Scope(coordinator::scope(&shared));
+        let (due, ending) = (shared.sleeps_until.clone(), shared.clone());
+        let driver = move || Driver::new(driver_store, driver_clock, watched, due, inbox);
+        let runtime = spawn(driver, move || ending.driver_ended())?;
+        // Set only here: it cannot be set already.
+        let _ = shared.context.runtime.set(runtime.clone());
         spawn_coordinator(coordinator)?;
-        if let Some(health) = self.health {
-            tokio::spawn(health.watch(MEMBERSHIP, clock, commands));
+        if let Some(health) = health {
+            runtime.spawn(health.watch(MEMBERSHIP, clock, commands, shared.has_ended()));
         }
         Ok(Fleet::new(shared, events))
     }

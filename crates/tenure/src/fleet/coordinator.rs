@@ -290,7 +290,8 @@ impl CoordinatorState {
         let machine = MachineConfig::new(name, me, timing, entropy::random_u128());
         // It observes the shard until the planner decides to claim it.
         let machine = MachineConfig { campaigns: false, ..machine };
-        let mut slot = MachineSlot::new(Machine::new(machine, now));
+        let mut slot =
+            MachineSlot::new(Machine::new(machine, now), self.coordinator.shared.clone());
         slot.note = shard.note(&shared.name);
         slot.ends_with_process = self.coordinator.ends_with_process;
         slot

@@ -130,7 +130,7 @@ impl ShardWork {
     /// Unavailable: the checkpoint may or may not have been saved; save again.
     pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
         let checkpoint = Checkpoint::new(checkpoint)?;
-        self.term.save(&checkpoint).await
+        self.term.save(checkpoint, ()).await
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) struct MemberContext {
     owned: RwLock<HashMap<Shard, Arc<Term>>>,
     terms: AtomicU64,
     warned: AtomicU64,
-    sleeps_until: AtomicU64,
+    pub(super) sleeps_until: Arc<AtomicU64>,
     renewals: Mutex<RenewalStats>,
     pub(super) view: Mutex<FleetView>,
     pub(super) healthy: AtomicBool,
@@ -109,7 +109,7 @@ impl MemberContext {
             owned: RwLock::default(),
             terms: AtomicU64::new(0),
             warned: AtomicU64::new(0),
-            sleeps_until: AtomicU64::new(u64::MAX),
+            sleeps_until: Arc::new(AtomicU64::new(u64::MAX)),
             renewals: Mutex::default(),
             view: Mutex::default(),
             healthy: AtomicBool::new(true),
@@ -196,6 +196,31 @@ impl MemberContext {
         let terms = slots.values().filter_map(|slot| slot.term.as_ref());
         let overrun = terms.map(|(term, _)| term.overrun(now)).max().unwrap_or_default();
         (now.since(due), overrun)
+    }
+
+    /// The driver has ended. Nothing is renewed any more.
+    pub(super) fn driver_ended(&self) {
+        let left: Vec<ShardSlot> = self.slots().drain().map(|(_, slot)| slot).collect();
+        for slot in left {
+            let Some((term, number)) = slot.term else { continue };
+            term.end(Moment::PAST);
+            if let Some(shard) = slot.shard {
+                self.disown(&shard);
+                let why = slot.reason.unwrap_or(Reason::Expired);
+                self.report(FleetEvent::Revoked { shard, token: term.hold.token, number, why });
+            }
+        }
+        self.notify(MemberInput::Over);
+        self.over.send_replace(true);
+    }
+
+    /// Returns when the fleet has ended.
+    pub(super) fn has_ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut over = self.over.subscribe();
+        async move {
+            // An error means that the member was dropped.
+            let _ = over.wait_for(|over| *over).await;
+        }
     }
 
     fn disown(&self, shard: &Shard) {
@@ -342,21 +367,6 @@ impl DriverEvents for MemberContext {
         }
     }
 
-    fn driver_ended(&self) {
-        let left: Vec<ShardSlot> = self.slots().drain().map(|(_, slot)| slot).collect();
-        for slot in left {
-            let Some((term, number)) = slot.term else { continue };
-            term.end(Moment::PAST);
-            if let Some(shard) = slot.shard {
-                self.disown(&shard);
-                let why = slot.reason.unwrap_or(Reason::Expired);
-                self.report(FleetEvent::Revoked { shard, token: term.hold.token, number, why });
-            }
-        }
-        self.notify(MemberInput::Over);
-        self.over.send_replace(true);
-    }
-
     fn answered(&self, id: MachineId) {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(&id) else { return };
@@ -405,9 +415,5 @@ impl DriverEvents for MemberContext {
         if id == MEMBERSHIP {
             self.healthy.store(healthy, Ordering::Relaxed);
         }
-    }
-
-    fn sleeps_until(&self, at: Option<Moment>) {
-        self.sleeps_until.store(at.map_or(u64::MAX, Moment::as_nanos), Ordering::Release);
     }
 }

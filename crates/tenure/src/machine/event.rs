@@ -48,6 +48,9 @@ pub enum Input {
     /// The work of the term has ended. The machine expects it once after every [`Effect::Lead`], and not before
     /// [`Effect::End`].
     WorkEnded,
+    /// The application dropped the last handle of this term before the term ended, so no work runs in it. The machine ends the
+    /// term, releases the lease, and campaigns again after the pause of a candidate that resigned.
+    Dropped(Token),
     /// Stop for good: release the lease and do not campaign again.
     Stop,
 }
@@ -144,6 +147,8 @@ pub enum EndReason {
     Refused(Option<String>),
     /// The application resigned, or its work has ended.
     Resigned,
+    /// The last handle of the term was dropped: by a return, a cancellation or a panic of the work.
+    Dropped,
     /// A request from outside.
     Asked,
     /// This candidate is unhealthy.

@@ -3,7 +3,7 @@
 use super::{Effect, EndReason, HOLD_BACK, Machine, RequestId, Stage, State, TermEnd};
 use crate::clock::Moment;
 use crate::error::Result;
-use crate::lease::{CandidateId, Hold, Release};
+use crate::lease::{CandidateId, Hold, Release, Token};
 use crate::timing::align_to_grid;
 
 impl Machine {
@@ -48,6 +48,13 @@ impl Machine {
         self.shutdown = true;
         // A claim in flight is awaited: its answer may be a grant, which the candidate releases at once.
         self.resign(now, EndReason::Shutdown, None, out);
+    }
+
+    /// No handle of the term `token` is left. Of a term that has ended meanwhile, nothing is left to end.
+    pub(super) fn dropped(&mut self, now: Moment, token: Token, out: &mut Vec<Effect>) {
+        if matches!(&self.state, State::Holding(term) if term.hold.token == token) {
+            self.resign(now, EndReason::Dropped, None, out);
+        }
     }
 
     pub(super) fn work_ended(&mut self, now: Moment, out: &mut Vec<Effect>) {

@@ -21,6 +21,7 @@ struct Inner {
     calls: AtomicU64,
     down: AtomicBool,
     denied: AtomicBool,
+    saves_frozen: AtomicBool,
 }
 
 impl Flaky {
@@ -30,6 +31,7 @@ impl Flaky {
             calls: AtomicU64::new(0),
             down: AtomicBool::new(false),
             denied: AtomicBool::new(false),
+            saves_frozen: AtomicBool::new(false),
         }))
     }
 
@@ -47,6 +49,16 @@ impl Flaky {
 
     pub(crate) fn deny(&self) {
         self.0.denied.store(true, Ordering::SeqCst);
+    }
+
+    /// How many stores share the memory.
+    pub(crate) fn handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// Saves get no answer from now on.
+    pub(crate) fn freeze_saves(&self) {
+        self.0.saves_frozen.store(true, Ordering::SeqCst);
     }
 
     fn call(&self) -> Result<&MemoryStore> {
@@ -82,6 +94,9 @@ impl Store for Flaky {
         self.call()?.release(releases).await
     }
     async fn save(&self, hold: &Hold, number: u64, checkpoint: &Checkpoint) -> Result<Answer> {
+        if self.0.saves_frozen.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         self.call()?.save(hold, number, checkpoint).await
     }
     async fn revoke(&self, name: &Name, when: Revoke) -> Result<Lease> {

@@ -4,6 +4,8 @@
 
 mod flaky_store;
 mod presence;
+mod shared_driver;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +38,11 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(clock.now() < limit, "timed out: {what}");
         clock.sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Waits until the candidate leads, without a handle: dropping one would end the term.
+async fn leads(election: &Election) {
+    until("it leads", || election.is_leader()).await;
 }
 
 #[tokio::test]
@@ -164,7 +171,7 @@ async fn a_dropped_election_campaigns_no_more_even_if_its_timer_is_due() {
         let store = Flaky::new(&clock);
         let start = |id| Election::builder("job").id(id).clock(clock.clone()).start(arc(&store));
         let a = start("a").await.unwrap();
-        drop(a.leadership().await.unwrap());
+        leads(&a).await;
         let b = start("b").await.unwrap();
         drop(b);
         drop(a);
@@ -250,7 +257,7 @@ async fn a_busy_application_loses_nothing() {
 async fn the_leader_resigns_on_request_and_the_named_successor_leads_next() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
-    drop(a.leadership().await.unwrap());
+    leads(&a).await;
     let b = candidate(&store, "b", TTL).await;
     let c = candidate(&store, "c", TTL).await;
     // When a watch starts, the candidates poll once more, within 5 ms. A claim that is already in flight is legitimate: the
@@ -260,7 +267,7 @@ async fn the_leader_resigns_on_request_and_the_named_successor_leads_next() {
     let request = RemoteRequest::Resign { to: Some("c".to_owned()) };
     let outcome = send(store.memory(), &name, &request, TTL).await.unwrap();
     assert!(matches!(outcome, RequestOutcome::Done(_)), "{outcome:?}");
-    drop(c.leadership().await.unwrap());
+    leads(&c).await;
     assert!(!a.is_leader() && !b.is_leader());
     let again = send(store.memory(), &name, &request, TTL).await.unwrap();
     assert_eq!(again, RequestOutcome::Done(Some("c".to_owned())), "nothing to do");
@@ -270,13 +277,13 @@ async fn the_leader_resigns_on_request_and_the_named_successor_leads_next() {
 async fn a_drained_candidate_does_not_campaign_until_undrained() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
-    drop(a.leadership().await.unwrap());
+    leads(&a).await;
     let name = Name::new("job").unwrap();
     let drain = RemoteRequest::Drain { id: "a".to_owned() };
     assert_eq!(send(store.memory(), &name, &drain, TTL).await.unwrap(), RequestOutcome::Done(None));
     assert!(a.status().drained);
     let b = candidate(&store, "b", TTL).await;
-    drop(b.leadership().await.unwrap());
+    leads(&b).await;
     b.stop().await;
     assert!(!a.is_leader());
     let undrain = RemoteRequest::Undrain { id: "a".to_owned() };
@@ -291,7 +298,7 @@ async fn a_drained_candidate_does_not_campaign_until_undrained() {
 async fn a_request_for_an_absent_candidate_is_not_answered() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
-    drop(a.leadership().await.unwrap());
+    leads(&a).await;
     let drain = RemoteRequest::Drain { id: "b".to_owned() };
     let outcome = send(store.memory(), a.name(), &drain, Duration::from_millis(50)).await.unwrap();
     assert_eq!(outcome, RequestOutcome::NoAnswer(Some("a".to_owned())));
@@ -315,7 +322,7 @@ async fn an_unhealthy_candidate_resigns_and_campaigns_again_when_healthy() {
     assert!(!a.status().healthy);
     drop(leadership);
     let b = candidate(&store, "b", TTL).await;
-    drop(b.leadership().await.unwrap());
+    leads(&b).await;
     b.stop().await;
     healthy.store(true, Ordering::SeqCst);
     until("a leads again", || a.is_leader()).await;
@@ -368,7 +375,7 @@ async fn events_are_in_order_and_a_panicking_listener_is_harmless() {
     let store = Flaky::new(&Clock::boot());
     let a = candidate(&store, "a", TTL).await;
     a.on_event(|_| panic!("a bad listener"));
-    drop(a.leadership().await.unwrap());
+    leads(&a).await;
     let mut events = a.events();
     // First the current state: a late subscriber has missed nothing.
     let known = events.next().await.unwrap();
@@ -455,7 +462,7 @@ async fn two_candidates_with_one_id_never_both_lead() {
     assert_eq!(b.current_leader().as_deref(), Some("same"));
     drop(first);
     a.stop().await;
-    drop(b.leadership().await.unwrap());
+    leads(&b).await;
 }
 
 #[tokio::test]
