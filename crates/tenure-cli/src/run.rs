@@ -130,10 +130,13 @@ async fn campaign(config: &RunConfig<'_>, listener: Option<Listener>) -> Result<
         backoff: Backoff::default(),
         save_failures: Throttle::default(),
     };
-    let ended = lead_terms(config, &supervisor, &mut signals).await;
+    let (ended, leadership) = lead_terms(config, &supervisor, &mut signals).await;
     drop(supervisor);
     sidecar.stop_services();
-    let released = async { tokio::join!(election.stop(), sidecar.leave()) };
+    // Stop before the handle is dropped: a term without a handle would end for another reason.
+    let stopped = election.stop();
+    drop(leadership);
+    let released = async { tokio::join!(stopped, sidecar.leave()) };
     let clock = Clock::boot();
     tokio::select! {
         _ = released => {}
@@ -196,34 +199,39 @@ fn term_work(config: &RunConfig<'_>, store: &dyn Store, timing: &Timing) -> Resu
     Ok(TermWork::Scheduled(Box::new(ScheduledWork { schedule: times, policy, task, idle_guard })))
 }
 
-/// Leads one term after another, until there is a reason to exit.
+/// Leads one term after another, until there is a reason to exit. Returns the handle of a term whose work has ended by itself.
 async fn lead_terms(
     config: &RunConfig<'_>,
     supervisor: &TermSupervisor<'_>,
     signals: &mut Signals,
-) -> Result<Exit> {
+) -> (Result<Exit>, Option<Leadership>) {
     let mut answered = false;
     loop {
         let leadership = tokio::select! {
             biased;
-            _ = signals.end() => return Ok(Exit::Done),
-            leadership = next_leadership(supervisor.election) => leadership?,
-            given_up = give_up(config.wait(), supervisor, answered) => return given_up,
+            _ = signals.end() => return (Ok(Exit::Done), None),
+            leadership = next_leadership(supervisor.election) => leadership,
+            given_up = give_up(config.wait(), supervisor, answered) => return (given_up, None),
+        };
+        let leadership = match leadership {
+            Ok(leadership) => leadership,
+            Err(error) => return (Err(error), None),
         };
         // A grant is an answer of the store.
         answered = true;
-        match supervisor.term(leadership, signals).await {
-            TermOutcome::Ended(exit) => return Ok(exit),
-            TermOutcome::Failed(error) => return Err(error),
+        match supervisor.term(&leadership, signals).await {
+            TermOutcome::Ended(exit) => return (Ok(exit), Some(leadership)),
+            TermOutcome::Failed(error) => return (Err(error), Some(leadership)),
             TermOutcome::Lost | TermOutcome::Paused(_) if config.once() => {
-                return Ok(Exit::LeadershipLost);
+                return (Ok(Exit::LeadershipLost), Some(leadership));
             }
             TermOutcome::Lost => {}
             TermOutcome::Paused(pause) => {
+                drop(leadership);
                 let clock = Clock::boot();
                 tokio::select! {
                     biased;
-                    _ = signals.end() => return Ok(Exit::Done),
+                    _ = signals.end() => return (Ok(Exit::Done), None),
                     () = clock.sleep(pause) => {}
                 }
             }

@@ -77,6 +77,11 @@ async fn is_leader() {
         black_box(black_box(&leadership).is_valid());
     }
     println!("Leadership::is_valid(): {:.1?} each", clock.now().since(started) / many);
+    let started = clock.now();
+    for _ in 0..many {
+        black_box(black_box(&leadership).should_stop());
+    }
+    println!("Leadership::should_stop(): {:.1?} each", clock.now().since(started) / many);
     drop(leadership);
     election.stop().await;
 }
@@ -119,19 +124,21 @@ async fn handover(what: &str, store: &Arc<dyn Store>) {
         builder.start(store.clone()).await.unwrap()
     };
     let mut leader = start("a").await;
-    drop(leader.leadership().await.unwrap());
+    let mut work = leader.leadership().await.unwrap();
     let mut gaps = Vec::new();
     for round in 0..REPEATS {
         let next = start(["b", "a"][round % 2]).await;
         // Let it settle: its watch is active, and it has observed the leader.
         clock.sleep(Duration::from_millis(50)).await;
         let started = clock.now();
-        let (_, led) = tokio::join!(leader.stop(), next.leadership());
-        drop(led.unwrap());
+        let stopped = leader.stop();
+        drop(work);
+        let ((), led) = tokio::join!(stopped, next.leadership());
         gaps.push(clock.now().since(started));
-        leader = next;
+        (leader, work) = (next, led.unwrap());
     }
     report(&format!("{what}: clean stop to new leader"), gaps);
+    drop(work);
     leader.stop().await;
 }
 
@@ -146,8 +153,9 @@ async fn dead_holder(what: &str, store: &Arc<dyn Store>) {
         let answer = store.acquire_one(&claim(&name, ttl)).await.unwrap();
         assert!(answer.is_held());
         let next = Election::builder(&name).id("next").ttl(ttl).start(store.clone()).await.unwrap();
-        drop(next.leadership().await.unwrap());
+        let work = next.leadership().await.unwrap();
         delays.push(clock.now().since(started + ttl));
+        drop(work);
         next.stop().await;
     }
     report(&format!("{what}: dead holder, from expiry to new leader"), delays);

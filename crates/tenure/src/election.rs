@@ -264,10 +264,11 @@ impl Election {
 
     /// Stops the election: the work is notified to stop, and once it has stopped, the lease is released.
     ///
-    /// Waits for the work: every [`Leadership`] has to be dropped.
-    pub async fn stop(&self) {
+    /// The election stops even if the returned future is dropped. The future waits for the work: every [`Leadership`] has to be
+    /// dropped.
+    pub fn stop(&self) -> impl Future<Output = ()> + Send + 'static {
         self.shared.send_input(HandleInput::Stop);
-        self.shared.stopped().await;
+        self.shared.stopped()
     }
 }
 

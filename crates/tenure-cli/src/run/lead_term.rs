@@ -98,20 +98,24 @@ pub(super) enum RunResult {
 }
 
 impl TermSupervisor<'_> {
-    /// Leads for one term. When the work has ended the leadership is dropped, which releases the lease.
-    pub(super) async fn term(&self, leadership: Leadership, signals: &mut Signals) -> TermOutcome {
+    /// Leads for one term. When the work has ended, the caller drops the leadership, which releases the lease.
+    pub(super) async fn term(
+        &self,
+        leadership: &Leadership,
+        signals: &mut Signals,
+    ) -> TermOutcome {
         self.messages.became(leadership.token());
         if let Some(on_lead) = &self.on_lead {
-            self.on_lead(on_lead, &leadership).await;
+            self.on_lead(on_lead, leadership).await;
         }
         let outcome = match &self.work {
-            TermWork::Command(config) => self.command(config, &leadership, signals).await,
-            TermWork::Scheduled(work) => self.scheduled(work, &leadership, signals).await,
-            TermWork::Serve => self.serve(&leadership, signals).await,
+            TermWork::Command(config) => self.command(config, leadership, signals).await,
+            TermWork::Scheduled(work) => self.scheduled(work, leadership, signals).await,
+            TermWork::Serve => self.serve(leadership, signals).await,
         };
         // The work has ended. If the leader is killed or frozen, its guard runs this hook.
         if let Some(on_lose) = &self.on_lose
-            && !hook(on_lose, &leadership).run().await
+            && !hook(on_lose, leadership).run().await
         {
             self.messages.warning("the hook --on-lose has failed, or did not end within 2 s");
         }

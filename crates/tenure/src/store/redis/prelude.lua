@@ -164,14 +164,16 @@ local function fields(key)
       if length > LIMITS[i] then return nil, wrong(field, 'too long') end
     end
   end
-  local raw = read('HMGET', key, unpack(FIELDS))
+  -- The names are repeated here because unpack is slow.
+  local raw = read('HMGET', key, 'v', 'origin', 'token', 'leads_from', 'candidate', 'nonce', 'ttl',
+    'until', 'since', 'saved', 'before', 'next', 'note', 'checkpoint', 'history')
   if not raw then return nil, 'its companion key is not a hash' end
-  local found, missing = false, nil
-  for i = 1, #FIELDS do
+  local limits, found, missing = LIMITS, false, nil
+  for i = 1, #raw do
     local value = raw[i]
     if value then
       found = true
-      if #value > LIMITS[i] then return nil, wrong(FIELDS[i], 'too long') end
+      if #value > limits[i] then return nil, wrong(FIELDS[i], 'too long') end
     elseif i <= #FIELDS - OPTIONAL then
       missing = missing or FIELDS[i]
     end
