@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
+mod custom_source;
 mod lost_replies;
 mod members;
 
