@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::Fleet;
 use super::coordinator::{self, Coordinator};
+use super::event::QueuedEvent;
 use super::member::{MEMBERSHIP, MemberContext};
 use super::shard::{fleet_name, node};
 use super::source::{self, Source};
-use super::{Fleet, FleetEvent};
 use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
 use crate::driver::{Context, Driver, DriverCommand, DriverEvents, HealthTask, MachineSlot, spawn};
@@ -155,14 +156,21 @@ impl FleetBuilder {
         let clock = self.clock.clone();
         let (commands, inbox) = mpsc::unbounded_channel();
         let (input_sender, inputs) = mpsc::unbounded_channel();
-        let (event_sender, events) = mpsc::unbounded_channel::<FleetEvent>();
+        let (event_sender, events) = mpsc::unbounded_channel::<QueuedEvent>();
         let context = Context {
             clock: clock.clone(),
             store: store.detached(),
             commands: commands.clone(),
             process: ProcessId::current(),
         };
-        let shared = Arc::new(MemberContext::new(name, me, context, input_sender, event_sender));
+        let shared = Arc::new(MemberContext::new(
+            name,
+            me,
+            context,
+            input_sender,
+            event_sender,
+            timing.stop_within,
+        ));
         let (lease, me) = (node(&shared.name, &shared.me), shared.me.clone());
         let machine = MachineConfig {
             // Unhealthy until the first check.
