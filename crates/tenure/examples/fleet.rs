@@ -1,15 +1,14 @@
-//! Twelve shards, dealt out over however many of these are running.
+//! Twelve shards, shared by all running processes of this program.
 //!
-//! In two or three terminals: `cargo run --example fleet`. Each says what it works on. Start another and it is given its share;
-//! end one with Ctrl-C, or with `kill -9`, and the others take over what it had. A store is the first argument, or
+//! In two or three terminals: `cargo run --example fleet`. Each prints the shards that it works on. Start another one and it gets
+//! its share; end one with Ctrl-C, or with `kill -9`, and the others take over its shards. A store is the first argument, or
 //! `TENURE_STORE`.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure::fleet::{Fleet, FleetEvent, Shard, source};
+use futures_util::StreamExt;
+use tenure::fleet::{Fleet, FleetNotice, ShardWork, source};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,45 +22,33 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .await?;
     println!("{} is a member", fleet.member_id());
 
-    let mut running: HashMap<Shard, JoinHandle<()>> = HashMap::new();
-    let work = async {
-        while let Some(event) = fleet.next().await {
-            match event {
-                FleetEvent::Assigned { shard, token, work, .. } => {
-                    println!("+ {shard}, token {token}");
-                    let polled = shard.clone();
-                    let task = tokio::spawn(async move {
-                        // As long as the task has it, the work counts as going on.
-                        let _work = work;
-                        poll(&polled).await;
-                    });
-                    running.insert(shard, task);
-                }
-                FleetEvent::Revoked { shard, why, .. } => {
-                    println!("- {shard}, {}", why.as_str());
-                    if let Some(task) = running.remove(&shard) {
-                        task.abort();
-                    }
-                }
+    let mut events = fleet.events();
+    let observe = async {
+        while let Some(notice) = events.next().await {
+            match notice {
+                FleetNotice::Assigned { shard, token } => println!("+ {shard}, token {token}"),
+                FleetNotice::Revoked { shard, why, .. } => println!("- {shard}, {}", why.as_str()),
+                FleetNotice::Panicked { shard, message, .. } => println!("! {shard}, {message}"),
                 _ => {}
             }
         }
     };
     let stop = async {
         stop_requested().await?;
-        // The others see it go, its work is ended, and each shard is given to its next owner.
+        // The other members observe that this one leaves, its work is dropped, and each shard goes to its next owner.
         fleet.leave().await;
         Ok::<(), std::io::Error>(())
     };
-    let ((), stopped) = tokio::join!(work, stop);
+    let ((), (), stopped) = tokio::join!(fleet.run(poll), observe, stop);
     Ok(stopped?)
 }
 
-async fn poll(_shard: &Shard) {
+/// The work on one shard. It is dropped when the shard is revoked.
+async fn poll(work: ShardWork) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
-    loop {
+    while !work.should_stop() {
         second.tick().await;
-        // … and here it would be polled, with the token in whatever has an effect.
+        // … poll work.shard() here, and pass work.token() along with every effect …
     }
 }
 

@@ -5,8 +5,9 @@
 //! configuration.
 //!
 //! ```
+//! # async fn poll(shard: &tenure::fleet::Shard, token: tenure::Token) { tokio::task::yield_now().await }
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
-//! use tenure::fleet::{Fleet, FleetEvent, source};
+//! use tenure::fleet::{Fleet, source};
 //!
 //! let store = tenure::open("memory:").await?;
 //! let fleet = Fleet::builder("poll")
@@ -14,6 +15,29 @@
 //!     .shards(source::list(["tenant-1", "tenant-2"]))
 //!     .join(store)
 //!     .await?;
+//! let run = fleet.run(|work| async move {
+//!     // Only one member at a time works on this shard. When the shard is revoked, this work is dropped.
+//!     while !work.should_stop() {
+//!         poll(work.shard(), work.token()).await; // pass the token along with every effect
+//!     }
+//! });
+//! # let stop_requested = async || while fleet.owned().len() < 2 { tokio::task::yield_now().await };
+//! let stop = async {
+//!     stop_requested().await;
+//!     fleet.leave().await; // the work is dropped, and each shard goes to its next owner
+//! };
+//! tokio::join!(run, stop);
+//! # Ok(()) }
+//! ```
+//!
+//! Work that needs time to stop, or that runs elsewhere, takes the events itself:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+//! # use tenure::fleet::{Fleet, FleetEvent, source};
+//! # let store = tenure::open("memory:").await?;
+//! # let builder = Fleet::builder("poll:events").shards(source::list(["tenant-1", "tenant-2"]));
+//! # let fleet = builder.join(store).await?;
 //! let mut running = std::collections::HashMap::new();
 //! while running.len() < 2 {
 //!     match fleet.next().await {
@@ -37,9 +61,14 @@
 //! - **Only the lease grants the right.** Each shard is a lease, `FLEET:lease:SHARD`, with a token and a deadline like any
 //!   other. Each member [plans](crate::placement) for itself which member *should* own which shard; the store decides which
 //!   member *may*.
-//! - **Stop, then release.** When a shard moves, its owner first gets [`FleetEvent::Revoked`]. The work has ended when every
-//!   [`ShardWork`] of the shard is dropped. Then the member releases the lease and names the next owner, which is notified and
-//!   acquires it.
+//! - **Stop, then release.** When a shard moves, its owner first gets [`FleetEvent::Revoked`], and [`ShardWork::revoked`]
+//!   returns. The work has ended when every [`ShardWork`] of the shard is dropped. Then the member releases the lease and names
+//!   the next owner, which is notified and acquires it.
+//! - **No idle owner.** When the application drops every [`ShardWork`] of a shard that it owns, by a return, a cancellation or a
+//!   panic, the member releases the shard, reports the reason, and the shard is claimed again after half a second. Work that the
+//!   application has not taken yet keeps its shard.
+//! - **One consumer, many observers.** [`Fleet::run`] or [`Fleet::next`] takes the work. [`Fleet::events`] gives each observer
+//!   its own stream of notices.
 //! - **Fail closed.** A member that cannot renew stops all its work before its deadlines.
 //! - **Membership is a lease.** A member holds `FLEET:node:MEMBER` as soon as it has read its list of shards. It announces a
 //!   digest of that list in the checkpoint of this lease: a shard is planned only for members that list it. A second member
@@ -51,10 +80,13 @@ mod coordinator;
 mod event;
 mod list_digest;
 mod member;
+mod notice;
 pub mod overrides;
 pub mod planner;
 mod removed_shards;
+mod run;
 mod shard;
+mod shard_work;
 mod snapshot;
 pub mod source;
 
@@ -63,14 +95,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::stream::{self, Stream};
+use futures_util::Stream;
 use tokio::sync::{Mutex, mpsc};
 
 pub use builder::FleetBuilder;
-pub use event::{FleetEvent, MembershipTerm, ShardWork};
+pub use event::{FleetEvent, MembershipTerm};
 pub use list_digest::ListDigest;
+pub use notice::FleetNotice;
 pub use planner::{Coverage, Reason, ShardNumber};
 pub use shard::{Shard, fleet_name, leases_prefix, member_of, node, nodes_prefix};
+pub use shard_work::ShardWork;
 pub use snapshot::{OwnedShard, Snapshot, observe_fleet};
 
 use crate::clock::Moment;
@@ -79,6 +113,7 @@ use crate::election::Pulse;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{CandidateId, Name, Token};
 use crate::placement;
+use event::QueuedEvent;
 use member::{MemberContext, MemberInput, locked};
 
 /// One member of a fleet.
@@ -86,7 +121,7 @@ use member::{MemberContext, MemberInput, locked};
 /// Dropping it without [`Fleet::leave`] leaves its leases to their TTL: the member sends no more requests for them.
 pub struct Fleet {
     shared: Arc<MemberContext>,
-    events: Mutex<mpsc::UnboundedReceiver<FleetEvent>>,
+    events: Mutex<mpsc::UnboundedReceiver<QueuedEvent>>,
 }
 
 /// A member of the fleet, as observed in the store.
@@ -108,7 +143,7 @@ impl Fleet {
         FleetBuilder::new(name)
     }
 
-    fn new(shared: Arc<MemberContext>, events: mpsc::UnboundedReceiver<FleetEvent>) -> Self {
+    fn new(shared: Arc<MemberContext>, events: mpsc::UnboundedReceiver<QueuedEvent>) -> Self {
         Fleet { shared, events: Mutex::new(events) }
     }
 
@@ -135,23 +170,34 @@ impl Fleet {
     }
 
     /// Waits for the next event; `None` when the fleet has ended. Each event is delivered once, so only one task should call
-    /// this.
+    /// this, and none beside [`Fleet::run`].
+    ///
+    /// Work in a term that ended before this call is not delivered: neither its assignment nor its revocation.
     ///
     /// # Cancellation
     /// Cancel safe: dropping this future loses no event.
     pub async fn next(&self) -> Option<FleetEvent> {
         let mut events = self.events.lock().await;
         let mut over = self.shared.over.subscribe();
-        tokio::select! {
-            biased;
-            event = events.recv() => event,
-            _ = over.wait_for(|over| *over) => events.try_recv().ok(),
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.recv() => event?,
+                _ = over.wait_for(|over| *over) => events.try_recv().ok()?,
+            };
+            if let Some(event) = event.deliver() {
+                return Some(event);
+            }
         }
     }
 
-    /// The same events as a stream, which ends when the fleet ends.
-    pub fn events(&self) -> impl Stream<Item = FleetEvent> + Send + '_ {
-        stream::unfold(self, async |fleet| Some((fleet.next().await?, fleet)))
+    /// All notices about this member from now on, for an observer. Each call returns an independent stream, which ends after the
+    /// last notice when the fleet ends.
+    ///
+    /// Observers do not replace the consumer: shards that this member owns get no work before [`Fleet::run`] or [`Fleet::next`]
+    /// is called. An observer that is too slow receives [`FleetNotice::Missed`].
+    pub fn events(&self) -> impl Stream<Item = FleetNotice> + Send + Unpin + 'static {
+        self.shared.notices.subscribe()
     }
 
     /// The fleet's name.
@@ -258,8 +304,8 @@ impl Fleet {
     /// Leaves the fleet. This member first releases its membership lease, so the other members observe that it leaves; then it
     /// revokes its shards, waits until their work has ended, and releases each lease, naming the next owner.
     ///
-    /// Waits for the work: the caller must drop every [`ShardWork`], so keep calling [`Fleet::next`] meanwhile, or drop them
-    /// before.
+    /// Waits for the work: every [`ShardWork`] must be dropped. [`Fleet::run`] drops them; beside [`Fleet::next`] keep calling it
+    /// meanwhile, or drop them before.
     pub async fn leave(&self) {
         self.shared.notify(MemberInput::Leave);
         let mut over = self.shared.over.subscribe();

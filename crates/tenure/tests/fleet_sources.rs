@@ -58,14 +58,14 @@ async fn a_set_of_shards_is_read_and_invalid_names_are_counted() {
     assert_eq!(source.read().await.unwrap(), Shards::default(), "none is no error");
     add(&rig, "my set", &[b"b", b"a c", b"", b"\xff", &[b'x'; 513], "ä\n".as_bytes()]).await;
     let read = source.read().await.unwrap();
-    assert_eq!(names(&read.shards), ["a c", "b", "ä\n"]);
-    assert_eq!(read.refused.count(), 3);
-    let sentences = read.refused.sentences.join("; ");
+    assert_eq!(names(read.shards()), ["a c", "b", "ä\n"]);
+    assert_eq!(read.refused().count(), 3);
+    let sentences = read.refused().sentences.join("; ");
     assert!(
         sentences.contains("must not be empty") && sentences.contains("not UTF-8: '\\xff'"),
         "{sentences}"
     );
-    assert!(read.paused.is_empty());
+    assert!(read.paused().is_empty());
 }
 
 async fn a_fleet_on_redis_has_default_sets() {
@@ -77,12 +77,12 @@ async fn a_fleet_on_redis_has_default_sets() {
     assert_eq!(source::redis::pause(&rig.url(), &fleet(), &some[..1]).await.unwrap(), 0);
     let read = source.read().await.unwrap();
     assert_eq!(
-        (names(&read.shards), names(&read.paused)),
+        (names(read.shards()), names(read.paused())),
         (vec!["a", "b", "c"], vec!["b", "gone"])
     );
     assert!(read.is_paused("b") && !read.is_paused("a"));
     assert_eq!(source::redis::unpause(&rig.url(), &fleet(), &some).await.unwrap(), 2);
-    assert!(source.read().await.unwrap().paused.is_empty());
+    assert!(source.read().await.unwrap().paused().is_empty());
     // If the paused shards cannot be read, the read fails: an error resumes no shard.
     rig.run::<()>("SET poll:paused nonsense").await;
     let error = source.read().await.unwrap_err();
@@ -172,7 +172,7 @@ async fn a_change_is_a_hint_if_the_server_sends_notifications() {
             count += 1;
         }
         assert!((1..=5).contains(&count), "{count}");
-        assert_eq!(source.read().await.unwrap().shards.len(), 200);
+        assert_eq!(source.read().await.unwrap().shards().len(), 200);
         rig.run::<redis::Value>(
             "EVAL redis.call('select',1);return(redis.call('sadd','poll:shards','x')) 0",
         )
@@ -196,7 +196,7 @@ async fn a_server_without_notifications_sends_no_hints_and_a_restarted_server_is
         matches!(&change.messages[..], [SourceMessage::Fails { kept: Some(1), .. }]),
         "{change:?}"
     );
-    assert_eq!(names(&last_good.shards().unwrap().shards), ["a"]);
+    assert_eq!(names(last_good.shards().unwrap().shards()), ["a"]);
     rig.start_again();
     assert!(hinted(&mut hints, HINT_TIMEOUT).await, "changes may have been missed");
     let change = last_good.take(source.read().await);
@@ -220,15 +220,15 @@ async fn keys_are_found_by_the_star_of_the_pattern() {
     let source = source::redis_keys(&rig.url(), "session:*:open", &fleet()).unwrap();
     assert_eq!(source.shown(), "the Redis keys 'session:*:open'");
     let read = source.read().await.unwrap();
-    assert_eq!(names(&read.shards), ["a", "b", "x:y"]);
-    let sentences = &read.refused.sentences;
+    assert_eq!(names(read.shards()), ["a", "b", "x:y"]);
+    let sentences = &read.refused().sentences;
     assert_eq!(sentences.len(), 2, "{sentences:?}");
     assert!(sentences.iter().any(|it| {
         it.contains("in the key 'session::open': the name of a shard must not be empty")
     }));
     assert!(sentences.iter().any(|it| it.contains("is not UTF-8")));
     let all = source::redis_keys(&rig.url(), "*", &fleet()).unwrap();
-    assert_eq!(all.read().await.unwrap().shards.len(), 7);
+    assert_eq!(all.read().await.unwrap().shards().len(), 7);
     let none = source::redis_keys(&rig.url(), "nothing:*", &fleet()).unwrap();
     assert_eq!(none.read().await.unwrap(), Shards::default());
 }
@@ -252,7 +252,7 @@ async fn keys_of_tenure_are_no_shards() {
         let source = source::redis_keys(&rig.url(), pattern, &fleet()).unwrap();
         let read = source.read().await.unwrap();
         assert_eq!(
-            names(&read.shards),
+            names(read.shards()),
             [pattern.replace("poll:*", "tenant-1").replace('*', "poll:tenant-1")]
         );
     }
@@ -311,9 +311,9 @@ async fn a_user_with_minimal_permissions_reads_and_pauses() {
     rig.run::<()>(rights).await;
     let url = format!("redis://few:pw@127.0.0.1:{}", rig.port);
     let source = source::redis(&url, &fleet()).unwrap();
-    assert_eq!(source.read().await.unwrap().shards.len(), 2);
+    assert_eq!(source.read().await.unwrap().shards().len(), 2);
     assert_eq!(source::redis::pause(&url, &fleet(), &[shard("a")]).await.unwrap(), 1);
-    assert_eq!(names(&source.read().await.unwrap().paused), ["a"]);
+    assert_eq!(names(source.read().await.unwrap().paused()), ["a"]);
     assert!(!hinted(&mut source.hints(), SILENCE).await, "it may not subscribe");
     let channels = "ACL SETUSER few &__keyspace@0__:poll:shards &__keyspace@0__:poll:paused";
     rig.run::<()>(channels).await;
@@ -403,7 +403,7 @@ async fn a_million_shards_in_a_set_in_keys_and_in_a_file() {
         let start = clock.now();
         let read = source.read().await.unwrap();
         println!("1,000,000 shards from {what}: {:?}", clock.now().since(start));
-        assert_eq!(read.shards.len(), MILLION);
+        assert_eq!(read.shards().len(), MILLION);
         let (mut last_good, start) = (LastGood::default(), clock.now());
         let _ = last_good.take(Ok(read.clone()));
         let change = last_good.take(Ok(read));

@@ -44,11 +44,12 @@ impl<'a> FleetClient<'a> {
             tracing::debug!(%error, "without what is in the sets");
             Shards::default()
         });
-        let observe = fleet::observe_fleet(&*self.store, self.fleet, sets.shards);
+        let known = sets.shards().iter().cloned();
+        let observe = fleet::observe_fleet(&*self.store, self.fleet, known);
         let mut snapshot =
             store_access::with_timeout(&self.store.url(), OBSERVE_ALL_TIMEOUT, observe).await?;
-        for shard in sets.paused {
-            snapshot.shards.entry(shard).or_default().paused = true;
+        for shard in sets.paused() {
+            snapshot.shards.entry(shard.clone()).or_default().paused = true;
         }
         Ok(snapshot)
     }

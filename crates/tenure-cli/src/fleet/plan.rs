@@ -62,14 +62,13 @@ pub(crate) fn run(args: &Args, plan: &PlanArgs) -> Result<Exit> {
             () = interrupted => Ok(None),
         }
     })?;
-    let Some(mut read) = read else { return Ok(Exit::Done) };
-    if let Some(sentence) = refused(&read.refused) {
+    let Some(read) = read else { return Ok(Exit::Done) };
+    if let Some(sentence) = refused(read.refused()) {
         output::print_error("invalid", &sentence, args.json);
     }
     // A paused shard has no owner and counts for no member's share.
-    let paused = std::mem::take(&mut read.paused);
     let (paused, shards): (Vec<Shard>, Vec<Shard>) =
-        read.shards.into_iter().partition(|shard| paused.binary_search(shard).is_ok());
+        read.shards().iter().cloned().partition(|shard| read.is_paused(shard.as_str()));
     let result = CalculatedPlan::of(&input, &shards);
     if args.json {
         output::json(&PlanJson::new(&plan.name, &input, &result, &shards, &paused))?;

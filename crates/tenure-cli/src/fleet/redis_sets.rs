@@ -27,7 +27,7 @@ pub(super) async fn paused(url: &str, fleet: &Name) -> Result<Vec<Shard>> {
         return Ok(Vec::new());
     }
     let set = tenure::fleet::source::redis_set(url, &format!("{fleet}:paused"))?;
-    Ok(set.read().await?.shards)
+    Ok(set.read().await?.shards().to_vec())
 }
 
 #[cfg(not(feature = "redis"))]

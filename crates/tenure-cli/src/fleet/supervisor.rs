@@ -41,7 +41,6 @@ const DUPLICATE_ID_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The work of one shard that this member owns.
 struct ShardJob {
-    shard: Shard,
     work: ShardWork,
     state: JobState,
     /// When the fleet revoked the shard; `None` while the work may run.
@@ -258,7 +257,7 @@ impl FleetSupervisor {
                 self.duplicate_id_check_at = Some(self.clock.now() + DUPLICATE_ID_CHECK_INTERVAL);
                 self.messages.left(why);
             }
-            FleetEvent::Assigned { shard, work, .. } => self.assigned(shard, work),
+            FleetEvent::Assigned { work, .. } => self.assigned(work),
             FleetEvent::Revoked { number, .. } => self.revoked(id(number)),
             FleetEvent::Released { shard, number, why, .. } => {
                 // The store answers, so restart the timeout: the remaining leases can be released too.
@@ -293,21 +292,15 @@ impl FleetSupervisor {
         self.duplicate_id_check_at = (waits && !found).then(|| now + DUPLICATE_ID_CHECK_INTERVAL);
     }
 
-    fn assigned(&mut self, shard: Shard, work: ShardWork) {
-        self.messages.acquired(&shard);
+    fn assigned(&mut self, work: ShardWork) {
+        self.messages.acquired(work.shard());
         let number = id(work.number());
         if let Some((guard, _)) = &self.guard {
-            guard.hold(number, work.hold(), Some(shard.as_str()), work.deadline());
+            guard.hold(number, work.hold(), Some(work.shard().as_str()), work.deadline());
         }
-        let job = ShardJob {
-            shard,
-            work,
-            state: JobState::Idle,
-            revoked: None,
-            backoff: MIN_BACKOFF,
-            count: 0,
-        };
-        let first = self.task.every.map(|every| self.next_slot(every, &job.shard));
+        let job =
+            ShardJob { work, state: JobState::Idle, revoked: None, backoff: MIN_BACKOFF, count: 0 };
+        let first = self.task.every.map(|every| self.next_slot(every, job.work.shard()));
         self.queue.add(first.unwrap_or(self.clock.now()), number);
         self.jobs.insert(number, job);
     }
@@ -364,7 +357,7 @@ impl FleetSupervisor {
             if let Some(job) = self.jobs.get(&number)
                 && deadline != Moment::PAST
             {
-                self.messages.renewed(&job.shard);
+                self.messages.renewed(job.work.shard());
             }
         }
     }
@@ -396,17 +389,18 @@ impl FleetSupervisor {
                     self.queue.add(now + MIN_BACKOFF, number);
                     return;
                 };
-                guard.run(number, command_for(command, &job.shard));
+                guard.run(number, command_for(command, job.work.shard()));
                 job.state = JobState::Command(now);
                 self.queue.started();
                 return;
             }
             WorkKind::Mock => {
-                self.messages.poll(&job.shard, job.count);
+                self.messages.poll(job.work.shard(), job.count);
                 self.run_stats.ended(outcome(true), Duration::ZERO);
             }
             WorkKind::Get { client, url } => {
-                let get = with_shard(url, job.shard.as_str()).map(|url| client.with_url(&url));
+                let get =
+                    with_shard(url, job.work.shard().as_str()).map(|url| client.with_url(&url));
                 // The task holds a clone of the term: the shard is released only when its poll has ended.
                 let (work, polled) = (job.work.clone(), self.polled.0.clone());
                 let poll = tokio::spawn(async move {
@@ -432,7 +426,7 @@ impl FleetSupervisor {
 
     fn next_slot_of(&self, every: Duration, number: u32) -> Moment {
         match self.jobs.get(&number) {
-            Some(job) => self.next_slot(every, &job.shard),
+            Some(job) => self.next_slot(every, job.work.shard()),
             None => self.clock.now() + every,
         }
     }
@@ -448,7 +442,7 @@ impl FleetSupervisor {
         let JobState::Poll(started, _) = job.state else { return };
         job.state = JobState::Idle;
         self.run_stats.ended(outcome(succeeded), self.clock.now().since(started));
-        self.messages.polled(&job.shard, job.count, succeeded, &detail);
+        self.messages.polled(job.work.shard(), job.count, succeeded, &detail);
         self.queue.ended();
         if let Some(every) = self.task.every {
             let at = self.next_slot_of(every, number);

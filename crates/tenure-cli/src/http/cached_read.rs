@@ -154,11 +154,11 @@ async fn read_fleet(
     let gone = || HttpError::busy("this instance is about to end");
     let (name, source) =
         member.upgrade().map(|member| member.name_and_shards()).ok_or_else(gone)?;
-    let known = source.shards.iter().cloned();
+    let known = source.shards().iter().cloned();
     let found =
         store_access::with_timeout(&store.url(), timeout, observe_fleet(store, &name, known)).await;
     let mut found = found.map_err(|error| HttpError::of(&error))?;
-    for shard in &source.paused {
+    for shard in source.paused() {
         found.shards.entry(shard.clone()).or_default().paused = true;
     }
     let body = serde_json::to_vec(&FleetJson::new(&name, &found));

@@ -99,11 +99,7 @@ pub(super) enum RunResult {
 
 impl TermSupervisor<'_> {
     /// Leads for one term. When the work has ended, the caller drops the leadership, which releases the lease.
-    pub(super) async fn term(
-        &self,
-        leadership: &Leadership,
-        signals: &mut Signals,
-    ) -> TermOutcome {
+    pub(super) async fn term(&self, leadership: &Leadership, signals: &mut Signals) -> TermOutcome {
         self.messages.became(leadership.token());
         if let Some(on_lead) = &self.on_lead {
             self.on_lead(on_lead, leadership).await;

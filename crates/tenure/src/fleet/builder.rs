@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::Fleet;
 use super::coordinator::{self, Coordinator};
+use super::event::QueuedEvent;
 use super::member::{MEMBERSHIP, MemberContext};
 use super::shard::{fleet_name, node};
 use super::source::{self, Source};
-use super::{Fleet, FleetEvent};
 use crate::blocking::spawn_runtime;
 use crate::clock::Clock;
 use crate::driver::{
@@ -157,7 +158,7 @@ impl FleetBuilder {
         let clock = self.clock.clone();
         let (commands, inbox) = mpsc::unbounded_channel();
         let (input_sender, inputs) = mpsc::unbounded_channel();
-        let (event_sender, events) = mpsc::unbounded_channel::<FleetEvent>();
+        let (event_sender, events) = mpsc::unbounded_channel::<QueuedEvent>();
         let context = Context {
             clock: clock.clone(),
             store: store.detached(),
@@ -166,7 +167,14 @@ impl FleetBuilder {
             process: ProcessId::current(),
         };
         let health = self.health.map(HealthTask::on_this_runtime).transpose()?;
-        let shared = Arc::new(MemberContext::new(name, me, context, input_sender, event_sender));
+        let shared = Arc::new(MemberContext::new(
+            name,
+            me,
+            context,
+            input_sender,
+            event_sender,
+            timing.stop_within,
+        ));
         let (lease, me) = (node(&shared.name, &shared.me), shared.me.clone());
         let machine = MachineConfig {
             // Unhealthy until the first check.

@@ -407,7 +407,7 @@ impl CoordinatorState {
         let overrides = &snapshot.overrides;
         let paused =
             |shard: &Shard| overrides.paused.contains(shard) || shards.is_paused(shard.as_str());
-        self.planner.shards(now, &shards.shards, paused, &mut self.steps);
+        self.planner.shards(now, shards.shards(), paused, &mut self.steps);
         locked(&self.coordinator.shared.view).shards = shards;
         // Every plan gives each member a share, so a process that knows no shards yet must not be a member.
         if !std::mem::replace(&mut self.joins, true) {

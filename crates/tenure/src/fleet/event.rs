@@ -1,14 +1,12 @@
-//! The events of a fleet for the application, and the handle for the work on a shard.
+//! The events of a member for the application, and how they wait for it.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::notice::FleetNotice;
+use super::shard_work::{MemberTerm, ShardWork};
 use super::{Reason, Shard};
 use crate::clock::Moment;
-use crate::driver::Term;
-use crate::election::Saved;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::lease::{CandidateId, Checkpoint, Hold, Token};
 
 /// The term of a membership lease. What it holds is for a [supervisor](crate::supervise).
@@ -18,7 +16,9 @@ pub struct MembershipTerm {
     pub(crate) deadline: Moment,
 }
 
-/// An event of one member of the fleet.
+/// An event of one member of the fleet, for the one consumer that does the work: see [`Fleet::next`](crate::Fleet::next).
+///
+/// Observers receive a [`FleetNotice`] instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FleetEvent {
@@ -46,7 +46,8 @@ pub enum FleetEvent {
         token: Token,
         /// The checkpoint that the last owner has saved.
         checkpoint: Option<Checkpoint>,
-        /// Keep this handle while the work runs. When it is dropped after [`FleetEvent::Revoked`], the lease is released.
+        /// Keep this handle while the work runs. When it is dropped after [`FleetEvent::Revoked`], the lease is released. When it
+        /// is dropped before, this member releases the shard for [`Reason::Dropped`].
         work: ShardWork,
     },
     /// The work of a shard must end. The fleet releases the lease only after all its [`ShardWork`] handles are dropped.
@@ -84,75 +85,44 @@ pub enum FleetEvent {
     Unowned(usize, Vec<Shard>),
 }
 
-/// The right to work on one shard, in one term.
-///
-/// Clone it for every task that works on the shard: the work counts as running as long as one of the clones exists.
-pub struct ShardWork {
-    term: Arc<Term>,
-    number: u64,
+/// An event that waits for the application.
+pub(super) enum QueuedEvent {
+    /// This member owns the shard. The application gets the handle with the event.
+    Assigned(Shard, Arc<MemberTerm>),
+    /// The work in this term must end, or its lease is released.
+    Ended(Arc<MemberTerm>, FleetEvent),
+    /// Any other event.
+    General(FleetEvent),
 }
 
-impl ShardWork {
-    /// `None` if the term is over already.
-    pub(super) fn begin(term: &Arc<Term>, number: u64) -> Option<ShardWork> {
-        let entered = term.enter();
-        entered.then(|| ShardWork { term: term.clone(), number })
+impl QueuedEvent {
+    /// The event for the application. `None` if it concerns a term that ended before the application had taken its work: such a
+    /// term needs no work to stop.
+    pub(super) fn deliver(self) -> Option<FleetEvent> {
+        match self {
+            QueuedEvent::Assigned(shard, term) => {
+                let work = term.take(&shard)?;
+                let checkpoint = work.checkpoint().cloned();
+                Some(FleetEvent::Assigned { shard, token: work.token(), checkpoint, work })
+            }
+            QueuedEvent::Ended(term, event) => term.was_taken().then_some(event),
+            QueuedEvent::General(event) => Some(event),
+        }
     }
 
-    /// The number of this term within this process. A number is never used for two terms.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The token of the term, for resources that compare it.
-    pub fn token(&self) -> Token {
-        self.term.hold.token
-    }
-
-    /// For [`supervise`](crate::supervise).
-    pub(crate) fn term(&self) -> &Term {
-        &self.term
-    }
-
-    /// Whether this member certainly still owns the shard, computed from the clock now.
-    pub fn is_valid(&self) -> bool {
-        self.term.is_valid()
-    }
-
-    /// How long this member certainly still owns the shard.
-    pub fn valid_for(&self) -> Duration {
-        self.term.valid_for()
-    }
-
-    /// Saves up to 4 KiB for the next owner, written under the token of this term. Await one save before you start the next.
-    ///
-    /// # Errors
-    /// Unavailable: the checkpoint may or may not have been saved; save again.
-    pub async fn save(&self, checkpoint: impl AsRef<[u8]>) -> Result<Saved> {
-        let checkpoint = Checkpoint::new(checkpoint)?;
-        self.term.save(checkpoint, ()).await
+    /// The notice for observers.
+    pub(super) fn notice(&self) -> FleetNotice {
+        match self {
+            QueuedEvent::Assigned(shard, term) => {
+                FleetNotice::Assigned { shard: shard.clone(), token: term.term.hold.token }
+            }
+            QueuedEvent::Ended(_, event) | QueuedEvent::General(event) => event.into(),
+        }
     }
 }
 
-impl Clone for ShardWork {
-    fn clone(&self) -> Self {
-        self.term.add_handle();
-        ShardWork { term: self.term.clone(), number: self.number }
-    }
-}
-
-impl Drop for ShardWork {
-    fn drop(&mut self) {
-        self.term.exit();
-    }
-}
-
-impl fmt::Debug for ShardWork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work")
-            .field("name", &self.term.hold.name)
-            .field("token", &self.token())
-            .field("valid", &self.is_valid())
-            .finish_non_exhaustive()
+impl From<FleetEvent> for QueuedEvent {
+    fn from(event: FleetEvent) -> QueuedEvent {
+        QueuedEvent::General(event)
     }
 }

@@ -1,7 +1,8 @@
 //! The state of one member, shared by its handles, its driver and its coordinator.
 //!
 //! [`MemberContext`] implements [`DriverEvents`]: the driver reports every change of a machine here. From there it goes to the
-//! application as a [`FleetEvent`] and to the coordinator as a [`MemberInput`].
+//! application as a [`FleetEvent`], to observers as a [`FleetNotice`](super::FleetNotice) and to the coordinator as a
+//! [`MemberInput`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,12 +11,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::event::{FleetEvent, MembershipTerm, ShardWork};
+use super::event::{FleetEvent, MembershipTerm, QueuedEvent};
+use super::notice::NoticeChannel;
+use super::shard_work::MemberTerm;
 use super::{Coverage, Member, Reason, Shard, ShardNumber, source::Shards};
 use crate::clock::Moment;
-use crate::driver::{Context, DriverEvents, IdMap, MachineId, RenewalStats, Term};
+use crate::driver::{Context, DriverEvents, IdMap, MachineId, RenewalStats};
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Answer, CandidateId, Hold, Name, StartupWait, Token};
+use crate::lease::{Answer, CandidateId, Name, StartupWait, Token};
 use crate::machine::{EndReason, Phase, TermEnd, TermStart};
 
 /// The machine of the membership lease; the machines of shards are numbered from one.
@@ -47,11 +50,14 @@ pub(super) struct MemberContext {
     pub(super) me: CandidateId,
     pub(super) context: Arc<Context>,
     inputs: mpsc::UnboundedSender<MemberInput>,
-    events: mpsc::UnboundedSender<FleetEvent>,
+    events: mpsc::UnboundedSender<QueuedEvent>,
+    pub(super) notices: NoticeChannel,
+    /// How long before its deadline the work on a shard must stop.
+    stop_within: Duration,
     /// Receives every new deadline, if the application has subscribed.
     pub(super) extensions: OnceLock<mpsc::UnboundedSender<(u64, Moment)>>,
     slots: Mutex<IdMap<ShardSlot>>,
-    owned: RwLock<HashMap<Shard, Arc<Term>>>,
+    owned: RwLock<HashMap<Shard, Arc<MemberTerm>>>,
     terms: AtomicU64,
     warned: AtomicU64,
     pub(super) sleeps_until: Arc<AtomicU64>,
@@ -83,7 +89,7 @@ struct ShardSlot {
     expected: bool,
     /// Why the shard is being released.
     reason: Option<Reason>,
-    term: Option<(Arc<Term>, u64)>,
+    term: Option<Arc<MemberTerm>>,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,7 +102,8 @@ impl MemberContext {
         me: CandidateId,
         context: Context,
         inputs: mpsc::UnboundedSender<MemberInput>,
-        events: mpsc::UnboundedSender<FleetEvent>,
+        events: mpsc::UnboundedSender<QueuedEvent>,
+        stop_within: Duration,
     ) -> Self {
         MemberContext {
             name,
@@ -104,6 +111,8 @@ impl MemberContext {
             context: Arc::new(context),
             inputs,
             events,
+            notices: NoticeChannel::default(),
+            stop_within,
             extensions: OnceLock::new(),
             slots: Mutex::default(),
             owned: RwLock::default(),
@@ -122,8 +131,10 @@ impl MemberContext {
         locked(&self.slots)
     }
 
-    /// Sends an event to the application, if it still receives events.
-    pub(super) fn report(&self, event: FleetEvent) {
+    /// Sends an event to the application, if it still receives events, and to the observers.
+    pub(super) fn report(&self, event: impl Into<QueuedEvent>) {
+        let event = event.into();
+        self.notices.send(|| event.notice());
         let _ = self.events.send(event);
     }
 
@@ -160,7 +171,7 @@ impl MemberContext {
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner);
         let valid = owned.iter().filter(|(_, term)| term.continues());
         let mut owned: Vec<_> =
-            valid.map(|(shard, term)| (shard.clone(), term.hold.token)).collect();
+            valid.map(|(shard, term)| (shard.clone(), term.term.hold.token)).collect();
         owned.sort_unstable();
         owned
     }
@@ -168,19 +179,18 @@ impl MemberContext {
     pub(super) fn is_member(&self) -> bool {
         let slots = self.slots();
         let term = slots.get(&MEMBERSHIP).and_then(|slot| slot.term.as_ref());
-        term.is_some_and(|(term, _)| term.continues())
+        term.is_some_and(|term| term.continues())
     }
 
     pub(super) fn membership(&self) -> Option<(Token, Duration)> {
-        let slots = self.slots();
-        let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
-        term.continues().then(|| (term.hold.token, term.valid_for()))
+        let term = self.membership_term()?;
+        Some((term.term.hold.token, term.term.valid_for()))
     }
 
     /// The term of the membership lease, while this member holds it.
-    pub(super) fn membership_term(&self) -> Option<Arc<Term>> {
+    pub(super) fn membership_term(&self) -> Option<Arc<MemberTerm>> {
         let slots = self.slots();
-        let (term, _) = slots.get(&MEMBERSHIP)?.term.as_ref()?;
+        let term = slots.get(&MEMBERSHIP)?.term.as_ref()?;
         term.continues().then(|| term.clone())
     }
 
@@ -194,7 +204,7 @@ impl MemberContext {
         let due = Moment::from_nanos(self.sleeps_until.load(Ordering::Acquire));
         let slots = self.slots();
         let terms = slots.values().filter_map(|slot| slot.term.as_ref());
-        let overrun = terms.map(|(term, _)| term.overrun(now)).max().unwrap_or_default();
+        let overrun = terms.map(|term| term.term.overrun(now)).max().unwrap_or_default();
         (now.since(due), overrun)
     }
 
@@ -202,14 +212,17 @@ impl MemberContext {
     pub(super) fn driver_ended(&self) {
         let left: Vec<ShardSlot> = self.slots().drain().map(|(_, slot)| slot).collect();
         for slot in left {
-            let Some((term, number)) = slot.term else { continue };
-            term.end(Moment::PAST);
+            let Some(term) = slot.term else { continue };
+            let why = term.reason().or(slot.reason).unwrap_or(Reason::Expired);
+            term.end(Moment::PAST, why);
             if let Some(shard) = slot.shard {
                 self.disown(&shard);
-                let why = slot.reason.unwrap_or(Reason::Expired);
-                self.report(FleetEvent::Revoked { shard, token: term.hold.token, number, why });
+                let (number, token) = (term.number, term.term.hold.token);
+                let revoked = FleetEvent::Revoked { shard, token, number, why };
+                self.report(QueuedEvent::Ended(term, revoked));
             }
         }
+        self.notices.close();
         self.notify(MemberInput::Over);
         self.over.send_replace(true);
     }
@@ -228,7 +241,8 @@ impl MemberContext {
     }
 }
 
-/// Maps the machine's reason to that of a shard; a reason recorded by the coordinator is more precise.
+/// Maps the machine's reason to that of a shard. For `Rebalance` and `Shutdown` the reason that the application or the
+/// coordinator has recorded is more precise.
 fn revoke_reason(reason: &EndReason) -> Reason {
     match reason {
         EndReason::Shutdown => Reason::Shutdown,
@@ -238,66 +252,69 @@ fn revoke_reason(reason: &EndReason) -> Reason {
         | EndReason::StoreError(_)
         | EndReason::Paused(_)
         | EndReason::Refused(_) => Reason::Expired,
-        _ => Reason::Rebalance,
+        EndReason::Dropped => Reason::Dropped,
+        EndReason::Resigned | EndReason::Asked => Reason::Rebalance,
     }
 }
 
 impl DriverEvents for MemberContext {
     fn lead(&self, id: MachineId, lead: TermStart) {
         let (token, deadline) = (lead.hold.token, lead.deadline);
-        let checkpoint = lead.checkpoint.clone();
-        let hold: Hold = lead.hold.clone();
-        let term = Arc::new(Term::begin(id, lead, self.context.clone()));
         let number = self.terms.fetch_add(1, Ordering::Relaxed) + 1;
+        let term = MemberTerm::begin(id, lead, self.context.clone(), number, self.stop_within);
         let shard = {
             let mut slots = self.slots();
             let Some(slot) = slots.get_mut(&id) else { return };
-            slot.term = Some((term.clone(), number));
+            slot.term = Some(term.clone());
             slot.reason = None;
             slot.shard.clone()
         };
         let Some(shard) = shard else {
-            let token = hold.token;
-            let term = MembershipTerm { hold, deadline };
+            let term = MembershipTerm { hold: term.term.hold.clone(), deadline };
             self.report(FleetEvent::Joined { token, number, term });
             return self.notify(MemberInput::MembershipAcquired);
         };
-        let Some(work) = ShardWork::begin(&term, number) else {
+        // The handle that the application takes from the queue.
+        if !term.term.enter() {
             // The term is over already, and the driver is about to report its end.
             return;
-        };
+        }
         let mut owned = self.owned.write().unwrap_or_else(PoisonError::into_inner);
-        owned.insert(shard.clone(), term);
+        owned.insert(shard.clone(), term.clone());
         drop(owned);
-        self.report(FleetEvent::Assigned { shard, token, checkpoint, work });
+        self.report(QueuedEvent::Assigned(shard, term));
     }
 
     fn extend(&self, id: MachineId, deadline: Moment) {
         let slots = self.slots();
-        let Some((term, number)) = slots.get(&id).and_then(|slot| slot.term.as_ref()) else {
+        let Some(term) = slots.get(&id).and_then(|slot| slot.term.as_ref()) else {
             return;
         };
-        term.extend(deadline);
+        term.term.extend(deadline);
         if let Some(extensions) = self.extensions.get() {
-            let _ = extensions.send((*number, deadline));
+            let _ = extensions.send((term.number, deadline));
         }
     }
 
     fn end(&self, id: MachineId, ending: TermEnd) -> bool {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(&id) else { return true };
-        let Some((term, number)) = slot.term.clone() else { return true };
+        let Some(term) = slot.term.clone() else { return true };
+        let (number, token) = (term.number, term.term.hold.token);
         let refused = ending.reason.ends_at_once();
         let why = match revoke_reason(&ending.reason) {
-            Reason::Rebalance | Reason::Shutdown => {
-                slot.reason.unwrap_or(revoke_reason(&ending.reason))
+            why @ (Reason::Rebalance | Reason::Shutdown) => {
+                term.reason().or(slot.reason).unwrap_or(why)
             }
             why => why,
         };
         slot.reason = Some(why);
         let shard = slot.shard.clone();
         drop(slots);
-        let idle = term.end(ending.deadline);
+        if let Some(shard) = &shard {
+            self.disown(shard);
+        }
+        let idle = term.end(ending.deadline, why);
         if let (true, Some(extensions)) = (refused, self.extensions.get()) {
             let _ = extensions.send((number, Moment::PAST));
         }
@@ -306,8 +323,7 @@ impl DriverEvents for MemberContext {
             self.notify(MemberInput::MembershipLost(why));
             return true;
         };
-        self.disown(&shard);
-        self.report(FleetEvent::Revoked { shard, token: term.hold.token, number, why });
+        self.report(QueuedEvent::Ended(term, FleetEvent::Revoked { shard, token, number, why }));
         idle
     }
 
@@ -386,10 +402,12 @@ impl DriverEvents for MemberContext {
         if matches!(phase, Phase::Waiting | Phase::Stopped) {
             let mut slots = self.slots();
             let ended = slots.get_mut(&id).and_then(|slot| {
-                let (term, number) = slot.term.take()?;
+                let term = slot.term.take()?;
                 let why = slot.reason.take().unwrap_or(Reason::Rebalance);
                 let shard = slot.shard.clone()?;
-                Some(FleetEvent::Released { shard, token: term.hold.token, number, why })
+                let (number, token) = (term.number, term.term.hold.token);
+                let released = FleetEvent::Released { shard, token, number, why };
+                Some(QueuedEvent::Ended(term, released))
             });
             if phase == Phase::Stopped {
                 slots.remove(&id);

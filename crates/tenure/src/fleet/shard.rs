@@ -111,6 +111,12 @@ impl Shard {
     }
 }
 
+impl AsRef<str> for Shard {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Borrow<str> for Shard {
     fn borrow(&self) -> &str {
         &self.0

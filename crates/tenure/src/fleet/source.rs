@@ -9,10 +9,12 @@
 //!
 //! let source = source::list(["a", "b", "a", ""]);
 //! let read = source.read().await?;
-//! assert_eq!(read.shards.len(), 2); // duplicates count once
-//! assert_eq!(read.refused.count(), 1); // an invalid name does not affect the others
+//! assert_eq!(read.shards().len(), 2); // duplicates count once
+//! assert_eq!(read.refused().count(), 1); // an invalid name does not affect the others
 //! # Ok(()) }
 //! ```
+//!
+//! A source of your own implements [`Source`] and returns [`Shards::new`], or what a [`LineParser`] has read.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ mod shard_set;
 
 pub use last_good::{LastGood, ListChange, SourceMessage};
 pub use line_parser::LineParser;
+use shard_set::ShardSet;
 pub use shard_set::{MAX_SHARDS, RefusedNames};
 
 /// A source of shards.
@@ -58,18 +61,64 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn shown(&self) -> String;
 }
 
-/// The result of one read of a source.
+/// The result of one read of a source: all shards and the paused ones, each list sorted and without duplicates.
+///
+/// ```
+/// use tenure::fleet::source::Shards;
+///
+/// let read = Shards::new(["b", "a", "", "b"])?.with_paused(["b"])?;
+/// assert_eq!(read.shards().iter().map(|shard| shard.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+/// assert!(read.contains("a") && read.is_paused("b"));
+/// assert_eq!(read.refused().sentences, ["number 3 of the list: the name of a shard must not be empty"]);
+/// # Ok::<(), tenure::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shards {
-    /// All shards, sorted, without duplicates: [`contains`](Shards::contains) finds one.
-    pub shards: Vec<Shard>,
-    /// The shards that the source marks as paused, sorted, without duplicates. They need not be in `shards`.
-    pub paused: Vec<Shard>,
-    /// The names that cannot be a shard.
-    pub refused: RefusedNames,
+    shards: Vec<Shard>,
+    paused: Vec<Shard>,
+    refused: RefusedNames,
 }
 
 impl Shards {
+    /// The shards with these names, which may come in any order and repeat. A name that cannot be a shard is
+    /// [refused](Shards::refused) and does not affect the others.
+    ///
+    /// # Errors
+    /// Invalid: there are more than [`MAX_SHARDS`] shards.
+    pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Shards> {
+        ShardSet::of_names(names, "the list")?.finish()
+    }
+
+    /// Replaces the shards that the source marks as paused. They need not be among its shards. A name that cannot be a shard is
+    /// [refused](Shards::refused).
+    ///
+    /// # Errors
+    /// Invalid: there are more than [`MAX_SHARDS`] paused shards.
+    pub fn with_paused(
+        mut self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Shards> {
+        let paused = ShardSet::of_names(names, "the paused shards")?.finish()?;
+        self.paused = paused.shards;
+        self.refused.append(paused.refused);
+        Ok(self)
+    }
+
+    /// All shards, sorted, without duplicates.
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The shards that the source marks as paused, sorted, without duplicates. They need not be among the shards.
+    pub fn paused(&self) -> &[Shard] {
+        &self.paused
+    }
+
+    /// The names that cannot be a shard.
+    pub fn refused(&self) -> &RefusedNames {
+        &self.refused
+    }
+
     /// Whether the list contains the shard with this name.
     pub fn contains(&self, shard: &str) -> bool {
         self.shards.binary_search_by(|it| it.as_str().cmp(shard)).is_ok()
@@ -83,7 +132,7 @@ impl Shards {
 
 /// A fixed list of shards.
 pub fn list(shards: impl IntoIterator<Item = impl AsRef<str>>) -> Arc<dyn Source> {
-    Arc::new(list::ListSource::new(shards))
+    Arc::new(list::ListSource(Shards::new(shards)))
 }
 
 /// The lines of a file.

@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
+mod custom_source;
+mod dropped_work;
 mod lost_replies;
 mod members;
+mod observers;
+mod run;
+mod run_signatures;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use lost_replies::LostReplies;
 use members::TestFleet;
 use tenure::fleet::{FleetEvent, Reason, fleet_name, overrides, source};
@@ -166,12 +171,10 @@ async fn a_checkpoint_goes_with_its_shard() {
         let fleet = Fleet::builder("fleet:checkpoint").member(id).shards(source::list(["x"]));
         fleet.join(store.clone()).await.unwrap()
     };
-    let assigned = async |fleet: &Fleet| {
-        let assigned = fleet.events().filter_map(async |event| match event {
-            FleetEvent::Assigned { checkpoint, work, .. } => Some((checkpoint, work)),
-            _ => None,
-        });
-        std::pin::pin!(assigned).next().await.unwrap()
+    let assigned = async |fleet: &Fleet| loop {
+        if let FleetEvent::Assigned { checkpoint, work, .. } = fleet.next().await.unwrap() {
+            break (checkpoint, work);
+        }
     };
     let first = join("a").await;
     let (checkpoint, work) = assigned(&first).await;

@@ -212,13 +212,13 @@ mod tests {
     }
 
     fn names(shards: &Shards) -> Vec<&str> {
-        shards.shards.iter().map(|shard| shard.as_str()).collect()
+        shards.shards().iter().map(|shard| shard.as_str()).collect()
     }
 
     #[tokio::test]
     async fn a_million_lines_are_read_in_time() {
         let shards = read("seq -f 'tenant-%.0f' 1000000").await.unwrap();
-        assert_eq!(shards.shards.len(), 1_000_000);
+        assert_eq!(shards.shards().len(), 1_000_000);
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ impl FleetSupervisor {
     pub(super) fn guard_event(&mut self, event: Option<GuardEvent>) {
         match event {
             Some(GuardEvent::Report(number, GuardReport::CannotKill(failure))) => {
-                let shard = self.jobs.get(&number).map(|job| &job.shard);
+                let shard = self.jobs.get(&number).map(|job| job.work.shard());
                 match shard {
                     Some(shard) => self.messages.shard_not_stopped(shard, &failure),
                     None => self.messages.not_stopped(&failure),
@@ -42,7 +42,7 @@ impl FleetSupervisor {
                 // A deadline or a second signal may have left the command less time than the usual timeout.
                 let had = now.since(revoked).min(self.stop_timeout);
                 let tenths = u64::try_from(had.as_millis() / 100).unwrap_or(u64::MAX);
-                self.messages.hung(&job.shard, &shown(Duration::from_millis(tenths * 100)));
+                self.messages.hung(job.work.shard(), &shown(Duration::from_millis(tenths * 100)));
             }
             return self.end(number);
         }
@@ -56,10 +56,10 @@ impl FleetSupervisor {
         }
         let at = match self.task.every {
             Some(every) => {
-                let at = self.next_slot(every, &self.jobs[&number].shard);
+                let at = self.next_slot(every, self.jobs[&number].work.shard());
                 if !succeeded {
                     let job = &self.jobs[&number];
-                    self.messages.ended(&job.shard, &how, &shown(at.since(now)));
+                    self.messages.ended(job.work.shard(), &how, &shown(at.since(now)));
                 }
                 at
             }
@@ -69,7 +69,7 @@ impl FleetSupervisor {
                 }
                 let backoff = job.backoff;
                 job.backoff = (backoff * 2).min(MAX_BACKOFF);
-                self.messages.ended(&job.shard, &how, &shown(backoff));
+                self.messages.ended(job.work.shard(), &how, &shown(backoff));
                 now + backoff
             }
         };
@@ -97,7 +97,7 @@ impl FleetSupervisor {
             guard.hold(*number, hold, None, *deadline);
         }
         for (number, job) in &self.jobs {
-            let (work, shard) = (&job.work, job.shard.as_str());
+            let (work, shard) = (&job.work, job.work.shard().as_str());
             guard.hold(*number, work.hold(), Some(shard), work.deadline());
         }
         self.guard = Some((guard, reports));

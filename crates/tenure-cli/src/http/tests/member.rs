@@ -210,7 +210,7 @@ fn many_shards_are_sent_completely_and_to_a_limited_number_of_clients() {
         shards: shards.clone(),
         ..MemberSetup::default()
     });
-    fixture.until(|| fixture.fleet.shards().shards.len() == shards.len());
+    fixture.until(|| fixture.fleet.shards().shards().len() == shards.len());
     let reply = fixture.get("/fleet");
     let fleet = reply.json();
     assert_eq!(reply.head["content-length"], reply.body.len().to_string());

@@ -28,7 +28,7 @@ impl CoordinatorState {
         let list = self.planner.list().clone();
         let saved = async move {
             let saved = match list.to_checkpoint() {
-                Ok(checkpoint) => term.save(checkpoint, ()).await,
+                Ok(checkpoint) => term.term.save(checkpoint, ()).await,
                 Err(error) => Err(error),
             };
             (list, saved)

@@ -37,6 +37,12 @@ pub enum Reason {
     Unhealthy,
     /// The source of shards does not list it any more.
     Removed,
+    /// The application released it, or its work in [`Fleet::run`](crate::Fleet::run) has ended by itself.
+    Released,
+    /// The application dropped every handle of it without a release.
+    Dropped,
+    /// Its work in [`Fleet::run`](crate::Fleet::run) panicked.
+    Panicked,
 }
 
 impl Reason {
@@ -50,6 +56,9 @@ impl Reason {
             Reason::Drain => "drain",
             Reason::Unhealthy => "unhealthy",
             Reason::Removed => "removed",
+            Reason::Released => "released",
+            Reason::Dropped => "dropped",
+            Reason::Panicked => "panicked",
         }
     }
 }

@@ -361,3 +361,20 @@ fn shards_that_were_free_while_there_was_no_member_are_shared_and_not_adopted() 
     let steps = harness.advance(Duration::from_secs(1));
     assert_eq!(claims(&steps).len(), 3, "its share, and no more: {steps:?}");
 }
+
+#[test]
+fn a_shard_whose_work_ended_by_itself_is_neither_claimed_twice_nor_released() {
+    let second = Duration::from_secs(1);
+    let mut harness = PlannerHarness::member_with(&[], 2);
+    harness.lead([1, 2]);
+    assert_eq!(harness.advance(second), []);
+    // The application has released shard 1, so the machine releases the lease. It campaigns on its own after a pause.
+    harness.set_phase(1, Phase::Resigning);
+    harness.planner.owner(harness.now, 1, None, false);
+    harness.set_phase(1, Phase::Waiting);
+    assert_eq!(harness.planner.coverage(harness.now).free, 1);
+    assert_eq!(harness.advance(second), [], "the machine campaigns still");
+    harness.lead([1]);
+    assert_eq!(harness.advance(second), []);
+    assert_eq!(harness.planner.coverage(harness.now).mine, 2);
+}

@@ -129,11 +129,9 @@ impl fmt::Display for SourceMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::Shard;
 
     fn of(names: &[&str]) -> Shards {
-        let shards = names.iter().map(|name| Shard::new(name).unwrap()).collect();
-        Shards { shards, ..Shards::default() }
+        Shards::new(names).unwrap()
     }
 
     fn down() -> Result<Shards> {
@@ -188,7 +186,7 @@ mod tests {
     fn a_pause_changes_the_list() {
         let mut last_good = LastGood::default();
         let _ = last_good.take(Ok(of(&["a"])));
-        let paused = Shards { paused: of(&["a"]).shards, ..of(&["a"]) };
+        let paused = of(&["a"]).with_paused(["a"]).unwrap();
         assert!(last_good.take(Ok(paused.clone())).changed);
         assert!(last_good.shards().unwrap().is_paused("a"));
         assert!(!last_good.take(Ok(paused)).changed);

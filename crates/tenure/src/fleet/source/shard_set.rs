@@ -14,6 +14,7 @@ const MAX_QUOTED_BYTES: usize = 40;
 
 /// The names in a source that cannot be a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RefusedNames {
     /// One sentence for each of the first ten names: where it is, and what is wrong with it.
     pub sentences: Vec<String>,
@@ -34,6 +35,14 @@ impl RefusedNames {
             self.more += 1;
         }
     }
+
+    /// Adds the names of another list.
+    pub(super) fn append(&mut self, other: RefusedNames) {
+        for sentence in other.sentences {
+            self.add(|| sentence);
+        }
+        self.more += other.more;
+    }
 }
 
 /// The names found so far.
@@ -44,6 +53,18 @@ pub(super) struct ShardSet {
 }
 
 impl ShardSet {
+    /// Collects the names of a list.
+    pub(super) fn of_names(
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        list: &str,
+    ) -> Result<ShardSet> {
+        let mut set = ShardSet::default();
+        for (number, name) in names.into_iter().enumerate() {
+            set.add_text(name.as_ref(), || format!("number {} of {list}", number + 1))?;
+        }
+        Ok(set)
+    }
+
     /// Adds a name; `location` describes where it was found.
     pub(super) fn add(&mut self, name: &[u8], location: impl FnOnce() -> String) -> Result<()> {
         match std::str::from_utf8(name) {
@@ -113,6 +134,18 @@ mod tests {
         assert_eq!(sentences[1], "there is not UTF-8: '\\xff\\n'");
         assert!(sentences[2].contains("at most 512 bytes"), "{}", sentences[2]);
         assert!(shards.contains("a") && !shards.contains("c") && !shards.is_paused("a"));
+    }
+
+    #[test]
+    fn paused_names_that_are_refused_are_counted_with_the_others() {
+        let names = |many| (0..many).map(|_| "");
+        let shards = Shards::new(names(4)).unwrap().with_paused(names(8)).unwrap();
+        assert_eq!((shards.refused.count(), shards.refused.sentences.len()), (12, 10));
+        let sentence = "number 6 of the paused shards: the name of a shard must not be empty";
+        assert_eq!(shards.refused.sentences[9], sentence);
+        let shards = Shards::new(["b", "a"]).unwrap().with_paused(["z", "b", "z"]).unwrap();
+        assert_eq!(shards.paused.iter().map(Shard::as_str).collect::<Vec<_>>(), ["b", "z"]);
+        assert!(shards.is_paused("z") && !shards.contains("z"));
     }
 
     #[test]
