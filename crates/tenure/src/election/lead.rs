@@ -61,6 +61,7 @@ impl Election {
     ///
     /// # Panics
     /// If the work panics. The lease is released.
+    #[allow(clippy::manual_async_fn, reason = "the signature promises that the future is Send")]
     pub fn lead<'a, T, F, Fut>(&'a self, mut work: F) -> impl Future<Output = Option<T>> + Send + 'a
     where
         F: FnMut(Leadership) -> Fut + Send + 'a,

@@ -298,7 +298,8 @@ mod tests {
         let store = crate::open("memory:").await.unwrap();
         let (commands, inbox) = mpsc::unbounded_channel();
         let process = ProcessId::current();
-        let context = Arc::new(Context { clock: clock.clone(), store, commands, process });
+        let runtime = std::sync::OnceLock::new();
+        let context = Arc::new(Context { clock: clock.clone(), store, commands, runtime, process });
         let hold = Hold {
             name: Name::new("fleet:lease:a").unwrap(),
             candidate: CandidateId::new("m").unwrap(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tenure::machine::EndReason;
 use tenure::{Clock, Election, Event, HealthGate, Kind, Leadership};
+use tenure_rig::system::time::pause;
 
 use crate::flaky_store::Flaky;
 use crate::{SHORT_TTL, TTL, arc, candidate, leads, until};
@@ -78,7 +79,7 @@ async fn a_loop_that_asks_should_stop_ends_during_stop() {
     let work = std::thread::spawn(move || {
         while !leadership.should_stop() {
             steps.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(1));
+            pause(Duration::from_millis(1));
         }
         (leadership.ended(), leadership.is_valid())
     });
@@ -174,7 +175,7 @@ fn a_health_check_that_the_runtime_does_not_run_has_failed() {
     let give_up = Clock::boot().now() + TTL;
     while a.status().healthy {
         assert!(Clock::boot().now() < give_up, "a blocked runtime looks healthy");
-        std::thread::sleep(Duration::from_millis(5));
+        pause(Duration::from_millis(5));
     }
     release.send(()).unwrap();
     runtime.block_on(until("it is healthy again", || a.status().healthy));
@@ -237,7 +238,7 @@ async fn blocking_work_runs_on_its_own_thread_and_again_after_a_loss() {
         if seen.fetch_add(1, Ordering::SeqCst) == 0 {
             cut.memory().leases().forget(&name);
             while !leadership.should_stop() {
-                std::thread::sleep(Duration::from_millis(1));
+                pause(Duration::from_millis(1));
             }
         }
         leadership.token()
