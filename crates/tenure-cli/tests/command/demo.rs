@@ -187,7 +187,8 @@ fn start_demo(sandbox: &Sandbox) -> std::process::Child {
     eventually("somebody leads", || {
         let files = std::fs::read_dir(sandbox.path()).unwrap().flatten();
         let journals = files.map(|entry| std::fs::read_to_string(entry.path().join("journal")));
-        journals.flatten().any(|journal| journal.contains(" count 2\n"))
+        let counted = |line: &str| line.trim_end().ends_with(" count 2");
+        journals.flatten().any(|journal| journal.lines().any(counted))
     });
     child
 }

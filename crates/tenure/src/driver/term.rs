@@ -51,8 +51,8 @@ impl Context {
 struct TermState {
     ended: bool,
     ended_at: Moment,
-    /// The last handle was dropped before the term ended: no work may begin in it any more.
-    dropped: bool,
+    /// No work may begin in the term any more: its last handle was dropped, or its caller has ended it.
+    closed: bool,
     handles: u32,
 }
 
@@ -108,11 +108,16 @@ impl Term {
     /// yet. So this checks the clock too; otherwise work would start in a term that is over.
     pub(crate) fn enter(&self) -> bool {
         let mut state = self.state();
-        if state.ended || state.dropped || self.context.clock.now() >= self.deadline() {
+        if state.ended || state.closed || self.context.clock.now() >= self.deadline() {
             return false;
         }
         state.handles += 1;
         true
+    }
+
+    /// Lets no more handles be added, before the driver has processed the end of the term.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
     }
 
     /// How many handles exist.
@@ -133,7 +138,7 @@ impl Term {
         if state.handles > 0 {
             return;
         }
-        state.dropped = true;
+        state.closed = true;
         let input = match state.ended {
             true => HandleInput::WorkEnded,
             false => HandleInput::Dropped(self.hold.token),

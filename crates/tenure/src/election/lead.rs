@@ -231,6 +231,10 @@ impl<'a> LeadCall<'a> {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
+        if let Some(term) = &self.term {
+            // The next call must not run its work in this term, beside a thread or a task that has not stopped yet.
+            term.term.close();
+        }
         let wanted = {
             let mut wants = locked(&self.shared.wants);
             wants.leads -= 1;

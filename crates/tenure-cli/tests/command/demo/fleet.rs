@@ -182,7 +182,7 @@ fn a_second_worker_of_a_shard_is_detected_and_is_exit_1() {
     let mut intruder =
         intruder.env("TENURE_CANDIDATE", "m9").env("TENURE_TOKEN", "1").spawn().unwrap();
     eventually("it has worked", || {
-        std::fs::read_to_string(&journal).unwrap().contains(" m9 1 count 2\n")
+        std::fs::read_to_string(&journal).unwrap().contains(" m9 1 count 2 ")
     });
     signal(&intruder, Signal::TERM);
     assert!(intruder.wait().unwrap().success());
