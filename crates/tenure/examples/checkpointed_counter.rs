@@ -1,6 +1,6 @@
 //! Counts on where the last leader stopped: the count is a checkpoint, saved under the token of the term.
 //!
-//! In two terminals: `cargo run --example checkpointed_counter`. End the leader in any way you like: the other counts on,
+//! In two terminals: `cargo run --example checkpointed_counter`. End the leader in any way you like: the other one continues,
 //! with no number missing. A store is the first argument, or `TENURE_STORE`.
 
 use std::time::Duration;
@@ -34,9 +34,9 @@ async fn count(leadership: Leadership) {
                 println!("{next}");
                 next += 1;
             }
-            // Somebody else leads: this work is about to be dropped.
+            // The term is over: `lead` is about to drop this work.
             Ok(Saved::Lost) => println!("{next} was not kept: {:?}", leadership.lost().await),
-            // It may have been kept or not. Saving the same number again does no harm.
+            // It may or may not have been saved. Saving the same number again does no harm.
             Err(error) => println!("{next} again: {error}"),
         }
     }

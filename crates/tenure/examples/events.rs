@@ -1,7 +1,7 @@
-//! Everything an election tells: who we are, the durations, each event, and five looks at the status.
+//! Everything that an election reports: the id of this candidate, the durations, each event, and the status, five times.
 //!
 //! In two terminals: `cargo run --example events`, the second a moment after the first. The first stops after five
-//! seconds, and the second is told that it leads. A store is the first argument, or `TENURE_STORE`.
+//! seconds, and the second gets the event that it leads. A store is the first argument, or `TENURE_STORE`.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .ends_with_process(true)
         .start(store)
         .await?;
-    // A listener is first told what is true already, and then what happens.
+    // A subscriber first gets the current state as events, and then each event.
     let mut events = election.events();
     let listener = tokio::spawn(async move {
         while let Some(event) = events.next().await {
@@ -50,8 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     election.stop().await;
-    // The events end with the election.
-    drop(election);
+    // The stream ends after the last event.
     listener.await?;
     Ok(())
 }

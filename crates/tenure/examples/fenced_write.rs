@@ -1,7 +1,7 @@
 //! A write that comes too late is refused by the resource itself: here a file with a token and a value.
 //!
 //! In two terminals: `cargo run --example fenced_write`. Freeze the leader with Ctrl-Z, wait until the other one writes,
-//! and let the first go on with `fg`: it wakes up in the middle of a step and writes, and the file refuses it.
+//! and resume the first with `fg`: it is in the middle of a step and writes, and the file refuses its write.
 //! A store is the first argument, or `TENURE_STORE`; the file is in `target/fenced-write`.
 
 use std::fs::{self, File};
@@ -33,12 +33,12 @@ async fn work(election: &Election, register: &Register) -> io::Result<()> {
         while !leadership.should_stop() {
             step(&leadership, register).await?;
         }
-        println!("does not lead any more: {:?}", leadership.lost().await);
+        println!("stops: {:?}", leadership.lost().await);
     }
     Ok(())
 }
 
-/// Reads, thinks for a second, writes. Leadership was certain when it began; by the time it writes it may be over.
+/// Reads, computes for a second, and writes. This candidate led when the step began; when it writes, the term may be over.
 async fn step(leadership: &Leadership, register: &Register) -> io::Result<()> {
     let (_, value) = register.read()?;
     Clock::boot().sleep(Duration::from_secs(1)).await;
@@ -62,7 +62,7 @@ impl Register {
         numbers.next().zip(numbers.next()).ok_or_else(|| io::Error::other("not a register"))
     }
 
-    /// Compares and writes under one lock, so nothing comes in between. Returns the newer token if it refuses.
+    /// Compares and writes under one lock, so no other write comes in between. Returns the newer token if it refuses.
     fn write(&self, token: Token, value: u64) -> io::Result<Option<u64>> {
         let lock = File::create(self.0.join("lock"))?;
         flock(&lock, FlockOperation::LockExclusive)?;

@@ -1,7 +1,7 @@
-//! Work that must not be cut in the middle: told to stop, it ends its step, and only then is the lease released.
+//! Work that must not be cut in the middle: when it is notified to stop, it ends its step, and then the lease is released.
 //!
-//! In two terminals: `cargo run --example graceful_shutdown`. Send the leader SIGTERM, or press Ctrl-C: it ends the step it
-//! is in, cleans up, and the other one begins after that, never before. A store is the first argument, or `TENURE_STORE`.
+//! In two terminals: `cargo run --example graceful_shutdown`. Send the leader SIGTERM, or press Ctrl-C: it ends its
+//! current step and cleans up, and the other one begins after that, never before. A store is the first argument, or `TENURE_STORE`.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = async {
         stop_requested().await?;
         println!("shutting down");
-        // Tells the work to stop, waits until it has, releases.
+        // Notifies the work to stop, waits until it has ended, and releases the lease.
         election.stop().await;
         println!("released");
         Ok::<(), std::io::Error>(())
     };
-    // `Election::lead` would drop the work at its next await. Taking the leadership by hand lets it end by itself.
+    // `Election::lead` would drop the work at its next `.await`. With a handle of its own, the work ends by itself.
     let work = async {
         while let Some(leadership) = election.leadership().await {
             in_one_term(leadership).await;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(stopped?)
 }
 
-/// As long as it has `leadership`, the work counts as running: the lease is not released before this returns.
+/// As long as `leadership` exists, the work counts as running: the lease is not released before this returns.
 async fn in_one_term(leadership: Leadership) {
     let clock = Clock::boot();
     println!("leads, token {}", leadership.token());
@@ -51,13 +51,13 @@ async fn in_one_term(leadership: Leadership) {
         println!("step {step} ends");
         tokio::select! {
             why = leadership.lost() => {
-                println!("told to stop: {why:?}");
+                println!("notified to stop: {why:?}");
                 break;
             }
             () = clock.sleep(PAUSE) => {}
         }
     }
-    println!("all is cleaned up, {:?} before the deadline", leadership.valid_for());
+    println!("cleaned up, {:?} before the deadline", leadership.valid_for());
 }
 
 /// Returns on Ctrl-C and on SIGTERM.

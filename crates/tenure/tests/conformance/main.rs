@@ -21,6 +21,7 @@ mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+mod wrapper;
 
 /// Every store to test: one line each.
 fn subjects() -> Vec<Arc<dyn Subject>> {
@@ -28,6 +29,7 @@ fn subjects() -> Vec<Arc<dyn Subject>> {
     subjects.extend(memory::subjects());
     subjects.extend(documents::subjects());
     subjects.extend(bucket::subjects());
+    subjects.extend(wrapper::subjects());
     #[cfg(feature = "file")]
     subjects.extend(file::subjects());
     #[cfg(feature = "redis")]
