@@ -56,7 +56,9 @@ async fn poll(work: ShardWork) {
         polls += 1;
         match work.save(polls.to_string()).await {
             Ok(Saved::Kept) => {}
-            Ok(Saved::Lost) => println!("{}: poll {polls} was not saved: the term is over", work.shard()),
+            Ok(Saved::Lost) => {
+                println!("{}: poll {polls} was not saved: the term is over", work.shard())
+            }
             // It may or may not have been saved. The next poll saves a greater number.
             Err(error) => println!("{}: poll {polls}: {error}", work.shard()),
         }

@@ -29,6 +29,8 @@ use state::ElectionState;
 pub use builder::ElectionBuilder;
 pub use candidate_state::CandidateState;
 pub use event::Event;
+#[cfg(feature = "testing")]
+pub(crate) use leadership::Leading;
 pub use leadership::{Leadership, Saved, StopSignal};
 pub use status::{Pulse, Status};
 

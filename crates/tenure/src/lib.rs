@@ -71,6 +71,7 @@
 //! | `file` | yes | [`file:DIR`](store::file): a directory on this machine |
 //! | `redis` | no | `redis://` and `rediss://` |
 //! | `conformance` | no | the table of properties that every store is tested against, for your own store |
+//! | `testing` | no | [`testing::term`]: a term that a test can end, for tests of your own work |
 //!
 //! `memory:` is always available: for tests, and for threads of one process. Without `redis` neither TLS nor a network client
 //! is compiled. Linux only.
@@ -121,6 +122,8 @@ pub mod request;
 mod rng;
 pub mod store;
 pub mod supervise;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod timing;
 
 pub use clock::{Clock, Moment};

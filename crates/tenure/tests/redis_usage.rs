@@ -247,7 +247,7 @@ async fn a_hundred_thousand_leases() {
     timed("released", calls(&rig).await, &mut work).await;
 }
 
-/// E12
+/// Reproduces defect E12.
 async fn twenty_elections_share_a_thread_and_its_connections() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;

@@ -14,7 +14,7 @@ use tenure_rig::system::time::pause;
 use crate::flaky_store::Flaky;
 use crate::{SHORT_TTL, TTL, arc, candidate, leads, until};
 
-/// E2
+/// Reproduces defect E2.
 #[tokio::test]
 async fn a_panic_in_work_that_holds_a_leadership_ends_the_term() {
     let store = Flaky::new(&Clock::boot());
@@ -39,7 +39,7 @@ async fn a_panic_in_work_that_holds_a_leadership_ends_the_term() {
     assert!(again.token() > token);
 }
 
-/// E2
+/// Reproduces defect E2.
 #[tokio::test]
 async fn the_lease_of_a_dropped_leadership_goes_to_the_next_candidate() {
     let store = Flaky::new(&Clock::boot());
@@ -68,7 +68,7 @@ async fn an_application_without_a_handle_keeps_its_term_and_the_status_says_so()
     drop(work);
 }
 
-/// E3
+/// Reproduces defect E3.
 #[tokio::test]
 async fn a_loop_that_asks_should_stop_ends_during_stop() {
     let store = Flaky::new(&Clock::boot());
@@ -105,7 +105,7 @@ async fn a_thread_waits_for_the_end_of_a_term_without_a_runtime() {
     assert_eq!(work.join().unwrap(), (None, Some(EndReason::Resigned)));
 }
 
-/// E4
+/// Reproduces defect E4.
 #[tokio::test]
 async fn two_calls_of_lead_run_their_work_one_after_the_other() {
     let store = Flaky::new(&Clock::boot());
@@ -122,7 +122,7 @@ async fn two_calls_of_lead_run_their_work_one_after_the_other() {
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
-/// E5
+/// Reproduces defect E5.
 #[tokio::test]
 async fn a_cancelled_lead_does_not_starve_a_waiter() {
     let store = Flaky::new(&Clock::boot());
@@ -142,7 +142,7 @@ async fn a_cancelled_lead_does_not_starve_a_waiter() {
     assert!(waited.expect("the waiter leads").unwrap().is_some());
 }
 
-/// E6
+/// Reproduces defect E6.
 #[tokio::test]
 async fn each_lead_returns_after_its_release() {
     let store = Flaky::new(&Clock::boot());
@@ -158,7 +158,7 @@ async fn each_lead_returns_after_its_release() {
     assert_eq!(tokens.len(), 5, "a term each: {tokens:?}");
 }
 
-/// E7
+/// Reproduces defect E7.
 #[test]
 fn a_health_check_that_the_runtime_does_not_run_has_failed() {
     let mut one_worker = tokio::runtime::Builder::new_multi_thread();
@@ -181,7 +181,7 @@ fn a_health_check_that_the_runtime_does_not_run_has_failed() {
     runtime.block_on(until("it is healthy again", || a.status().healthy));
 }
 
-/// E8
+/// Reproduces defect E8.
 #[test]
 fn a_checkpoint_is_saved_outside_a_runtime() {
     let directory = tenure_rig::servers::Scratch::new();
@@ -199,7 +199,7 @@ fn a_checkpoint_is_saved_outside_a_runtime() {
     block_on(a.stop());
 }
 
-/// E9
+/// Reproduces defect E9.
 #[tokio::test]
 async fn the_events_end_after_the_last_event() {
     let store = Flaky::new(&Clock::boot());
@@ -214,7 +214,7 @@ async fn the_events_end_after_the_last_event() {
     assert!(later.is_ok(), "a late subscription ends too");
 }
 
-/// E10
+/// Reproduces defect E10.
 #[tokio::test]
 async fn a_save_is_bounded_by_the_deadline_of_its_term() {
     let store = Flaky::new(&Clock::boot());
