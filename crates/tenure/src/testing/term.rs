@@ -58,7 +58,7 @@ pub fn term_after(checkpoint: Option<Checkpoint>) -> (Leadership, TermControl) {
     if let Some(checkpoint) = &checkpoint {
         ready(store.save(&grant.hold, 1, checkpoint));
     }
-    ready(store.release_one(&grant.hold.into()));
+    ready(store.release_one(&grant.hold));
     let grant = granted(&store, "test");
     let (commands, inputs) = mpsc::unbounded_channel();
     let context = Context {
