@@ -16,6 +16,7 @@ mod schedule_messages;
 mod scheduled;
 pub(crate) mod sidecar;
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -214,18 +215,22 @@ async fn lead_terms(
             given_up = give_up(config.wait(), supervisor, answered) => return (given_up, None),
         };
         let leadership = match leadership {
-            Ok(leadership) => leadership,
+            // A panic must not drop it: the guard may still run the command then, and a term whose last handle is dropped is
+            // released. The lease is left to the guard, or to its TTL.
+            Ok(leadership) => ManuallyDrop::new(leadership),
             Err(error) => return (Err(error), None),
         };
         // A grant is an answer of the store.
         answered = true;
-        match supervisor.term(&leadership, signals).await {
+        let outcome = supervisor.term(&leadership, signals).await;
+        let leadership = ManuallyDrop::into_inner(leadership);
+        match outcome {
             TermOutcome::Ended(exit) => return (Ok(exit), Some(leadership)),
             TermOutcome::Failed(error) => return (Err(error), Some(leadership)),
             TermOutcome::Lost | TermOutcome::Paused(_) if config.once() => {
                 return (Ok(Exit::LeadershipLost), Some(leadership));
             }
-            TermOutcome::Lost => {}
+            TermOutcome::Lost => drop(leadership),
             TermOutcome::Paused(pause) => {
                 drop(leadership);
                 let clock = Clock::boot();

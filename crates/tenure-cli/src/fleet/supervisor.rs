@@ -7,6 +7,7 @@
 mod guard;
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,9 @@ const DUPLICATE_ID_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The work of one shard that this member owns.
 struct ShardJob {
-    work: ShardWork,
+    /// Dropped only by [`FleetSupervisor::end`], never by a panic or at exit: the guard may still run the command then, and a shard
+    /// whose last handle is dropped is released.
+    work: ManuallyDrop<ShardWork>,
     state: JobState,
     /// When the fleet revoked the shard; `None` while the work may run.
     revoked: Option<Moment>,
@@ -298,6 +301,7 @@ impl FleetSupervisor {
         if let Some((guard, _)) = &self.guard {
             guard.hold(number, work.hold(), Some(work.shard().as_str()), work.deadline());
         }
+        let work = ManuallyDrop::new(work);
         let job =
             ShardJob { work, state: JobState::Idle, revoked: None, backoff: MIN_BACKOFF, count: 0 };
         let first = self.task.every.map(|every| self.next_slot(every, job.work.shard()));
@@ -328,7 +332,9 @@ impl FleetSupervisor {
 
     /// Removes a job of which no work is left. This drops the job's [`ShardWork`], so the shard can be released.
     fn end(&mut self, number: u32) {
-        self.jobs.remove(&number);
+        if let Some(job) = self.jobs.remove(&number) {
+            drop(ManuallyDrop::into_inner(job.work));
+        }
     }
 
     fn forget(&self, number: u32) {
@@ -402,7 +408,7 @@ impl FleetSupervisor {
                 let get =
                     with_shard(url, job.work.shard().as_str()).map(|url| client.with_url(&url));
                 // The task holds a clone of the term: the shard is released only when its poll has ended.
-                let (work, polled) = (job.work.clone(), self.polled.0.clone());
+                let (work, polled) = (ShardWork::clone(&job.work), self.polled.0.clone());
                 let poll = tokio::spawn(async move {
                     let (succeeded, detail) = match get {
                         Some(Ok(get)) => {

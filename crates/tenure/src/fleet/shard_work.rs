@@ -17,8 +17,9 @@ use crate::machine::TermStart;
 
 /// The right to work on one shard, in one term.
 ///
-/// Clone it for every task that works on the shard: the work counts as running as long as one of the clones exists. The lease is
-/// released when the term was revoked or [released](ShardWork::release) and all clones are dropped.
+/// Clone it for every task that works on the shard: the work counts as running as long as one of the clones exists. When all
+/// clones are dropped, the lease is released, also in a term that was neither revoked nor [released](ShardWork::release). So if the
+/// work runs in another process, let no panic drop the last clone while that process runs.
 ///
 /// ```
 /// # async fn poll(shard: &tenure::fleet::Shard, row: u64, token: tenure::Token) -> u64 { row + 1 }
