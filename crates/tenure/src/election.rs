@@ -2,6 +2,8 @@
 
 mod builder;
 mod candidate_state;
+#[cfg(feature = "serde")]
+mod config;
 mod event;
 mod leadership;
 mod state;
@@ -27,6 +29,8 @@ use state::ElectionState;
 
 pub use builder::ElectionBuilder;
 pub use candidate_state::CandidateState;
+#[cfg(feature = "serde")]
+pub use config::ElectionConfig;
 pub use event::Event;
 pub use leadership::{Leadership, Saved};
 pub use status::{Pulse, Status};
