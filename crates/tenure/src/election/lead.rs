@@ -46,8 +46,8 @@ impl Election {
     /// Runs `work` while this candidate leads.
     ///
     /// When the work ends by itself, the lease is released and the value of the work is returned; this candidate does not
-    /// campaign again until the next call. When leadership is lost, the work is dropped, and started again in the next term.
-    /// `None` if the election was stopped.
+    /// campaign again until the next call. When leadership is lost, the work is dropped, and started again in the next term; a
+    /// value that it returns after the time to stop is dropped too. `None` if the election was stopped.
     ///
     /// The work is a closure that returns a future: `|leadership| async move { … }`. The future is `Send`, so the call may be
     /// spawned; [`Election::spawn_lead`] does that.
@@ -79,7 +79,8 @@ impl Election {
                     _ = leadership.lost() => None,
                     value = work(leadership.clone()) => Some(value),
                 };
-                if let Some(value) = ended {
+                // Work that returns after the time to stop may have noticed it before the driver, for example after a freeze.
+                if let Some(value) = ended.filter(|_| !leadership.should_stop()) {
                     // Before the handle is dropped, so that the reason is that the work has ended.
                     call.end();
                     drop(leadership);
@@ -152,7 +153,6 @@ impl Election {
         loop {
             let leadership = self.next_leadership().await?;
             call.term = Some(leadership.leading().clone());
-            let signal = leadership.signal();
             let (sender, returned) = oneshot::channel();
             let run = move || {
                 let value = work(leadership.clone());
@@ -169,7 +169,7 @@ impl Election {
                 }
             };
             work = again;
-            if signal.ended().is_none() {
+            if !leadership.should_stop() {
                 call.end();
                 drop(leadership);
                 call.released().await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::machine::EndReason;
+use tenure::store::memory::MemoryStore;
 use tenure::{Clock, Election, Event, HealthGate, Kind, Leadership};
 use tenure_rig::system::time::pause;
 
@@ -260,6 +261,59 @@ async fn a_panic_in_blocking_work_releases_the_lease_and_reaches_the_caller() {
     assert!(work.await.unwrap_err().is_panic());
     let b = candidate(&store, "b", TTL).await;
     leads(&b).await;
+}
+
+/// The work notices the end of its term before the driver does, as after SIGCONT: `lead` takes the return for the end of the work
+/// and returns `Some`, and the candidate never campaigns again. `lead_blocking` drops the value and runs the work again.
+#[tokio::test]
+async fn lead_runs_work_again_that_noticed_the_end_first() {
+    let clock = Clock::manual();
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    let a = Election::builder("job").clock(clock.clone()).start(store).await.unwrap();
+    let terms = AtomicU64::new(0);
+    let work = |leadership: Leadership| {
+        let (clock, term) = (clock.clone(), terms.fetch_add(1, Ordering::SeqCst));
+        async move {
+            if term == 0 {
+                clock.advance(Duration::from_secs(60)); // a freeze
+                while !leadership.should_stop() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            term
+        }
+    };
+    let advance = async {
+        loop {
+            Clock::boot().sleep(Duration::from_millis(1)).await;
+            clock.advance(Duration::from_millis(20));
+        }
+    };
+    let value = tokio::select! { value = a.lead(work) => value, () = advance => None };
+    assert_eq!(value, Some(1), "Some(0): the value of a term that was over");
+}
+
+/// A dropped `lead_blocking` frees its turn while its thread still works, and the next call enters the same term, if the driver
+/// has not ended it yet: two works under one token.
+#[tokio::test]
+async fn a_cancelled_lead_blocking_and_the_next_call_do_not_overlap() {
+    let store = Arc::new(MemoryStore::new(Clock::boot()));
+    let a = Election::builder("job").start(store).await.unwrap();
+    let (running, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let work = {
+        let (running, most) = (running.clone(), most.clone());
+        move |leadership: Leadership| {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let _ = leadership.lost_timeout(Duration::from_millis(1));
+            pause(Duration::from_millis(100)); // one step
+            running.fetch_sub(1, Ordering::SeqCst);
+        }
+    };
+    let first =
+        tokio::time::timeout(Duration::from_millis(30), a.lead_blocking(work.clone())).await;
+    assert!(first.is_err());
+    let _ = tokio::time::timeout(Duration::from_secs(5), a.lead_blocking(work)).await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
 /// Runs a future on this thread, without a runtime.
