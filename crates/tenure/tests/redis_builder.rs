@@ -109,9 +109,15 @@ async fn contradictions_are_invalid() {
     }
     for (builder, url) in [
         (at("redis://h").startup_wait(day), "redis://h?startup_wait=86400000ms"),
-        (at("redis://?startup_wait=1s").client(client("redis://h")), "redis://h:6379?startup_wait=1000ms"),
+        (
+            at("redis://?startup_wait=1s").client(client("redis://h")),
+            "redis://h:6379?startup_wait=1000ms",
+        ),
         (builder().connection_info(tls_address(false)).tls(tls()), "rediss://h:1"),
-        (builder().client(client("unix:///x?db=2")).key_prefix("a/"), "redis:///2?socket=/x&key_prefix=a/"),
+        (
+            builder().client(client("unix:///x?db=2")).key_prefix("a/"),
+            "redis:///2?socket=/x&key_prefix=a/",
+        ),
         (with_password(at("redis://u@h"), "q"), "redis://u@h"),
         (builder().client(client("redis://u%40v:p@[::1]:7/3")), "redis://u%40v:***@[::1]:7/3"),
     ] {
@@ -242,7 +248,8 @@ async fn a_failing_provider_fails_as_it_says() {
     // A watch asks on its caller's thread, which must survive.
     let mut changes = panicking.watch(&Scope::Prefix(String::new()));
     assert!(tokio::time::timeout(Duration::from_millis(300), changes.next()).await.is_err());
-    let hanging = RedisStore::builder(&rig.url()).credentials(std::future::pending).build().unwrap();
+    let hanging =
+        RedisStore::builder(&rig.url()).credentials(std::future::pending).build().unwrap();
     let error = acquire(&*hanging, &claim("job", "me")).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
 }

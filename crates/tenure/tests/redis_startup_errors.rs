@@ -68,9 +68,11 @@ async fn a_password_for_a_server_without_one_is_denied() {
 }
 
 async fn tls_to_a_plaintext_port_is_denied() {
-    for (arguments, login) in
-        [(NOT_DURABLE, ""), (&["--requirepass", "pw"][..], ":pw@"), (&["--protected-mode", "no"], "")]
-    {
+    for (arguments, login) in [
+        (NOT_DURABLE, ""),
+        (&["--requirepass", "pw"][..], ":pw@"),
+        (&["--protected-mode", "no"], ""),
+    ] {
         let rig = Rig::with(arguments, login);
         let scratch = Scratch::new();
         let ca = Authority::new(scratch.path(), "ca").ca;

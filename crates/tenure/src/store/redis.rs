@@ -80,8 +80,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-pub(crate) use self::commands::RedisServer;
 pub use self::builder::RedisStoreBuilder;
+pub(crate) use self::commands::RedisServer;
 use self::connection::Connector;
 use self::reply::ScriptReply;
 use self::script::{Call, INDEX_KEY, MAX_BATCH, PRESENCE_KEY, SERVER_KEY, call_in_batches, millis};

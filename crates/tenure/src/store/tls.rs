@@ -62,9 +62,7 @@ pub(super) struct TlsTarget {
 /// Denied if a file cannot be read or is not what it should be; Invalid if `host` is not a name that TLS can check.
 pub(super) async fn prepare(client: &TlsClient, host: &str) -> Result<TlsTarget> {
     let config = match client.clone() {
-        TlsClient::Files(files) => {
-            Arc::new(blocking::run(move || files.client_config()).await??)
-        }
+        TlsClient::Files(files) => Arc::new(blocking::run(move || files.client_config()).await??),
         TlsClient::Given(config) => config,
     };
     Ok(TlsTarget { connector: TlsConnector::from(config), server: server_name(host)? })

@@ -45,7 +45,8 @@ const TEMPORARY_ERRORS: &[(&str, &str)] = &[
 /// What a server says to a SELECT that can never succeed.
 const NO_DATABASE: &[&str] = &["out of range", "SELECT is not allowed", "invalid DB index"];
 /// What a server says to an AUTH that can never succeed: its user has no password, or it has no AUTH.
-const NO_PASSWORD: &[&str] = &["without any password configured", "no password is set", "unknown command"];
+const NO_PASSWORD: &[&str] =
+    &["without any password configured", "no password is set", "unknown command"];
 
 impl RedisSettings {
     /// The error for a connection that could not be made.

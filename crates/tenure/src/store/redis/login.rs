@@ -68,11 +68,9 @@ pub(super) async fn log_in(
                 false => settings.call_error(&error, password).error,
             }))
         }
-        Some(Failure::Lost(_)) if !replies.bytes.is_empty() => {
-            Err(LoginError::Answered(Error::unavailable(format!(
-                "the connection to {settings} was lost within an answer"
-            ))))
-        }
+        Some(Failure::Lost(_)) if !replies.bytes.is_empty() => Err(LoginError::Answered(
+            Error::unavailable(format!("the connection to {settings} was lost within an answer")),
+        )),
         Some(Failure::Lost(error)) if settings.tls.is_some() => {
             Err(LoginError::Answered(settings.insecure(&error)))
         }

@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn the_client_hello_has_the_lengths_it_states() {
-        let length = |at: usize| usize::from(CLIENT_HELLO[at]) << 8 | usize::from(CLIENT_HELLO[at + 1]);
+        let length =
+            |at: usize| usize::from(CLIENT_HELLO[at]) << 8 | usize::from(CLIENT_HELLO[at + 1]);
         assert_eq!(length(3), CLIENT_HELLO.len() - 5);
         assert_eq!(length(7), CLIENT_HELLO.len() - 9);
         // Version, random, session id, cipher suites, compression, extensions.

@@ -163,9 +163,9 @@ impl RedisLogin {
         provider: Option<CredentialsProvider>,
     ) -> Result<Self> {
         match (&user, &password, &provider) {
-            (_, Some(_), Some(_)) => Err(Error::invalid(
-                "a password and credentials() of the builder: give one of them",
-            )),
+            (_, Some(_), Some(_)) => {
+                Err(Error::invalid("a password and credentials() of the builder: give one of them"))
+            }
             // Without AUTH the server would treat the connection as its default user, which may have more permissions.
             (Some(_), None, None) => Err(Error::invalid(
                 "a user without a password: add one, or the option password_file",

@@ -62,9 +62,7 @@ impl RedisWatch {
 fn channels(prefix: &str, scope: &Scope, wide: Vec<String>) -> Channels {
     let channel = |end: &str| format!("{prefix}{end}");
     match scope {
-        Scope::Prefix(begin) => {
-            Channels::Like { narrow: escaped(&channel(begin)) + "*", wide }
-        }
+        Scope::Prefix(begin) => Channels::Like { narrow: escaped(&channel(begin)) + "*", wide },
         Scope::Names(names) => {
             Channels::Named(names.iter().map(|name| channel(name.as_str())).collect())
         }
