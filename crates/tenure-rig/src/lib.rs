@@ -9,6 +9,7 @@
 //! | [`document_service`] | a fake service that keeps documents, for the compare-and-swap layer |
 //! | [`simulation`] | skewed clocks, an event queue, and seeds on all cores |
 //! | [`descriptors`], [`stderr_faults`], [`slow_calls`] | faults of one process |
+//! | [`stall_monitor`] | whether the machine itself stood still |
 //! | [`figures`] | medians and maxima of the benches |
 
 // It fails like a test, and its readers are the tests.
@@ -25,6 +26,7 @@ pub mod redis_rig;
 pub mod servers;
 pub mod simulation;
 pub mod slow_calls;
+pub mod stall_monitor;
 pub mod stderr_faults;
 pub mod system;
 

@@ -15,6 +15,7 @@ use tenure_rig::redis_rig::delay_line::{DelayLine, ONE_WAY};
 use tenure_rig::redis_rig::tls_server::Secure;
 use tenure_rig::redis_rig::{DURABLE, Rig, acquire, claim, open, pause, tests};
 use tenure_rig::servers::Scratch;
+use tenure_rig::stall_monitor::StallMonitor;
 
 /// The timeout against hanging, on a machine with other load.
 const HANG_TIMEOUT: Duration = Duration::from_secs(40);
@@ -32,8 +33,8 @@ fn plain_url(line: &DelayLine) -> String {
     format!("redis://127.0.0.1:{}", line.port())
 }
 
-async fn candidate(url: &str, id: &str) -> Election {
-    let starting = Election::builder("job").id(id).start(open(url).await);
+async fn candidate(url: &str, name: &str, id: &str) -> Election {
+    let starting = Election::builder(name).id(id).start(open(url).await);
     tokio::time::timeout(HANG_TIMEOUT, starting).await.expect("it starts").expect("a candidate")
 }
 
@@ -42,17 +43,43 @@ async fn leads(election: &Election) -> Leadership {
     leads.expect("it leads in time").expect("it was not stopped")
 }
 
+/// A request that takes 487 ms has failed at the default TTL. On a machine that stands still for longer than this, the round trip
+/// is no longer one of 300 ms.
+const STALL: Duration = Duration::from_millis(100);
+
 /// Two candidates at the default TTL, each behind its own delay line: the first leads and loses nothing, and the second takes
-/// over when the line of the first is cut.
+/// over when the line of the first is cut. Repeated if the machine stood still.
 async fn fail_over(server: u16, url: impl Fn(&DelayLine) -> String) {
+    for round in 0.. {
+        let stalls = StallMonitor::start();
+        match fail_over_once(server, &format!("job-{round}"), &url).await {
+            Ok(()) => return,
+            Err(lost) if stalls.longest() < STALL => {
+                panic!("{lost}; the machine stood still for {:?} at most", stalls.longest())
+            }
+            Err(lost) => {
+                println!("once more: the machine stood still for {:?}: {lost}", stalls.longest())
+            }
+        }
+    }
+}
+
+/// An error if a leader lost its lease to the latency.
+async fn fail_over_once(
+    server: u16,
+    name: &str,
+    url: impl Fn(&DelayLine) -> String,
+) -> Result<(), String> {
     let first_line = DelayLine::start(server, ONE_WAY).await;
     let second_line = DelayLine::start(server, ONE_WAY).await;
-    let a = candidate(&url(&first_line), "a").await;
+    let a = candidate(&url(&first_line), name, "a").await;
     let first = leads(&a).await;
-    let b = candidate(&url(&second_line), "b").await;
+    let b = candidate(&url(&second_line), name, "b").await;
     let hold = std::env::var("TENURE_HOLD_SECS").ok().and_then(|secs| secs.parse().ok());
     pause(Duration::from_secs(hold.unwrap_or(10))).await;
-    assert!(first.is_valid(), "lost: {:?} {:?}", a.status(), a.renewals());
+    if !first.is_valid() {
+        return Err(format!("lost: {:?} {:?}", a.status(), a.renewals()));
+    }
     assert!(!b.is_leader());
     drop(first_line);
     let second = leads(&b).await;
@@ -61,7 +88,10 @@ async fn fail_over(server: u16, url: impl Fn(&DelayLine) -> String) {
     assert!(second.token() > first.token(), "the token grows");
     // The second leader keeps its lease.
     pause(Duration::from_secs(6)).await;
-    assert!(second.is_valid());
+    match second.is_valid() {
+        true => Ok(()),
+        false => Err(format!("lost: {:?} {:?}", b.status(), b.renewals())),
+    }
 }
 
 async fn elections_fail_over_at_300_ms() {
