@@ -163,8 +163,8 @@ impl fmt::Debug for CandidateId {
     }
 }
 
-/// Checks a name or an id. Each error is one sentence.
-fn check(what: &str, text: &str, max: usize, also: &str) -> Result<()> {
+/// Checks a name, an id, or a part of a name. Each error is one sentence.
+pub(crate) fn check(what: &str, text: &str, max: usize, also: &str) -> Result<()> {
     if text.is_empty() {
         return Err(Error::invalid(format!("{what} must not be empty")));
     }

@@ -36,12 +36,21 @@ pub mod poll;
 pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "redis", feature = "tls"))]
+mod tls;
+#[cfg(all(feature = "redis", not(feature = "tls")))]
+#[path = "store/tls_disabled.rs"]
 mod tls;
 
+#[cfg(feature = "redis")]
+pub use endpoint::Credentials;
 pub use endpoint::redact_url;
 pub(crate) use open::url_of_existing;
 pub use open::{DEFAULT_URL, file_url, open, open_existing, visibility_of};
+/// The crate `rustls`, in the version whose `ClientConfig` the builders of stores accept.
+#[cfg(feature = "tls")]
+#[doc(no_inline)]
+pub use tokio_rustls::rustls;
 
 /// A service that keeps leases.
 ///

@@ -15,8 +15,14 @@ mod options;
 mod server;
 
 #[cfg(feature = "redis")]
-pub(super) use credentials::{Password, Secret, read_small};
+pub use credentials::Credentials;
+#[cfg(all(feature = "redis", feature = "tls"))]
+pub(super) use credentials::read_small;
+#[cfg(feature = "redis")]
+pub(super) use credentials::{CredentialsProvider, Password, Secret};
 pub(super) use options::Options;
+#[cfg(feature = "redis")]
+pub(super) use options::{MAX_DURATION, percent_encoded};
 #[cfg(feature = "redis")]
 pub(super) use server::{Endpoint, Host, UrlForm};
 

@@ -10,17 +10,17 @@ use crate::error::{Error, Result};
 /// A known scheme.
 struct Scheme {
     name: &'static str,
-    /// The Cargo feature that enables it; `None`: always compiled in.
-    feature: Option<&'static str>,
+    /// The Cargo features that enable it; none: always compiled in.
+    features: &'static [&'static str],
     /// The visibility that its stores have in their [`Limits`](super::Limits).
     visibility: Visibility,
 }
 
 const SCHEMES: &[Scheme] = &[
-    Scheme { name: "memory", feature: None, visibility: Visibility::Process },
-    Scheme { name: "file", feature: Some("file"), visibility: Visibility::Machine },
-    Scheme { name: "redis", feature: Some("redis"), visibility: Visibility::Network },
-    Scheme { name: "rediss", feature: Some("redis"), visibility: Visibility::Network },
+    Scheme { name: "memory", features: &[], visibility: Visibility::Process },
+    Scheme { name: "file", features: &["file"], visibility: Visibility::Machine },
+    Scheme { name: "redis", features: &["redis"], visibility: Visibility::Network },
+    Scheme { name: "rediss", features: &["redis", "tls"], visibility: Visibility::Network },
 ];
 
 /// Opens a store by URL.
@@ -35,19 +35,19 @@ const SCHEMES: &[Scheme] = &[
 /// # Ok(()) }
 /// ```
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let url = StoreUrl::parse(url)?;
-    match url.scheme {
+    let parsed = StoreUrl::parse(url)?;
+    match parsed.scheme {
         "memory" => {
-            url.options(&[])?;
-            if !url.rest.is_empty() {
+            parsed.options(&[])?;
+            if !parsed.rest.is_empty() {
                 return Err(Error::invalid("'memory:' takes nothing after the colon"));
             }
             Ok(Arc::new(MemoryStore::of_this_process()))
         }
         #[cfg(feature = "file")]
-        "file" => Ok(Arc::new(super::file::FileStore::from_url(&url).await?)),
+        "file" => Ok(Arc::new(super::file::FileStore::from_url(&parsed).await?)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => Ok(Arc::new(super::redis::RedisStore::from_url(&url)?)),
+        "redis" | "rediss" => super::redis::RedisStore::builder(url).build(),
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -115,9 +115,11 @@ pub(crate) fn url_of_existing(url: &str, store: &dyn Store) -> String {
 
 fn unknown_scheme(scheme: &str) -> Error {
     let known = SCHEMES.iter().find(|known| known.name == scheme);
-    if let Some(feature) = known.and_then(|known| known.feature) {
+    if let Some(known) = known {
+        let features = known.features.join("' and '");
+        let noun = if known.features.len() == 1 { "feature" } else { "features" };
         return Error::invalid(format!(
-            "this build has no store for '{scheme}:': build with the feature '{feature}'"
+            "this build has no store for '{scheme}:': build with the {noun} '{features}'"
         ));
     }
     let known: Vec<String> = SCHEMES.iter().map(|scheme| format!("{}:", scheme.name)).collect();
@@ -137,7 +139,10 @@ mod tests {
     async fn a_url_has_the_visibility_of_its_store() {
         let mut urls = vec!["memory:".to_owned()];
         if cfg!(feature = "redis") {
-            urls.extend(["redis://127.0.0.1:1".to_owned(), "rediss://127.0.0.1:1".to_owned()]);
+            urls.push("redis://127.0.0.1:1".to_owned());
+        }
+        if cfg!(all(feature = "redis", feature = "tls")) {
+            urls.push("rediss://127.0.0.1:1".to_owned());
         }
         for url in urls {
             let limits = open(&url).await.unwrap().limits();

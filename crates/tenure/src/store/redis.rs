@@ -46,8 +46,20 @@
 //! # URL
 //! `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://` the same over TLS, `redis://[USER[:PASSWORD]@][/DB]?socket=PATH`.
 //! Options: `password_file=PATH`, `ca=FILE`, `cert=FILE` with `key=FILE` (all read again for every connection), `socket=PATH`,
-//! `startup_wait=12s` (`0s`: none; `quarantine` is its earlier name). No option weakens TLS, and `rediss://` never falls back
-//! to plaintext.
+//! `startup_wait=12s` (`0s`: none; `quarantine` is its earlier name), `key_prefix=app:`. No option weakens TLS, and `rediss://`
+//! never falls back to plaintext. `rediss://` needs the feature `tls`.
+//!
+//! [`RedisStore::builder`] takes the same URL, and what an application already has instead of a part of it: its client
+//! (then the URL is `redis://`), its TLS configuration, a provider of credentials.
+//!
+//! A URL that does not fit its server is Denied, so that an election does not start instead of waiting for ever: a database that
+//! the server does not have, a password for a user without one, `rediss://` to a server without TLS, `redis://` to one with TLS.
+//!
+//! # Key prefix
+//! With the prefix `app:` every key and every channel begins with `app:`. The lease `job` is the key `app:job`, its companion
+//! `app:tenure:{app:job}`, its channel `app:tenure:wake:app:job`, and the sets are `app:tenure:index` and so on. The key of a
+//! lease has at most 320 bytes. Stores with different prefixes have different leases. If one prefix begins with another one
+//! (none begins every prefix), a name in one store can be the key of a name in the other: then the two exclude each other.
 //!
 //! # Permissions
 //! For leases under `myapp:`; the whole conformance suite runs with these permissions:
@@ -59,7 +71,7 @@
 //! ```
 //! Without `+info` neither a restart nor a replica is detected; without `+config|get` no server counts as durable. Before 7.0
 //! omit `+pexpiretime`, and write `+config` and `+object` for the two with a bar. For a database other than 0 the channels are
-//! `&tenure:wake@N:*`.
+//! `&tenure:wake@N:*`. With the key prefix `app:` the keys and channels are `~app:*` and `&app:*`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,13 +80,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
+pub use self::builder::RedisStoreBuilder;
 pub(crate) use self::commands::RedisServer;
 use self::connection::Connector;
 use self::reply::ScriptReply;
 use self::script::{Call, INDEX_KEY, MAX_BATCH, PRESENCE_KEY, SERVER_KEY, call_in_batches, millis};
 use self::session::Session;
 use self::settings::RedisSettings;
-use super::endpoint::StoreUrl;
 use super::{Change, Grade, Limits, Report, Revoke, Scope, Store};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -82,20 +94,27 @@ use crate::lease::{
     Answer, Checkpoint, Claim, ClaimedWait, Grant, Hold, Lease, Name, Release, StartupWait,
 };
 use crate::store::ephemeral::is_ephemeral;
+/// The crate `redis`, in the version whose `Client` the [builder](RedisStoreBuilder) accepts.
+#[doc(no_inline)]
+pub use ::redis as client;
 
+mod builder;
 mod commands;
 mod connect;
 mod connection;
 mod error;
 mod examine;
 mod index;
+mod keys;
 mod login;
+mod protocol_probe;
 mod pubsub;
 mod reply;
 mod script;
 mod server_info;
 mod session;
 mod settings;
+mod target;
 mod watch;
 
 /// How often the server's state is read while leases are claimed and renewed: once per TTL, within these bounds.
@@ -109,18 +128,30 @@ const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 pub struct RedisStore {
     connector: Connector,
     clock: Clock,
+    /// What the scripts put before the key of a lease to get its channel.
     prefix: String,
 }
 
 impl RedisStore {
-    /// The store that a URL names. It neither reads files nor connects yet.
-    pub(crate) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
-        Ok(Self::with_settings(Arc::new(RedisSettings::from_url(url)?)))
+    /// Builds a store from a URL, and from what an application already has: its client, its TLS configuration, its
+    /// credentials. With a client the URL is `redis://`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+    /// use tenure::store::redis::RedisStore;
+    ///
+    /// let store = RedisStore::builder("redis://127.0.0.1:6379/0").build()?;
+    /// let same = tenure::open("redis://127.0.0.1:6379/0").await?;
+    /// assert_eq!(store.url(), same.url());
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(url: &str) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(url)
     }
 
     fn with_settings(settings: Arc<RedisSettings>) -> Self {
         RedisStore {
-            prefix: watch::channel_prefix(&settings),
+            prefix: settings.keys.wake(settings.database),
             connector: Connector::new(settings),
             clock: Clock::boot(),
         }
@@ -214,6 +245,9 @@ impl Store for RedisStore {
         for claim in claims {
             self.check_ttl(claim.ttl)?;
         }
+        if let Some(answers) = self.acquire_short_names(claims).await? {
+            return Ok(answers);
+        }
         let link = self.connector.link().await?;
         self.refresh(&link, claims[0].ttl);
         call_in_batches(
@@ -303,6 +337,32 @@ impl RedisStore {
             let link = Arc::clone(link);
             tokio::spawn(async move { link.refresh_state().await });
         }
+    }
+
+    /// The answers if a name is too long for the key prefix: that claim is refused, and the others are sent. `None` if all names
+    /// are short enough.
+    async fn acquire_short_names(
+        &self,
+        claims: &[Claim],
+    ) -> Result<Option<Vec<Result<Answer<Grant>>>>> {
+        let keys = &self.settings().keys;
+        let check = |claim: &Claim| keys.check_length(&claim.name);
+        if claims.iter().all(|claim| check(claim).is_ok()) {
+            return Ok(None);
+        }
+        let checked: Vec<Result<()>> = claims.iter().map(check).collect();
+        let fits = claims.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
+        let fits: Vec<Claim> = fits.map(|(claim, _)| claim.clone()).collect();
+        let answers = self.acquire(&fits).await?;
+        if answers.len() != fits.len() {
+            return Err(super::wrong_count(fits.len(), answers.len()));
+        }
+        let mut answers = answers.into_iter();
+        let answer = |checked: Result<()>| match checked {
+            Ok(()) => answers.next(),
+            Err(error) => Some(Err(error)),
+        };
+        Ok(Some(checked.into_iter().filter_map(answer).collect()))
     }
 
     /// Refuses a TTL that the store cannot keep before anything is written. The election has already checked it against

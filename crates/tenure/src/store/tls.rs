@@ -2,35 +2,94 @@
 //! in its certificate. No check can be skipped.
 //!
 //! A URL names files with the options `ca=`, `cert=` and `key=`. Only their paths are kept: the files are read again for every
-//! connection, because certificates are replaced on disk while the process runs.
+//! connection, because certificates are replaced on disk while the process runs. An application can give its own configuration
+//! instead. Without the feature `tls`, `tls_disabled.rs` takes the place of this module.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use super::endpoint::{Options, read_small};
+use crate::blocking;
 use crate::error::{Error, Result};
+
+/// The configuration of a TLS client.
+#[derive(Clone)]
+pub(super) enum TlsClient {
+    /// From these files, which are read for every connection.
+    Files(TlsFiles),
+    /// The application's own.
+    Given(Arc<ClientConfig>),
+}
+
+/// The TLS client that the options `ca`, `cert` and `key` describe; `None` for a URL without TLS.
+///
+/// # Errors
+/// Invalid with the message `without_tls` if a URL without TLS has such an option: its author expects TLS.
+pub(super) fn from_options(
+    options: &Options<'_>,
+    is_tls: bool,
+    without_tls: &str,
+) -> Result<Option<TlsClient>> {
+    Ok(TlsFiles::from_options(options, is_tls, without_tls)?.map(TlsClient::Files))
+}
+
+/// A TLS client that trusts the system's root certificates.
+///
+/// # Errors
+/// None in this build; without the feature `tls` it is Invalid.
+pub(super) fn with_system_roots() -> Result<TlsClient> {
+    Ok(TlsClient::Files(TlsFiles { ca: None, identity: None }))
+}
+
+/// What a handshake needs: the client's configuration and the name of the server.
+pub(super) struct TlsTarget {
+    connector: TlsConnector,
+    server: ServerName<'static>,
+}
+
+/// Prepares the handshake with `host`.
+///
+/// # Errors
+/// Denied if a file cannot be read or is not what it should be; Invalid if `host` is not a name that TLS can check.
+pub(super) async fn prepare(client: &TlsClient, host: &str) -> Result<TlsTarget> {
+    let config = match client.clone() {
+        TlsClient::Files(files) => Arc::new(blocking::run(move || files.client_config()).await??),
+        TlsClient::Given(config) => config,
+    };
+    Ok(TlsTarget { connector: TlsConnector::from(config), server: server_name(host)? })
+}
+
+/// Makes the handshake on a new stream.
+///
+/// # Errors
+/// [`explain`] says which errors are about TLS.
+pub(super) async fn handshake(
+    target: &TlsTarget,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    target.connector.connect(target.server.clone(), stream).await
+}
 
 /// The files of a TLS client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TlsFiles {
     /// The certificates that the server's certificate must be signed with; `None`: the system's root certificates.
-    pub(super) ca: Option<PathBuf>,
+    ca: Option<PathBuf>,
     /// The client's certificate and its private key.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsFiles {
-    /// The files that the options `ca`, `cert` and `key` name; `None` for a URL without TLS.
-    ///
-    /// # Errors
-    /// Invalid with the message `without_tls` if a URL without TLS has such an option: its author expects TLS.
-    pub(super) fn from_options(
+    fn from_options(
         options: &Options<'_>,
         is_tls: bool,
         without_tls: &str,
@@ -56,7 +115,7 @@ impl TlsFiles {
     ///
     /// # Errors
     /// Denied if a file cannot be read or is not what it should be.
-    pub(super) fn client_config(&self) -> Result<ClientConfig> {
+    fn client_config(&self) -> Result<ClientConfig> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::denied(format!("cannot set up TLS: {error}")))?
@@ -94,33 +153,29 @@ impl TlsFiles {
 }
 
 /// The name that the server's certificate must contain.
-pub(super) fn server_name(host: &str) -> Result<ServerName<'static>> {
+fn server_name(host: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).map_err(|_| {
         Error::invalid(format!("'{}' is not a host name TLS can check", host.escape_debug()))
     })
 }
 
 /// Why TLS with a server failed, and what to do; `None` if `error` is not about TLS. `plaintext` is what to do if the server has
-/// no TLS: `write redis://`.
+/// no TLS: `use redis://`.
 pub(super) fn explain(error: &io::Error, plaintext: &str) -> Option<String> {
     Some(match tls_error(error)? {
         rustls::Error::InvalidCertificate(reason) => format!(
-            "its certificate is not accepted ({reason}). Check its name and dates, and the option \
-             ca=FILE"
+            "its certificate is not accepted ({reason}). Check its name and dates, and the CA that \
+             the client trusts (ca=FILE)"
         ),
         rustls::Error::AlertReceived(alert) => format!(
-            "it refuses our side of TLS ({alert:?}). Check the options cert=FILE and key=FILE"
+            "it refuses our side of TLS ({alert:?}). Check the certificate of the client (cert=FILE \
+             and key=FILE)"
         ),
         rustls::Error::InvalidMessage(_) => {
-            format!("what it says is not TLS. If it has none, {plaintext}")
+            format!("the server does not speak TLS; {plaintext}")
         }
         other => format!("TLS failed ({other})"),
     })
-}
-
-/// Whether `error` is about TLS.
-pub(super) fn is_tls_error(error: &io::Error) -> bool {
-    tls_error(error).is_some()
 }
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {

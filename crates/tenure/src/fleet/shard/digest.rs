@@ -3,11 +3,11 @@
 //! A user that may add shards must not be able to choose two names that share one lease, so the hash is a cryptographic one.
 //! The names of leases are stored, so it never changes.
 
-use sha2::{Digest, Sha256};
+use hmac_sha256::Hash;
 
 /// The first 128 bits of the SHA-256 of `text`.
 pub(super) fn digest(text: &[u8]) -> u128 {
-    Sha256::digest(text)[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))
+    Hash::hash(text)[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// The longest duration that an option accepts: a day.
 #[cfg(feature = "redis")]
-const MAX_DURATION_MILLIS: u64 = 86_400_000;
+pub(in crate::store) const MAX_DURATION: Duration = Duration::from_secs(86_400);
 
 /// The options of one URL. Each reader returns `None` for an option that is not given.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl<'a> Options<'a> {
     }
 
     /// Whether the option has a value.
-    pub(super) fn is_given(&self, key: &str) -> bool {
+    pub(in crate::store) fn is_given(&self, key: &str) -> bool {
         self.entry(key).is_some()
     }
 
@@ -151,8 +151,8 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "h" => 3_600_000,
         _ => return None,
     };
-    let millis = count.parse::<u64>().ok()?.checked_mul(scale)?;
-    (millis <= MAX_DURATION_MILLIS).then(|| Duration::from_millis(millis))
+    let duration = Duration::from_millis(count.parse::<u64>().ok()?.checked_mul(scale)?);
+    (duration <= MAX_DURATION).then_some(duration)
 }
 
 /// Decodes percent-encoding, or says why it cannot. The reason contains no part of `text`, which may be a password.
@@ -173,6 +173,21 @@ pub(super) fn percent_decoded(text: &str) -> Result<String, &'static str> {
     }
     let text = String::from_utf8(bytes).map_err(|_| "what is percent-encoded is not UTF-8")?;
     if text.contains('\0') { Err("it holds a NUL") } else { Ok(text) }
+}
+
+/// `text` for a part of a URL: every byte that could end the part is percent-encoded.
+#[cfg(feature = "redis")]
+pub(in crate::store) fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'~' | b'-' => {
+                encoded.push(char::from(byte));
+            }
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]
@@ -209,6 +224,16 @@ mod tests {
         ] {
             assert!(error.to_string().starts_with(says), "{error}");
         }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn encoded_text_is_decoded_again() {
+        use super::{percent_decoded, percent_encoded};
+
+        assert_eq!(percent_encoded("a-b_c.d~9"), "a-b_c.d~9");
+        assert_eq!(percent_encoded("u@h:/?#%é"), "u%40h%3A%2F%3F%23%25%C3%A9");
+        assert_eq!(percent_decoded(&percent_encoded("u@h:/?#%é")), Ok("u@h:/?#%é".to_owned()));
     }
 
     #[cfg(feature = "redis")]

@@ -45,8 +45,13 @@ impl RedisServer {
                 redact_url(url).escape_debug()
             )));
         }
-        let connector = Connector::new(Arc::new(RedisSettings::from_url(&parts)?));
-        Ok(RedisServer { connector, clock: Clock::boot() })
+        let settings = RedisSettings::from_url(&parts)?;
+        if !settings.keys.is_empty() {
+            return Err(Error::invalid(
+                "the lists of a fleet cannot be read through a URL with key_prefix: name another source of shards",
+            ));
+        }
+        Ok(RedisServer { connector: Connector::new(Arc::new(settings)), clock: Clock::boot() })
     }
 
     /// Sends a command about `key`, which must have the type `kind`.

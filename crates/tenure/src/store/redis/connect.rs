@@ -1,22 +1,25 @@
 //! Opens streams to the server: resolves its addresses, connects over TCP or a unix socket, and adds TLS.
 
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
 
-use super::settings::{RedisAddress, RedisSettings};
+use super::protocol_probe;
+use super::settings::RedisSettings;
+use super::target::RedisAddress;
 use crate::blocking;
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::endpoint::Host;
-use crate::store::tls;
+use crate::store::tls::{self, TlsClient};
 
 /// The maximum duration of a connection attempt, including handshakes and log-in.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,6 +27,13 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_ADDRESSES_AFTER: Duration = Duration::from_millis(300);
 /// How long one address may take before the next one is tried in parallel.
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// How long a server may leave a TLS handshake unanswered before the client checks whether it speaks plaintext: three round trips,
+/// within these bounds.
+const MIN_PROBE_DELAY: Duration = Duration::from_millis(300);
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(1);
+/// The maximum duration of such a check.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A stream to the server, of any kind.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -48,30 +58,7 @@ impl Dialer {
     ) -> Result<T> {
         match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(result) => result,
-            Err(_) => Err(self.timeout_error().await),
-        }
-    }
-
-    /// The error for a server that did not answer in time. A plaintext server may wait for ever for the end of what it parses
-    /// as a line in the TLS ClientHello, so this checks whether the server speaks plaintext.
-    async fn timeout_error(&self) -> Error {
-        let silent = self.settings.no_answer("connecting", CONNECT_TIMEOUT);
-        if self.settings.tls.is_none() {
-            return silent;
-        }
-        let probe = async {
-            let mut stream = self.tcp().await.ok()?;
-            stream.write_all(b"PING\r\n").await.ok()?;
-            let mut first = [0];
-            stream.read_exact(&mut first).await.ok()?;
-            matches!(first, [b'+' | b'-']).then_some(())
-        };
-        match tokio::time::timeout(Duration::from_secs(1), probe).await {
-            Ok(Some(())) => Error::denied(format!(
-                "will not talk to {}: it speaks without TLS. Give it a TLS port, or write redis://",
-                self.settings
-            )),
-            _ => silent,
+            Err(_) => Err(self.settings.no_answer("connecting", CONNECT_TIMEOUT)),
         }
     }
 
@@ -86,15 +73,53 @@ impl Dialer {
                 let stream = self.tcp().await;
                 Ok(Box::new(stream.map_err(|error| settings.unreachable(&error))?))
             }
-            (RedisAddress::Tcp(host), Some(files)) => {
-                let files = files.clone();
-                let config = run_blocking(move || files.client_config()).await?;
-                let name = tls::server_name(&host.name)?;
-                let stream = self.tcp().await.map_err(|error| settings.unreachable(&error))?;
-                let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+            (RedisAddress::Tcp(host), Some(client)) => self.tls_stream(client, host).await,
+        }
+    }
+
+    async fn tls_stream(&self, client: &TlsClient, host: &Host) -> Result<Box<dyn Io>> {
+        let (settings, clock) = (&self.settings, Clock::boot());
+        let target = tls::prepare(client, &host.name).await?;
+        let start = clock.now();
+        let stream = self.tcp().await.map_err(|error| settings.unreachable(&error))?;
+        let connected_in = clock.now().since(start);
+        tokio::select! {
+            biased;
+            stream = tls::handshake(&target, stream) => {
                 Ok(Box::new(stream.map_err(|error| settings.insecure(&error))?))
             }
+            () = self.until_found_plaintext(3 * connected_in) => Err(settings.speaks_plaintext()),
         }
+    }
+
+    /// Returns if the server does not answer a handshake within `delay`, and speaks plaintext.
+    async fn until_found_plaintext(&self, delay: Duration) {
+        Clock::boot().sleep(delay.clamp(MIN_PROBE_DELAY, MAX_PROBE_DELAY)).await;
+        if !self.probe(protocol_probe::speaks_plaintext).await {
+            pending().await
+        }
+    }
+
+    /// Whether the server, which closed a plaintext connection, speaks TLS.
+    pub(super) async fn speaks_tls(&self) -> bool {
+        let is_plaintext =
+            matches!(self.settings.address, RedisAddress::Tcp(_)) && self.settings.tls.is_none();
+        is_plaintext && self.probe(protocol_probe::speaks_tls).await
+    }
+
+    /// Asks the server over another connection. A server that was used with this URL before is not asked: it speaks what the
+    /// URL says.
+    async fn probe<F: Future<Output = bool>>(&self, ask: impl FnOnce(TcpStream) -> F) -> bool {
+        if self.settings.found_primary.load(Ordering::Relaxed) {
+            return false;
+        }
+        let asked = async {
+            match self.tcp().await {
+                Ok(stream) => ask(stream).await,
+                Err(_) => false,
+            }
+        };
+        tokio::time::timeout(PROBE_TIMEOUT, asked).await.unwrap_or(false)
     }
 
     /// Connects over TCP. The name is resolved again for every connection.
@@ -216,8 +241,6 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-
     use tokio::net::{TcpListener, TcpSocket};
     use tokio::sync::oneshot;
 

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::connect::{Dialer, Io, run_blocking};
-use super::login::log_in;
+use super::login::{LoginError, log_in};
 use super::server_info::ServerInfo;
 use super::session::{LinkState, Session};
 use super::settings::RedisSettings;
@@ -144,11 +144,20 @@ impl Dialer {
     /// Files are read again for every connection, so that a file that was replaced on disk takes effect.
     async fn logged_in(&self, examine: bool) -> Result<LoggedIn> {
         let settings = Arc::clone(&self.settings);
-        let password = run_blocking(move || settings.password()).await?;
+        let stored = run_blocking(move || settings.stored_credentials()).await?;
         let mut stream = self.stream().await?;
         let (clock, settings) = (Clock::boot(), &self.settings);
+        // Asked only when the server is there: a provider may be a service of its own.
+        let credentials = settings.provided_credentials().await?.or(stored);
         let sent = clock.now();
-        let info = log_in(&mut *stream, settings, password.as_ref(), examine).await?;
+        let info = match log_in(&mut *stream, settings, credentials.as_ref(), examine).await {
+            Ok(info) => info,
+            Err(LoginError::Answered(error)) => return Err(error),
+            Err(LoginError::Unanswered(error)) => {
+                return Err(if self.speaks_tls().await { settings.speaks_tls() } else { error });
+            }
+        };
+        let password = credentials.map(|credentials| credentials.password().clone());
         Ok(LoggedIn { stream, password, info, round_trip: clock.now().since(sent) })
     }
 

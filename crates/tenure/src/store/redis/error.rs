@@ -42,6 +42,12 @@ const TEMPORARY_ERRORS: &[(&str, &str)] = &[
     ("max number of clients", "raise maxclients"),
 ];
 
+/// What a server says to a SELECT that can never succeed.
+const NO_DATABASE: &[&str] = &["out of range", "SELECT is not allowed", "invalid DB index"];
+/// What a server says to an AUTH that can never succeed: its user has no password, or it has no AUTH.
+const NO_PASSWORD: &[&str] =
+    &["without any password configured", "no password is set", "unknown command"];
+
 impl RedisSettings {
     /// The error for a connection that could not be made.
     pub(super) fn unreachable(&self, error: &io::Error) -> Error {
@@ -78,9 +84,48 @@ impl RedisSettings {
 
     /// The error for a failed TLS handshake, or a TLS failure on an established connection.
     pub(super) fn insecure(&self, error: &io::Error) -> Error {
-        match tls::explain(error, "write redis://") {
-            Some(what) => Error::denied(format!("will not talk to {self}: {what}")),
-            None => self.unreachable(error),
+        self.tls_error(error).unwrap_or_else(|| self.unreachable(error))
+    }
+
+    fn tls_error(&self, error: &io::Error) -> Option<Error> {
+        let what = tls::explain(error, "use redis://")?;
+        Some(Error::denied(format!("will not talk to {self}: {what}")))
+    }
+
+    /// The error for a URL with TLS and a server without.
+    pub(super) fn speaks_plaintext(&self) -> Error {
+        Error::denied(format!(
+            "will not talk to {self}: the server does not speak TLS; use redis://, or name its TLS port"
+        ))
+    }
+
+    /// The error for a URL without TLS and a server with it.
+    pub(super) fn speaks_tls(&self) -> Error {
+        Error::denied(format!(
+            "cannot talk to {self}: the server speaks TLS; use rediss://, or name its plaintext port"
+        ))
+    }
+
+    /// The error for a command of the log-in that the server refused. What no retry can change is Denied, so that an election
+    /// does not wait for it at start-up.
+    pub(super) fn login_error(
+        &self,
+        command: &str,
+        error: &RedisError,
+        password: Option<&Secret>,
+    ) -> Error {
+        let server_text = server_text(error, password);
+        let has = |words: &[&str]| words.iter().any(|word| server_text.contains(word));
+        match command {
+            "SELECT" if has(NO_DATABASE) => Error::denied(format!(
+                "{self} has no database {0} ({server_text}): write another number than /{0} behind the host, or raise \
+                 'databases' in the server's configuration",
+                self.database
+            )),
+            "AUTH" if has(NO_PASSWORD) => Error::denied(format!(
+                "{self} takes no password ({server_text}): remove the password, or set one for this user on the server"
+            )),
+            _ => self.call_error(error, password).error,
         }
     }
 
@@ -96,7 +141,7 @@ impl RedisSettings {
                 (Error::unavailable(message), true)
             }
             ErrorKind::Parse => {
-                let what = "is not the Redis protocol. If it wants TLS, write rediss://";
+                let what = "is not the Redis protocol. If it speaks TLS, use rediss://";
                 (Error::denied(format!("what {self} says {what}")), true)
             }
             _ => self.refusal(code, &server_text),
@@ -109,10 +154,8 @@ impl RedisSettings {
         if error.is_timeout() {
             return Error::unavailable(format!("{self} did not answer in time"));
         }
-        match io_error(error) {
-            Some(io) if tls::is_tls_error(io) => self.insecure(io),
-            _ => Error::unavailable(format!("the connection to {self} was lost: {error}")),
-        }
+        let lost = || Error::unavailable(format!("the connection to {self} was lost: {error}"));
+        io_error(error).and_then(|error| self.tls_error(error)).unwrap_or_else(lost)
     }
 
     fn refusal(&self, code: &str, server_text: &str) -> (Error, bool) {

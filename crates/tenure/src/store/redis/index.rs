@@ -20,19 +20,21 @@ impl Range {
     }
 }
 
-/// The ranges of the index with names that begin with `prefix`, in sorted order. Names of ephemeral leases do not belong in the
-/// index: those that an earlier build left there are removed unread, because they can be many.
-fn ranges(prefix: &str) -> Vec<Range> {
+/// The ranges of the index with names that begin with `prefix`, in sorted order. The index has the keys of the leases, which
+/// begin with `key_prefix`. Names of ephemeral leases do not belong in the index: those that an earlier build left there are
+/// removed unread, because they can be many.
+fn ranges(key_prefix: &str, prefix: &str) -> Vec<Range> {
     if has_only_ephemeral(prefix) {
         return Vec::new();
     }
     // No name contains a byte as large as this.
-    let upper_bound = |prefix: &str| [b"(", prefix.as_bytes(), b"\xff"].concat();
+    let upper_bound =
+        |prefix: &str| [b"(", key_prefix.as_bytes(), prefix.as_bytes(), b"\xff"].concat();
     let mut ranges = Vec::new();
-    let mut from = format!("[{prefix}").into_bytes();
+    let mut from = format!("[{key_prefix}{prefix}").into_bytes();
     for ephemeral in only_ephemeral_below(prefix) {
-        ranges.push(Range::new("list", from, format!("({ephemeral}").into_bytes()));
-        let first = format!("[{ephemeral}").into_bytes();
+        ranges.push(Range::new("list", from, format!("({key_prefix}{ephemeral}").into_bytes()));
+        let first = format!("[{key_prefix}{ephemeral}").into_bytes();
         ranges.push(Range::new("remove", first, upper_bound(ephemeral)));
         from = upper_bound(ephemeral);
     }
@@ -40,7 +42,7 @@ fn ranges(prefix: &str) -> Vec<Range> {
     ranges
 }
 
-/// The rest of `ranges` after a page that ended with the name `last`.
+/// The rest of `ranges` after a page that ended with the key `last`.
 fn ranges_after(ranges: Vec<Range>, last: &str) -> Vec<Range> {
     let is_left = |range: &Range| range.action == "list" && &range.to[1..] > last.as_bytes();
     let mut left: Vec<Range> = ranges.into_iter().filter(is_left).collect();
@@ -52,9 +54,10 @@ fn ranges_after(ranges: Vec<Range>, last: &str) -> Vec<Range> {
 
 /// All names that begin with `prefix`, read page by page. Of the ephemeral leases only those that are live.
 pub(super) async fn names_below(link: &Session, prefix: &str) -> Result<Vec<Name>> {
+    let key_prefix = link.keys().as_str();
     let mut names: Vec<Name> = Vec::new();
-    let mut ranges = ranges(prefix);
-    let mut presences = format!("={prefix}");
+    let mut ranges = ranges(key_prefix, prefix);
+    let mut presences = format!("={key_prefix}{prefix}");
     loop {
         let mut call = Call::new(&INDEX);
         call.key(INDEX_KEY).key(PRESENCE_KEY).shown(10 * MAX_BATCH);
@@ -70,7 +73,8 @@ pub(super) async fn names_below(link: &Session, prefix: &str) -> Result<Vec<Name
                  renewals write it anew"
             )));
         }
-        names.extend(page.iter().filter_map(|name| Name::stored(name).ok()));
+        let stored = page.iter().filter_map(|key| key.strip_prefix(key_prefix));
+        names.extend(stored.filter_map(|name| Name::stored(name).ok()));
         match page.last() {
             Some(last) if state == "more" => ranges = ranges_after(ranges, last),
             _ => break,
@@ -97,8 +101,8 @@ mod tests {
 
     #[test]
     fn names_of_ephemeral_leases_are_never_listed_from_the_index() {
-        assert_eq!(shown(&ranges("tenure:node:job:")), [""; 0]);
-        assert_eq!(shown(&ranges("job")), ["list [job (job~"]);
+        assert_eq!(shown(&ranges("", "tenure:node:job:")), [""; 0]);
+        assert_eq!(shown(&ranges("", "job")), ["list [job (job~"]);
         let all = [
             "list [ (tenure:ask:",
             "remove [tenure:ask: (tenure:ask:~",
@@ -106,9 +110,9 @@ mod tests {
             "remove [tenure:node: (tenure:node:~",
             "list (tenure:node:~ (~",
         ];
-        assert_eq!(shown(&ranges("")), all);
+        assert_eq!(shown(&ranges("", "")), all);
         assert_eq!(
-            shown(&ranges("tenure:n")),
+            shown(&ranges("", "tenure:n")),
             [
                 "list [tenure:n (tenure:node:",
                 "remove [tenure:node: (tenure:node:~",
@@ -118,8 +122,23 @@ mod tests {
     }
 
     #[test]
+    fn every_bound_begins_with_the_key_prefix() {
+        assert_eq!(shown(&ranges("app:", "job")), ["list [app:job (app:job~"]);
+        let all = [
+            "list [app: (app:tenure:ask:",
+            "remove [app:tenure:ask: (app:tenure:ask:~",
+            "list (app:tenure:ask:~ (app:tenure:node:",
+            "remove [app:tenure:node: (app:tenure:node:~",
+            "list (app:tenure:node:~ (app:~",
+        ];
+        assert_eq!(shown(&ranges("app:", "")), all);
+        let after = ranges_after(ranges("app:", ""), "app:job");
+        assert_eq!(shown(&after)[0], "list (app:job (app:tenure:ask:");
+    }
+
+    #[test]
     fn the_next_page_begins_after_the_last_name() {
-        let after = |last| shown(&ranges_after(ranges(""), last));
+        let after = |last| shown(&ranges_after(ranges("", ""), last));
         assert_eq!(
             after("job"),
             [

@@ -10,31 +10,41 @@ use redis::{Cmd, ErrorKind, Parser, RedisError, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::connect::Io;
+use super::protocol_probe;
 use super::server_info::{self, ServerInfo};
 use super::settings::RedisSettings;
-use crate::error::{Error, Kind, Result};
-use crate::store::endpoint::Secret;
+use crate::error::{Error, Result};
+use crate::store::endpoint::Credentials;
 
 /// The maximum size of all replies in bytes: more is not an answer to a log-in.
 const MAX_REPLY_BYTES: usize = 1 << 20;
+
+/// Why a log-in failed.
+pub(super) enum LoginError {
+    /// The server refused it, or the connection was lost within an answer.
+    Answered(Error),
+    /// The server closed the connection before it said anything. It may be shutting down, or it speaks TLS.
+    Unanswered(Error),
+}
 
 /// Logs in, checks whether the server is ready (a server that is loading answers PING with LOADING), and reads its state if
 /// `examine` is set.
 pub(super) async fn log_in(
     stream: &mut dyn Io,
     settings: &RedisSettings,
-    password: Option<&Secret>,
+    credentials: Option<&Credentials>,
     examine: bool,
-) -> Result<ServerInfo> {
-    let mut commands = credentials(settings, password);
+) -> Result<ServerInfo, LoginError> {
+    let mut commands = Vec::new();
+    commands.extend(credentials.map(|credentials| ("AUTH", auth(credentials))));
     if settings.database != 0 {
-        commands.push(redis::cmd("SELECT").arg(settings.database).to_owned());
+        commands.push(("SELECT", redis::cmd("SELECT").arg(settings.database).to_owned()));
     }
-    commands.push(redis::cmd("PING"));
-    let required = commands.len();
-    if examine {
-        commands.extend(server_info::commands());
-    }
+    commands.push(("PING", redis::cmd("PING")));
+    let required: Vec<&str> = commands.iter().map(|(name, _)| *name).collect();
+    let examination = examine.then(server_info::commands).into_iter().flatten();
+    let commands: Vec<Cmd> =
+        commands.into_iter().map(|(_, command)| command).chain(examination).collect();
     let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
     let written = async {
         stream.write_all(&packed).await?;
@@ -43,44 +53,42 @@ pub(super) async fn log_in(
     let written = written.await;
     let mut replies = Replies::default();
     let failure = replies.read(stream, commands.len()).await.err();
-    let explain = |error: &RedisError| settings.call_error(error, password).error;
-    for reply in replies.values.iter().take(required) {
-        reply.clone().extract_error().map_err(|error| explain(&error))?;
+    let password = credentials.map(Credentials::password);
+    for (command, reply) in required.iter().zip(&replies.values) {
+        reply.clone().extract_error().map_err(|error| {
+            LoginError::Answered(settings.login_error(command, &error, password))
+        })?;
     }
     match failure {
-        None => Ok(ServerInfo::new(replies.values.split_off(required))),
-        Some(Failure::NotRedis(error)) => Err(explain(&error)),
-        Some(Failure::Lost(_)) if !replies.bytes.is_empty() => Err(Error::unavailable(format!(
-            "the connection to {settings} was lost within an answer"
-        ))),
-        Some(Failure::Lost(error)) if settings.tls.is_some() => Err(settings.insecure(&error)),
-        Some(Failure::Lost(error)) => Err(lost_before_any_answer(settings, written.err(), error)),
-    }
-}
-
-fn lost_before_any_answer(
-    settings: &RedisSettings,
-    writing: Option<io::Error>,
-    reading: io::Error,
-) -> Error {
-    let error = settings.call_error(&writing.unwrap_or(reading).into(), None).error;
-    match error.kind() {
-        Kind::Unavailable => {
-            let hint = "before it said anything. If it wants TLS, write rediss://";
-            Error::unavailable(format!("{error}, {hint}"))
+        None => Ok(ServerInfo::new(replies.values.split_off(required.len()))),
+        Some(Failure::NotRedis(error)) => {
+            let is_tls = settings.tls.is_none() && protocol_probe::is_tls(&replies.bytes);
+            Err(LoginError::Answered(match is_tls {
+                true => settings.speaks_tls(),
+                false => settings.call_error(&error, password).error,
+            }))
         }
-        _ => error,
+        Some(Failure::Lost(_)) if !replies.bytes.is_empty() => Err(LoginError::Answered(
+            Error::unavailable(format!("the connection to {settings} was lost within an answer")),
+        )),
+        Some(Failure::Lost(error)) if settings.tls.is_some() => {
+            Err(LoginError::Answered(settings.insecure(&error)))
+        }
+        Some(Failure::Lost(error)) => {
+            let error = settings.call_error(&written.err().unwrap_or(error).into(), None).error;
+            let message = format!("{error}, before it said anything");
+            Err(LoginError::Unanswered(Error::new(error.kind(), message)))
+        }
     }
 }
 
-fn credentials(settings: &RedisSettings, password: Option<&Secret>) -> Vec<Cmd> {
-    let Some(password) = password else { return Vec::new() };
+fn auth(credentials: &Credentials) -> Cmd {
     let mut auth = redis::cmd("AUTH");
-    if let Some(user) = &settings.user {
+    if let Some(user) = credentials.user() {
         auth.arg(user);
     }
-    auth.arg(password.expose());
-    vec![auth]
+    auth.arg(credentials.password().expose());
+    auth
 }
 
 /// Why not all replies arrived.

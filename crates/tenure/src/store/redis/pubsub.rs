@@ -24,8 +24,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(2);
 pub(super) enum Channels {
     /// These channels.
     Named(Vec<String>),
-    /// All channels that match `narrow`, or `wide` if the user may subscribe only to that pattern.
-    Like { narrow: String, wide: String },
+    /// All channels that match `narrow`, or the first pattern of `wide` that the user may subscribe to.
+    Like { narrow: String, wide: Vec<String> },
 }
 
 /// An event of a subscription.
@@ -105,10 +105,18 @@ impl Subscription {
 
     async fn subscribe(&self, sink: &mut PubSubSink) -> RedisResult<()> {
         match &self.channels {
-            Channels::Like { narrow, wide } => match sink.psubscribe(narrow).await {
-                Err(error) if error.code() == Some("NOPERM") => sink.psubscribe(wide).await,
-                other => other,
-            },
+            Channels::Like { narrow, wide } => {
+                let mut answer = sink.psubscribe(narrow).await;
+                for pattern in wide {
+                    match &answer {
+                        Err(error) if error.code() == Some("NOPERM") => {
+                            answer = sink.psubscribe(pattern).await;
+                        }
+                        _ => break,
+                    }
+                }
+                answer
+            }
             Channels::Named(channels) => {
                 for channels in channels.chunks(SUBSCRIBE_BATCH) {
                     sink.subscribe(channels.to_vec()).await?;

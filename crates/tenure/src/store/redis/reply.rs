@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::script::companion;
+use super::keys::KeyPrefix;
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Holder, Lease, Lineage, Name, Nonce,
@@ -21,13 +21,14 @@ pub(super) struct ScriptReply {
     head: String,
     clock: Option<StoreTime>,
     items: std::vec::IntoIter<Value>,
+    keys: KeyPrefix,
 }
 
 impl ScriptReply {
-    pub(super) fn new(items: Vec<Value>) -> Self {
+    pub(super) fn new(items: Vec<Value>, keys: KeyPrefix) -> Self {
         let mut items = items.into_iter();
         let head = items.next().and_then(|value| text(value).ok()).unwrap_or_default();
-        ScriptReply { clock: head.parse().ok().map(StoreTime), head, items }
+        ScriptReply { clock: head.parse().ok().map(StoreTime), head, items, keys }
     }
 
     /// A page of the index, and how it ended.
@@ -50,21 +51,34 @@ impl ScriptReply {
             (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
         let mut item = ReplyItem::new(lines, checkpoint, history);
         if item.is("corrupt") {
-            return Err(corrupt(name, &String::from_utf8_lossy(item.rest())));
+            return Err(self.corrupt(name, &String::from_utf8_lossy(item.rest())));
         }
         Ok(Some(item))
     }
 
     /// The same where the short form is not a valid answer.
     fn full_item(&mut self, name: &Name) -> Result<ReplyItem> {
-        self.item(name)?.ok_or_else(|| corrupt(name, &unreadable().to_string()))
+        self.item(name)?.ok_or_else(|| self.corrupt(name, &unreadable().to_string()))
+    }
+
+    fn lease(&self, item: ReplyItem, name: &Name) -> Result<Lease> {
+        let lease = item.lease(name, self.clock);
+        lease.map_err(|reason| self.corrupt(name, &reason.to_string()))
+    }
+
+    fn corrupt(&self, name: &Name, reason: &str) -> Error {
+        let (key, companion) = (self.keys.lease(name), self.keys.companion(name));
+        Error::corrupt(format!(
+            "what lies under '{key}' in Redis is not a lease of ours: {reason}. It was left as it \
+             is; once no program relies on it, delete the keys '{key}' and '{companion}'"
+        ))
     }
 
     pub(super) fn claimed(&mut self, claim: &Claim) -> Result<Answer<Grant>> {
         let clock = self.clock;
         let mut item = self.full_item(&claim.name)?;
         if !item.is("held") {
-            return Ok(Answer::Taken(Box::new(item.lease(&claim.name, clock)?)));
+            return Ok(Answer::Taken(Box::new(self.lease(item, &claim.name)?)));
         }
         let read = |item: &mut ReplyItem| {
             Ok(Grant {
@@ -77,25 +91,23 @@ impl ScriptReply {
             })
         };
         // The candidate may well hold the lease, but it cannot prove it.
-        let grant =
-            read(&mut item).map_err(|reason: Error| corrupt(&claim.name, &reason.to_string()))?;
+        let grant = read(&mut item)
+            .map_err(|reason: Error| self.corrupt(&claim.name, &reason.to_string()))?;
         Ok(Answer::Held(grant))
     }
 
     pub(super) fn kept(&mut self, name: &Name) -> Result<Answer> {
-        let clock = self.clock;
         match self.item(name)? {
             None => Ok(Answer::Held(())),
-            Some(item) => Ok(Answer::Taken(Box::new(item.lease(name, clock)?))),
+            Some(item) => Ok(Answer::Taken(Box::new(self.lease(item, name)?))),
         }
     }
 
     pub(super) fn saved(&mut self, name: &Name, number: u64) -> Result<Answer> {
-        let clock = self.clock;
         match self.item(name)? {
             None => Ok(Answer::Held(())),
             Some(mut item) if item.is("older") => Err(older_save(name, number, item.number()?)),
-            Some(item) => Ok(Answer::Taken(Box::new(item.lease(name, clock)?))),
+            Some(item) => Ok(Answer::Taken(Box::new(self.lease(item, name)?))),
         }
     }
 
@@ -104,10 +116,9 @@ impl ScriptReply {
     }
 
     pub(super) fn revoked(&mut self, name: &Name) -> Result<Lease> {
-        let clock = self.clock;
         let item = self.full_item(name)?;
         let known = item.is("lease");
-        let lease = item.lease(name, clock)?;
+        let lease = self.lease(item, name)?;
         if known {
             return Ok(lease);
         }
@@ -122,18 +133,10 @@ impl ScriptReply {
 
     /// `None` if the name was never used.
     pub(super) fn observed(&mut self, name: &Name) -> Result<Option<Lease>> {
-        let clock = self.clock;
-        let lease = self.full_item(name)?.lease(name, clock)?;
+        let item = self.full_item(name)?;
+        let lease = self.lease(item, name)?;
         Ok((lease.holder.is_some() || lease.token.is_some()).then_some(lease))
     }
-}
-
-fn corrupt(name: &Name, reason: &str) -> Error {
-    Error::corrupt(format!(
-        "what lies under '{name}' in Redis is not a lease of ours: {reason}. It was left as it is; \
-         once no program relies on it, delete the keys '{name}' and '{}'",
-        companion(name)
-    ))
 }
 
 /// One item, line by line. The first line is its tag.
@@ -163,7 +166,7 @@ impl ReplyItem {
             b"none" => return Ok(unknown_lease(name)),
             kind => kind != b"free",
         };
-        self.fields(name, held, clock).map_err(|reason| corrupt(name, &reason.to_string()))
+        self.fields(name, held, clock)
     }
 
     fn fields(&mut self, name: &Name, held: bool, clock: Option<StoreTime>) -> Result<Lease> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::keys::KeyPrefix;
 use super::reply::ScriptReply;
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -54,18 +55,12 @@ pub(super) const PRESENCE_KEY: &str = "tenure:presence";
 /// What was observed of the server itself: since when it has lost nothing.
 pub(super) const SERVER_KEY: &str = "tenure:server";
 
-/// The parts around a lease's name in the key of its companion, which holds the rest of the lease. The braces put it in the
-/// same hash slot as the lease.
-const COMPANION: (&str, &str) = ("tenure:{", "}");
-
-pub(super) fn companion(name: &Name) -> String {
-    format!("{}{name}{}", COMPANION.0, COMPANION.1)
-}
-
-/// A script with its keys and arguments.
+/// A script with its keys and arguments. The keys are without the prefix of the store, which [`Call::send`] adds.
 pub(super) struct Call {
     script: &'static Script,
     keys: ScriptArgs,
+    /// The names of the leases, whose keys come after the others.
+    leases: ScriptArgs,
     arguments: ScriptArgs,
 }
 
@@ -77,10 +72,8 @@ struct ScriptArgs {
 }
 
 impl ScriptArgs {
-    fn push(&mut self, parts: &[&[u8]]) {
-        for part in parts {
-            self.bytes.extend_from_slice(part);
-        }
+    fn push(&mut self, argument: &[u8]) {
+        self.bytes.extend_from_slice(argument);
         self.ends.push(self.bytes.len());
     }
 
@@ -98,24 +91,23 @@ impl ScriptArgs {
 
 impl Call {
     pub(super) fn new(script: &'static Script) -> Self {
-        Call { script, keys: ScriptArgs::default(), arguments: ScriptArgs::default() }
+        let [keys, leases, arguments] = Default::default();
+        Call { script, keys, leases, arguments }
     }
 
     pub(super) fn key(&mut self, key: &str) -> &mut Self {
-        self.keys.push(&[key.as_bytes()]);
+        self.keys.push(key.as_bytes());
         self
     }
 
     /// The two keys of a lease.
     pub(super) fn lease(&mut self, name: &Name) -> &mut Self {
-        let name = name.as_str().as_bytes();
-        self.keys.push(&[name]);
-        self.keys.push(&[COMPANION.0.as_bytes(), name, COMPANION.1.as_bytes()]);
+        self.leases.push(name.as_str().as_bytes());
         self
     }
 
     pub(super) fn argument(&mut self, argument: impl AsRef<[u8]>) -> &mut Self {
-        self.arguments.push(&[argument.as_ref()]);
+        self.arguments.push(argument.as_ref());
         self
     }
 
@@ -128,9 +120,10 @@ impl Call {
     /// Sends the call in one round trip: the first time on a connection with the script in full, later with its hash. There is
     /// a second round trip only if the server has lost its scripts since.
     pub(super) async fn send(&self, link: &Session) -> Result<ScriptReply> {
-        let in_full = || self.command("EVAL", self.script.code);
+        let keys = link.keys();
+        let in_full = || self.command("EVAL", self.script.code, keys);
         let answer = if link.knows_script(&self.script.hash) {
-            match link.send(self.command("EVALSHA", &self.script.hash)).await {
+            match link.send(self.command("EVALSHA", &self.script.hash, keys)).await {
                 Err(call_error) if call_error.no_script => {
                     link.forget_scripts();
                     link.send(in_full()).await
@@ -141,18 +134,32 @@ impl Call {
             link.send(in_full()).await
         };
         match answer.map_err(|call_error| call_error.error)? {
-            Value::Array(items) => Ok(ScriptReply::new(items)),
+            Value::Array(items) => Ok(ScriptReply::new(items, keys.clone())),
             _ => Err(Error::unavailable(
                 "Redis answered a script of ours with something else than a list",
             )),
         }
     }
 
-    fn command(&self, command_name: &str, script: &str) -> Cmd {
+    fn command(&self, command_name: &str, script: &str, keys: &KeyPrefix) -> Cmd {
         let mut command = redis::cmd(command_name);
-        command.arg(script).arg(self.keys.ends.len());
-        for word in self.keys.iter().chain(self.arguments.iter()) {
-            command.arg(word);
+        command.arg(script).arg(self.keys.ends.len() + 2 * self.leases.ends.len());
+        let prefix = keys.as_str().as_bytes();
+        let mut joined = Vec::new();
+        let mut add_key = |parts: &[&[u8]]| {
+            joined.clear();
+            parts.iter().for_each(|part| joined.extend_from_slice(part));
+            command.arg(&joined[..]);
+        };
+        for key in self.keys.iter() {
+            add_key(&[prefix, key]);
+        }
+        for name in self.leases.iter() {
+            add_key(&[prefix, name]);
+            add_key(&keys.companion_parts(name));
+        }
+        for argument in self.arguments.iter() {
+            command.arg(argument);
         }
         command
     }

@@ -23,6 +23,7 @@ use tokio::task::AbortHandle;
 use super::connect::Io;
 use super::error::CallError;
 use super::examine;
+use super::keys::KeyPrefix;
 use super::server_info::ServerInfo;
 use super::settings::RedisSettings;
 use crate::clock::{Clock, Moment};
@@ -88,6 +89,11 @@ impl Session {
             fsyncs_every_write: AtomicBool::new(false),
             examined_at: Mutex::default(),
         })
+    }
+
+    /// What every key begins with.
+    pub(super) fn keys(&self) -> &KeyPrefix {
+        &self.settings.keys
     }
 
     pub(super) fn state(&self) -> LinkState {

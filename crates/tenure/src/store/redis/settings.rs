@@ -1,13 +1,18 @@
-//! The settings of a Redis URL: what [`Endpoint`] does not know, such as the database number and the unix socket.
+//! The settings of a store: from its URL, or from an application's client and the builder.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use redis::ConnectionInfo;
+
+use super::keys::KeyPrefix;
+use super::target::{RedisAddress, RedisTarget};
 use crate::error::{Error, Result};
-use crate::store::endpoint::{Endpoint, Host, Options, Password, Secret, StoreUrl, UrlForm};
-use crate::store::tls::TlsFiles;
+use crate::store::endpoint::{
+    Credentials, CredentialsProvider, Endpoint, MAX_DURATION, Options, Password, StoreUrl, UrlForm,
+};
+use crate::store::tls::TlsClient;
 
 /// `quarantine` is the earlier name of `startup_wait`, and still accepted. There is no variable: `REDIS_URL` belongs to the
 /// program that `tenure run` starts.
@@ -16,16 +21,36 @@ static FORM: UrlForm = UrlForm {
     form: "redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]",
     default_port: 6379,
     several_hosts: false,
-    options: &["password_file", "ca", "cert", "key", "socket", "startup_wait", "quarantine"],
+    options: &[
+        "password_file",
+        "ca",
+        "cert",
+        "key",
+        "socket",
+        "startup_wait",
+        "key_prefix",
+        "quarantine",
+    ],
     environment: &[],
 };
 
+/// What a builder sets beside the URL.
+#[derive(Default)]
+pub(super) struct GivenSettings {
+    pub(super) connection: Option<ConnectionInfo>,
+    pub(super) tls: Option<TlsClient>,
+    pub(super) credentials: Option<CredentialsProvider>,
+    pub(super) key_prefix: Option<String>,
+    pub(super) startup_wait: Option<Duration>,
+}
+
 pub(super) struct RedisSettings {
     pub(super) address: RedisAddress,
-    pub(super) tls: Option<TlsFiles>,
-    pub(super) user: Option<String>,
-    password: Option<Password>,
+    pub(super) tls: Option<TlsClient>,
+    login: RedisLogin,
     pub(super) database: u32,
+    /// What every key and channel begins with.
+    pub(super) keys: KeyPrefix,
     /// How long after the start of a server that is not durable a candidate holds a lease without leading. `None`: its TTL.
     /// Zero: it leads at once, on every server.
     pub(super) startup_wait: Option<Duration>,
@@ -37,9 +62,13 @@ pub(super) struct RedisSettings {
     pub(super) found_primary: AtomicBool,
 }
 
-pub(super) enum RedisAddress {
-    Tcp(Host),
-    Socket(PathBuf),
+/// How to log in.
+struct RedisLogin {
+    /// The user of a password without one.
+    user: Option<String>,
+    password: Option<Password>,
+    /// Asked instead of `password`.
+    provider: Option<CredentialsProvider>,
 }
 
 impl fmt::Debug for RedisSettings {
@@ -51,80 +80,127 @@ impl fmt::Debug for RedisSettings {
 /// The server's address for messages: without user, database and options.
 impl fmt::Display for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        match &self.address {
-            RedisAddress::Tcp(host) => write!(f, "{scheme}://{host}"),
-            RedisAddress::Socket(path) => write!(f, "{scheme}://?socket={}", path.display()),
-        }
+        self.address.write(f, self.tls.is_some())
     }
 }
 
 impl RedisSettings {
     pub(super) fn from_url(url: &StoreUrl<'_>) -> Result<Self> {
+        Self::new(url, GivenSettings::default())
+    }
+
+    /// The settings of a URL, with what the builder adds to it.
+    ///
+    /// # Errors
+    /// Invalid if a part cannot be used, or two parts contradict each other.
+    pub(super) fn new(url: &StoreUrl<'_>, given: GivenSettings) -> Result<Self> {
+        let is_tls = match url.scheme {
+            "redis" => false,
+            "rediss" => true,
+            scheme => {
+                return Err(Error::invalid(format!(
+                    "'{}:' is not a Redis server: write redis://HOST:PORT/0",
+                    scheme.escape_debug()
+                )));
+            }
+        };
         let endpoint = Endpoint::from_url(url, &FORM)?;
-        if endpoint.user.is_some() && endpoint.password.is_none() {
-            // Without AUTH the server would treat the connection as its default user, which may have more permissions.
-            return Err(Error::invalid(
-                "a user without a password: add one, or the option password_file",
-            ));
+        let startup_wait = startup_wait(&endpoint.options, given.startup_wait)?;
+        let key_prefix = endpoint.options.text("key_prefix")?;
+        let key_prefix = one_of("key_prefix", key_prefix, given.key_prefix.clone())?;
+        let keys = key_prefix.as_deref().map(KeyPrefix::new).transpose()?.unwrap_or_default();
+        // The shown URL has every setting that a URL can have.
+        let is_client = given.connection.is_some();
+        let wait = startup_wait.filter(|_| is_client || given.startup_wait.is_some());
+        let prefix = key_prefix.filter(|_| is_client || given.key_prefix.is_some());
+        let target = match &given.connection {
+            Some(info) => RedisTarget::from_client(info, &endpoint, is_tls, given.tls)?,
+            None => RedisTarget::from_endpoint(endpoint, is_tls, given.tls)?,
+        };
+        let mut url = target.url;
+        if let Some(wait) = wait {
+            add_option(&mut url, &format!("startup_wait={}ms", wait.as_millis()));
         }
-        let is_tls = url.scheme == "rediss";
-        let without_tls = "the options ca, cert and key are for rediss://, not redis://";
+        if let Some(prefix) = prefix {
+            add_option(&mut url, &format!("key_prefix={prefix}"));
+        }
         Ok(RedisSettings {
-            tls: TlsFiles::from_options(&endpoint.options, is_tls, without_tls)?,
-            address: address(&endpoint, is_tls)?,
-            database: database(&endpoint)?,
-            startup_wait: startup_wait(&endpoint.options)?,
-            user: endpoint.user,
-            password: endpoint.password,
-            url: endpoint.url,
+            login: RedisLogin::new(target.user, target.password, given.credentials)?,
+            address: target.address,
+            tls: target.tls,
+            database: target.database,
+            keys,
+            startup_wait,
+            url,
             grade_b: AtomicBool::new(false),
             found_primary: AtomicBool::new(false),
         })
     }
 
-    /// The password. A password file is read again each time, so that the next connection uses a changed password.
-    pub(super) fn password(&self) -> Result<Option<Secret>> {
-        self.password.as_ref().map(Password::read).transpose()
+    /// The credentials that need no provider; `None` if there are none. A password file is read again each time, so that the
+    /// next connection uses a changed password. May block.
+    pub(super) fn stored_credentials(&self) -> Result<Option<Credentials>> {
+        let Some(password) = &self.login.password else { return Ok(None) };
+        Ok(Some(Credentials::from_parts(self.login.user.clone(), password.read()?)))
+    }
+
+    /// The credentials of the application's provider; `None` if it has none.
+    pub(super) async fn provided_credentials(&self) -> Result<Option<Credentials>> {
+        let Some(provider) = &self.login.provider else { return Ok(None) };
+        match provider.credentials().await {
+            Ok(credentials) => Ok(Some(credentials.or_user(self.login.user.as_deref()))),
+            Err(error) => {
+                Err(Error::new(error.kind(), format!("cannot log in to {self}: {error}")))
+            }
+        }
     }
 }
 
-fn address(endpoint: &Endpoint<'_>, is_tls: bool) -> Result<RedisAddress> {
-    let Some(path) = endpoint.options.path("socket")? else {
-        return Ok(RedisAddress::Tcp(endpoint.first_host()?.clone()));
+impl RedisLogin {
+    fn new(
+        user: Option<String>,
+        password: Option<Password>,
+        provider: Option<CredentialsProvider>,
+    ) -> Result<Self> {
+        match (&user, &password, &provider) {
+            (_, Some(_), Some(_)) => {
+                Err(Error::invalid("a password and credentials() of the builder: give one of them"))
+            }
+            // Without AUTH the server would treat the connection as its default user, which may have more permissions.
+            (Some(_), None, None) => Err(Error::invalid(
+                "a user without a password: add one, or the option password_file",
+            )),
+            _ => Ok(RedisLogin { user, password, provider }),
+        }
+    }
+}
+
+fn startup_wait(options: &Options<'_>, given: Option<Duration>) -> Result<Option<Duration>> {
+    let url = match (options.duration("startup_wait")?, options.duration("quarantine")?) {
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid(
+                "the options startup_wait and quarantine (its earlier name) are both given: give startup_wait",
+            ));
+        }
+        (wait, earlier) => wait.or(earlier),
     };
-    // A relative path would mean two servers in two working directories.
-    if !path.is_absolute() {
-        return Err(Error::invalid("the option socket takes an absolute path, beginning with '/'"));
+    if given.is_some_and(|wait| wait > MAX_DURATION) {
+        return Err(Error::invalid("a start-up wait may last a day at most"));
     }
-    if is_tls {
-        return Err(Error::invalid(
-            "TLS over a unix socket is not spoken: write redis://?socket=PATH",
-        ));
-    }
-    if !endpoint.hosts.is_empty() {
-        return Err(Error::invalid("a host and the option socket: give one of them"));
-    }
-    Ok(RedisAddress::Socket(path))
+    one_of("startup_wait", url, given)
 }
 
-fn database(endpoint: &Endpoint<'_>) -> Result<u32> {
-    let text = endpoint.path.as_str();
-    if text.is_empty() {
-        return Ok(0);
+/// A setting that the URL and the builder both have.
+fn one_of<T>(name: &str, url: Option<T>, builder: Option<T>) -> Result<Option<T>> {
+    match (url, builder) {
+        (Some(_), Some(_)) => Err(Error::invalid(format!(
+            "{name} is given in the URL and in the builder: give one of them"
+        ))),
+        (url, builder) => Ok(url.or(builder)),
     }
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    text.parse()
-        .ok()
-        .filter(|_| digits)
-        .ok_or_else(|| endpoint.malformed("what follows the host is not the number of a database"))
 }
 
-fn startup_wait(options: &Options<'_>) -> Result<Option<Duration>> {
-    match (options.duration("startup_wait")?, options.duration("quarantine")?) {
-        (Some(_), Some(_)) => Err(Error::invalid(
-            "the options startup_wait and quarantine (its earlier name) are both given: give startup_wait",
-        )),
-        (wait, earlier) => Ok(wait.or(earlier)),
-    }
+fn add_option(url: &mut String, option: &str) {
+    url.push(if url.contains('?') { '&' } else { '?' });
+    url.push_str(option);
 }

@@ -14,18 +14,10 @@ use crate::clock::Clock;
 use crate::lease::{CandidateId, Name, Token};
 use crate::store::{Change, Scope};
 
-/// The prefix of a lease's channel. Channels are global to all databases, so the prefix contains the number of a database other
-/// than 0.
-pub(super) fn channel_prefix(settings: &RedisSettings) -> String {
-    match settings.database {
-        0 => "tenure:wake:".to_owned(),
-        other => format!("tenure:wake@{other}:"),
-    }
-}
-
 struct RedisWatch {
     subscription: Subscription,
     scope: Scope,
+    /// What precedes the name of a lease in its channel.
     prefix: String,
 }
 
@@ -34,8 +26,16 @@ pub(super) fn watch(
     clock: Clock,
     scope: Scope,
 ) -> BoxStream<'static, Change> {
-    let prefix = channel_prefix(&settings);
-    let subscription = Subscription::new(settings, clock, channels(&prefix, &scope));
+    let (wake, key_prefix) = (settings.keys.wake(settings.database), settings.keys.as_str());
+    let prefix = format!("{wake}{key_prefix}");
+    // An ACL compares patterns literally: `&tenure:wake:*` allows that pattern and no narrower one. With a key prefix, the ACL
+    // may have only that prefix.
+    let mut wide = vec![format!("{wake}*")];
+    if !key_prefix.is_empty() {
+        wide.push(format!("{key_prefix}*"));
+    }
+    let channels = channels(&prefix, &scope, wide);
+    let subscription = Subscription::new(settings, clock, channels);
     stream::unfold(RedisWatch { subscription, scope, prefix }, async |mut watch| {
         let change = watch.next().await;
         Some((change, watch))
@@ -59,14 +59,10 @@ impl RedisWatch {
     }
 }
 
-fn channels(prefix: &str, scope: &Scope) -> Channels {
+fn channels(prefix: &str, scope: &Scope, wide: Vec<String>) -> Channels {
     let channel = |end: &str| format!("{prefix}{end}");
     match scope {
-        Scope::Prefix(begin) => {
-            // An ACL compares patterns literally: `&tenure:wake:*` allows that pattern and no narrower one.
-            let (narrow, wide) = (escaped(&channel(begin)) + "*", channel("*"));
-            Channels::Like { narrow, wide }
-        }
+        Scope::Prefix(begin) => Channels::Like { narrow: escaped(&channel(begin)) + "*", wide },
         Scope::Names(names) => {
             Channels::Named(names.iter().map(|name| channel(name.as_str())).collect())
         }
