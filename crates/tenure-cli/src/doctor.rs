@@ -77,14 +77,6 @@ fn visibility(limits: &Limits) -> &'static str {
     }
 }
 
-fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Good => "good",
-        Verdict::Weak => "weak",
-        Verdict::Bad => "bad",
-    }
-}
-
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
@@ -117,7 +109,7 @@ fn text(
             Verdict::Weak => "⚠️ ",
             Verdict::Bad => "❌",
         };
-        format!("{mark} {what:width$}  {:4}  {found}", verdict_name(*verdict))
+        format!("{mark} {what:width$}  {:4}  {found}", verdict.as_str())
     }));
     lines.push(String::new());
     lines.push(summary(report, lease));
@@ -167,7 +159,7 @@ impl DoctorJson {
     ) -> DoctorJson {
         let checks = report.checks.iter().map(|check| CheckJson {
             what: check.what,
-            verdict: verdict_name(check.verdict),
+            verdict: check.verdict.as_str(),
             found: check.found.clone(),
         });
         DoctorJson {

@@ -315,7 +315,7 @@ impl GuardLoop {
 /// A hold on the same lease with a nonce that never held it. To release it changes nothing, and waits for the process that is
 /// changing the lease.
 fn hold_with_new_nonce(hold: &Hold) -> Hold {
-    Hold { nonce: Nonce::random(), ..hold.clone() }
+    Hold::new(hold.name.clone(), hold.candidate.clone(), Nonce::random(), hold.token)
 }
 
 /// A command in its own process group, to be started by way of [`exec`].

@@ -5,6 +5,7 @@ mod text;
 pub(crate) mod throttle;
 
 use clap::ValueEnum;
+use tenure::trace::EVENT_TARGET;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -66,9 +67,6 @@ pub(crate) fn level(args: &Args) -> LogLevel {
 /// The target of the lines that are spelled in `docs/CLI.md`: their text is complete without fields.
 pub(crate) const LINE_TARGET: &str = "line";
 
-/// The target of the events that the library logs. Commands that log these events themselves show them only for debugging.
-const EVENT: &str = "tenure::event";
-
 /// The prefix of Tenure's lines where a command writes to the same stderr, to tell them apart.
 pub(crate) fn prefix(args: &Args) -> &'static str {
     match &args.command {
@@ -90,7 +88,8 @@ pub(crate) fn start(args: &Args) -> LogQueue {
     };
     let shows_events = matches!(args.command, Command::Run(_) | Command::Serve(_));
     let hides_events = shows_events && level < LevelFilter::DEBUG;
-    let filter = filter_fn(move |event| !hides_events || event.target() != EVENT);
+    // The lines of `run` and `serve` report the same events.
+    let filter = filter_fn(move |event| !hides_events || event.target() != EVENT_TARGET);
     let (queue, writer) = queue::start();
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let registry = tracing_subscriber::registry().with(level);
@@ -100,7 +99,9 @@ pub(crate) fn start(args: &Args) -> LogQueue {
             registry.with(layer.event_format(text).with_filter(filter)).init();
         }
         LogFormat::Json => {
+            // A line has the fields of docs/CLI.md, also inside a span of the library.
             let json = layer.with_target(false).json().flatten_event(true);
+            let json = json.with_current_span(false).with_span_list(false);
             registry.with(json.with_filter(filter)).init();
         }
     }

@@ -77,12 +77,8 @@ pub(crate) mod tests {
     impl TestTerm {
         pub(crate) fn new() -> TestTerm {
             let clock = Clock::manual();
-            let hold = Hold {
-                name: Name::new("job").unwrap(),
-                candidate: CandidateId::new("a").unwrap(),
-                nonce: Nonce::random(),
-                token: Token::new(7).unwrap(),
-            };
+            let (name, id) = (Name::new("job").unwrap(), CandidateId::new("a").unwrap());
+            let hold = Hold::new(name, id, Nonce::random(), Token::new(7).unwrap());
             TestTerm { hold, deadline: clock.now() + LENGTH, clock }
         }
     }

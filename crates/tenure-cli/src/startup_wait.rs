@@ -52,7 +52,7 @@ mod tests {
     fn remaining_time_is_shown_in_seconds_and_never_as_zero() {
         let shown = |millis: u64| {
             let left = Duration::from_millis(millis);
-            super::left(&StartupWait { left, reason: WaitReason::Restarted })
+            super::left(&StartupWait::new(left, WaitReason::Restarted))
         };
         assert_eq!(shown(5_200), "6s");
         assert_eq!(shown(1_000), "1s");

@@ -116,7 +116,7 @@ impl Case {
 fn presence(id: &str, ttl: Duration) -> Claim {
     let id = CandidateId::new(id).unwrap();
     let name = Name::new("job").unwrap().node(&id);
-    Claim { wait: ClaimedWait::Never, ..Claim::new(name, id, Nonce::random(), ttl) }
+    Claim::new(name, id, Nonce::random(), ttl).with_wait(ClaimedWait::Never)
 }
 
 async fn acquire(store: &dyn Store, claims: &[Claim]) {

@@ -13,7 +13,8 @@ use tenure::timing::{Timing, TimingOptions};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = tenure::open(&store_url()).await?;
     // What is not set has a default; the store's limits are checked here too.
-    let options = TimingOptions { ttl: Some(Duration::from_secs(3)), ..TimingOptions::default() };
+    let mut options = TimingOptions::default();
+    options.ttl = Some(Duration::from_secs(3));
     let timing = Timing::new(&options, &store.limits())?;
 
     let election = Election::builder("demo:events")

@@ -8,6 +8,7 @@
 //! | [`checkpoints`] | what `save` guarantees: order, repetition, deadline |
 //! | [`fencing`] | effects of an earlier leader that come too late |
 //! | [`threads`] | the threads and connections of elections and fleets |
+//! | [`observability`] | labels, JSON, metrics and traces |
 //! | [`testing`] | tests of your own code |
 //! | [`other_tools`] | users of kubert, rslock, redlock and etcd-client |
 //! | [`stores`] | authors of stores |
@@ -35,6 +36,10 @@ pub mod fencing {
 
 pub mod threads {
     #![doc = include_str!("docs/threads.md")]
+}
+
+pub mod observability {
+    #![doc = include_str!("docs/observability.md")]
 }
 
 pub mod testing {

@@ -2,6 +2,8 @@
 
 mod builder;
 mod candidate_state;
+#[cfg(feature = "serde")]
+mod config;
 mod event;
 mod lead;
 mod leadership;
@@ -28,6 +30,8 @@ use state::ElectionState;
 
 pub use builder::ElectionBuilder;
 pub use candidate_state::CandidateState;
+#[cfg(feature = "serde")]
+pub use config::ElectionConfig;
 pub use event::Event;
 #[cfg(feature = "testing")]
 pub(crate) use leadership::Leading;
@@ -199,12 +203,15 @@ impl Election {
     /// [`Event`] for what a slow subscriber misses.
     pub fn events(&self) -> impl Stream<Item = Event> + Send + Unpin + 'static {
         let (now, later) = self.shared.subscribe();
-        let later = stream::unfold(later, async |events| {
+        let metrics = self.shared.metrics.clone();
+        let later = stream::unfold((later, metrics), async |(events, metrics)| {
             let mut events = events?;
             loop {
                 match events.recv().await {
-                    Ok(event) => return Some((event, Some(events))),
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Ok(event) => return Some((event, (Some(events), metrics))),
+                    Err(broadcast::error::RecvError::Lagged(missed)) => {
+                        metrics.report(|metrics, name| metrics.events_dropped(name, missed));
+                    }
                     Err(broadcast::error::RecvError::Closed) => return None,
                 }
             }
@@ -216,6 +223,7 @@ impl Election {
     /// again with the next event.
     pub fn on_event(&self, listener: impl Fn(Event) + Send + 'static) {
         let (now, later) = self.shared.subscribe();
+        let metrics = self.shared.metrics.clone();
         let call = move |event| {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
                 tracing::error!("an event listener panicked");
@@ -227,7 +235,9 @@ impl Election {
             loop {
                 match later.blocking_recv() {
                     Ok(event) => call(event),
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Lagged(missed)) => {
+                        metrics.report(|metrics, name| metrics.events_dropped(name, missed));
+                    }
                     Err(broadcast::error::RecvError::Closed) => return,
                 }
             }

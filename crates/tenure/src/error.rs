@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word used in JSON and logs.
+    /// The word used as a label in metrics, logs and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Unavailable => "unavailable",
@@ -35,9 +35,17 @@ impl Kind {
 /// A process that keeps a name from being changed, as in [`Error::blocked_by`]: it is stopped in the middle of a change, or hangs
 /// in the file system. No process can change the name until that process continues or is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Blocker {
     /// The id of the process, if the store can determine it.
     pub pid: Option<u32>,
+}
+
+impl Blocker {
+    /// Creates a blocker: the process with this id, if it is known.
+    pub fn new(pid: Option<u32>) -> Self {
+        Blocker { pid }
+    }
 }
 
 /// An error with its kind and its cause. Losing an election is not an error: see [`Answer`](crate::Answer).

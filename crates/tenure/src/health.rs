@@ -6,10 +6,15 @@ use std::time::Duration;
 /// How often health is checked, and how many consecutive failures or successes change the health of the candidate.
 ///
 /// ```
-/// let gate = tenure::HealthGate { fails: 5, ..tenure::HealthGate::default() };
-/// assert_eq!(gate.every, std::time::Duration::from_secs(2));
+/// use std::time::Duration;
+/// use tenure::HealthGate;
+///
+/// let mut gate = HealthGate::default();
+/// gate.fails = 5;
+/// assert_eq!(gate, HealthGate::new(Duration::from_secs(2), 5, 2));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HealthGate {
     /// The interval between checks, and the timeout of a check; 2 s.
     pub every: Duration,
@@ -19,9 +24,17 @@ pub struct HealthGate {
     pub passes: u32,
 }
 
+impl HealthGate {
+    /// Creates a gate: a check `every` so often, `fails` consecutive failures to become unhealthy, `passes` consecutive successes
+    /// to become healthy again.
+    pub const fn new(every: Duration, fails: u32, passes: u32) -> Self {
+        HealthGate { every, fails, passes }
+    }
+}
+
 impl Default for HealthGate {
     fn default() -> Self {
-        HealthGate { every: Duration::from_secs(2), fails: 3, passes: 2 }
+        HealthGate::new(Duration::from_secs(2), 3, 2)
     }
 }
 
@@ -34,6 +47,7 @@ impl Default for HealthGate {
 /// assert_eq!(Health::from(Err("exit 1".to_owned())), Health::Bad("exit 1".to_owned()));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Health {
     /// The check succeeded.
     Good,

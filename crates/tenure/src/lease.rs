@@ -1,5 +1,8 @@
 //! The values of a lease, shared by all modules: names, tokens, claims, holds, leases; their parsing and limits.
 
+mod past_term;
+mod startup_wait;
+
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,6 +11,9 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::entropy;
 use crate::error::{Error, Result};
+
+pub use past_term::{Ended, PastTerm, PastTermOutcome};
+pub use startup_wait::{ClaimedWait, StartupWait, WaitReason};
 
 /// The prefix of the names of Tenure's own leases. A user's name must not begin with it.
 pub const OWN_PREFIX: &str = "tenure:";
@@ -338,8 +344,9 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
-/// A request to acquire.
+/// A request to acquire. Created by [`Claim::new`]; then set what differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Claim {
     /// The name of the lease that is claimed.
     pub name: Name,
@@ -361,95 +368,6 @@ pub struct Claim {
     pub keeps_history: bool,
 }
 
-/// How long the holder of a claimed lease waits before it leads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClaimedWait {
-    /// As long as the store requires.
-    #[default]
-    AsRequired,
-    /// At least this long, because the candidate remembers a leader whose lease the store may have lost. The store records it,
-    /// so that no reader reports a leader in the meantime.
-    AtLeast(StartupWait),
-    /// No wait: the lease grants no right (presence, membership, a request), so no earlier holder can be working.
-    Never,
-}
-
-/// A start-up wait: a candidate holds the lease and does not lead yet, because the store may have lost an earlier lease
-/// that is still in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartupWait {
-    /// The remaining wait of the holder.
-    pub left: Duration,
-    /// The reason for the wait.
-    pub reason: WaitReason,
-}
-
-/// The reason why the holder of a lease does not lead yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaitReason {
-    /// The store started a short time ago and is not durable, so it may have lost a lease.
-    Restarted,
-    /// The store started a short time ago, and the last term was not released: its holder may have renewed the lease, and the
-    /// store may have kept an older state.
-    Unreleased,
-    /// The store was a replica until a short time ago and may lack what its primary granted.
-    Promoted,
-    /// The lease was deleted before it expired, so its holder may still be working.
-    Deleted,
-    /// The candidate itself observed a leader whose lease the store has lost, or a store clock that was set forward.
-    Observed,
-}
-
-impl WaitReason {
-    const ALL: [WaitReason; 5] = [
-        WaitReason::Restarted,
-        WaitReason::Unreleased,
-        WaitReason::Promoted,
-        WaitReason::Deleted,
-        WaitReason::Observed,
-    ];
-
-    /// The word used in records and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WaitReason::Restarted => "restarted",
-            WaitReason::Unreleased => "unreleased",
-            WaitReason::Promoted => "promoted",
-            WaitReason::Deleted => "deleted",
-            WaitReason::Observed => "observed",
-        }
-    }
-
-    /// Parses the output of [`WaitReason::as_str`].
-    pub fn parse(word: &str) -> Option<WaitReason> {
-        WaitReason::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
-}
-
-impl fmt::Display for WaitReason {
-    /// Writes one clause for people: what happened, and what may follow from it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WaitReason::Restarted => {
-                "the store started recently without a durable log and may have lost a lease that is still in use"
-            }
-            WaitReason::Unreleased => {
-                "the store started recently and the last leader did not release its lease, so it may still be at work"
-            }
-            WaitReason::Promoted => {
-                "the store was a replica until recently and may have lost a lease that is still in use"
-            }
-            WaitReason::Deleted => {
-                "the lease was deleted before it expired, so its last holder may still be at work"
-            }
-            WaitReason::Observed => {
-                "the store lost the lease of an earlier leader, or its clock was set, so that leader may still be at work"
-            }
-        })
-    }
-}
-
 impl Claim {
     /// Creates a claim without a note and without a history, whose term does not end with the process, and which waits as the
     /// store requires.
@@ -466,6 +384,41 @@ impl Claim {
         }
     }
 
+    /// The same claim for this name.
+    #[must_use]
+    pub fn with_name(mut self, name: Name) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// The same claim with this TTL.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The same claim with this note for readers of the lease.
+    #[must_use]
+    pub fn with_note(mut self, note: Note) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// The same claim with this start-up wait.
+    #[must_use]
+    pub fn with_wait(mut self, wait: ClaimedWait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The same claim for work that ends with this process: see [`Claim::ends_with_process`].
+    #[must_use]
+    pub fn ending_with_process(mut self) -> Self {
+        self.ends_with_process = true;
+        self
+    }
+
     /// The proof that this claim was granted in the term `token`: for stores.
     pub fn held_in(&self, token: Token) -> Hold {
         let (name, candidate) = (self.name.clone(), self.candidate.clone());
@@ -475,6 +428,7 @@ impl Claim {
 
 /// The proof of holding a lease, which a store compares before it changes anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Hold {
     /// The name of the lease.
     pub name: Name,
@@ -486,13 +440,29 @@ pub struct Hold {
     pub token: Token,
 }
 
+impl Hold {
+    /// Creates the proof that `candidate` holds `name` in the campaign `nonce` and the term `token`: for a process that gets
+    /// these from the holder.
+    pub fn new(name: Name, candidate: CandidateId, nonce: Nonce, token: Token) -> Self {
+        Hold { name, candidate, nonce, token }
+    }
+}
+
 /// A request to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Release {
     /// The proof of the lease to release.
     pub hold: Hold,
     /// The preferred successor: a hint, no right.
     pub next: Option<CandidateId>,
+}
+
+impl Release {
+    /// Creates a request to release the lease of `hold`, with the preferred successor.
+    pub fn new(hold: Hold, next: Option<CandidateId>) -> Self {
+        Release { hold, next }
+    }
 }
 
 impl From<Hold> for Release {
@@ -507,90 +477,21 @@ impl From<&Hold> for Release {
     }
 }
 
-/// How a term ended, and its token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// No record was found: the name is new, or the store has lost it.
-    Nothing,
-    /// The holder released it.
-    Released(Token),
-    /// It expired, or it was revoked.
-    Expired(Token),
-    /// The store detected that the holder had died.
-    Died(Token),
-}
-
-impl Ended {
-    /// The token of the term that ended, if one was found.
-    pub fn token(self) -> Option<Token> {
-        match self {
-            Ended::Nothing => None,
-            Ended::Released(token) | Ended::Expired(token) | Ended::Died(token) => Some(token),
-        }
-    }
-}
-
-/// A term that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PastTerm {
-    /// The token of the term.
-    pub token: Token,
-    /// The id of its holder.
-    pub candidate: CandidateId,
-    /// When it began, in Unix milliseconds on the clock that tokens are minted from.
-    pub from: u64,
-    /// When the store recorded its end, on the same clock. A term that expired or died ended before that: the store records
-    /// the end with the next grant.
-    pub to: u64,
-    /// How it ended.
-    pub outcome: PastTermOutcome,
-}
-
-/// How a [`PastTerm`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PastTermOutcome {
-    /// The holder released it.
-    Released,
-    /// It expired.
-    Expired,
-    /// The store detected that the holder had died.
-    Died,
-    /// An operator revoked it.
-    Revoked,
-}
-
-impl PastTermOutcome {
-    const ALL: [PastTermOutcome; 4] = [
-        PastTermOutcome::Released,
-        PastTermOutcome::Expired,
-        PastTermOutcome::Died,
-        PastTermOutcome::Revoked,
-    ];
-
-    /// The word used in records and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PastTermOutcome::Released => "released",
-            PastTermOutcome::Expired => "expired",
-            PastTermOutcome::Died => "died",
-            PastTermOutcome::Revoked => "revoked",
-        }
-    }
-
-    /// Parses the output of [`PastTermOutcome::as_str`].
-    pub fn parse(word: &str) -> Option<PastTermOutcome> {
-        PastTermOutcome::ALL.into_iter().find(|outcome| outcome.as_str() == word)
-    }
-}
-
 /// The origin of a record. It lets a waiting candidate detect that the store has lost a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lineage {
     /// The first token of this record. It changes only if the record vanished and was created again.
     pub origin: Token,
     /// How the term before this one ended; for a free lease, how the last term ended.
     pub before: Ended,
+}
+
+impl Lineage {
+    /// Creates the lineage of a record with this first token.
+    pub fn new(origin: Token, before: Ended) -> Self {
+        Lineage { origin, before }
+    }
 }
 
 /// The time on the store's own clock, in microseconds. Compared only with other times of the same store.
@@ -604,8 +505,9 @@ impl StoreTime {
     }
 }
 
-/// The content of a successful claim.
+/// The content of a successful claim. A store creates it with [`Grant::new`], and sets what it knows besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grant {
     /// The proof of holding the lease.
     pub hold: Hold,
@@ -621,6 +523,13 @@ pub struct Grant {
     /// leases share a session of its server sets it: the session's time counts from its last keepalive, and an acquire does not
     /// extend it.
     pub counts_from: Option<Moment>,
+}
+
+impl Grant {
+    /// Creates a grant without a checkpoint, from a store without a clock, whose holder leads at once.
+    pub fn new(hold: Hold, lineage: Lineage) -> Self {
+        Grant { hold, lineage, checkpoint: None, store_time: None, wait: None, counts_from: None }
+    }
 }
 
 /// The answer of a store to a claim, a renewal or a save.
@@ -649,6 +558,7 @@ impl<T> Answer<T> {
 
 /// The holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The id as found. The id of a foreign holder may be any text, so escape it for output.
     pub id: String,
@@ -656,8 +566,16 @@ pub struct Holder {
     pub nonce: Option<Nonce>,
 }
 
-/// A lease as a store returns it.
+impl Holder {
+    /// Creates a holder; without a nonce it does not use Tenure.
+    pub fn new(id: impl Into<String>, nonce: Option<Nonce>) -> Self {
+        Holder { id: id.into(), nonce }
+    }
+}
+
+/// A lease as a store returns it. A store creates it with [`Lease::free`], and sets what it knows besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lease {
     /// The name of the lease.
     pub name: Name,
@@ -688,6 +606,25 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Creates a lease that is free, and of which nothing else is known.
+    pub fn free(name: Name) -> Self {
+        Lease {
+            name,
+            holder: None,
+            token: None,
+            ttl: Duration::ZERO,
+            left: Duration::ZERO,
+            since: None,
+            note: Note::default(),
+            next: None,
+            lineage: None,
+            checkpoint: None,
+            store_time: None,
+            wait: None,
+            history: Vec::new(),
+        }
+    }
+
     /// The id of the leader: the holder, unless it is still in its start-up wait.
     pub fn leader(&self) -> Option<&str> {
         let holder = self.holder.as_ref().filter(|_| self.wait.is_none())?;

@@ -71,11 +71,13 @@
 //! | `file` | yes | [`file:DIR`](store::file): a directory on this machine |
 //! | `redis` | no | `redis://`, and `store::redis::RedisStore::builder` for your own client, credentials and key prefix |
 //! | `tls` | no | TLS for the stores that are servers, with rustls and ring: `rediss://`, and your own TLS configuration |
+//! | `serde` | no | status, events and leases as [JSON](docs::observability), and `ElectionConfig`, for the application's settings file |
+//! | `metrics` | no | `metrics::FacadeMetrics`, which reports through the `metrics` crate |
 //! | `conformance` | no | the table of properties that every store is tested against, for your own store |
-//! | `testing` | no | [`testing::term`]: a term that a test can end, for tests of your own work |
+//! | `testing` | no | `testing::term`, a term that a test can end, and `testing::FaultyStore`, a store with injected errors and delays |
 //!
 //! `memory:` is always available: for tests, and for threads of one process. Without `redis` no network client is compiled, and
-//! without `tls` no TLS. Linux only.
+//! without `tls` no TLS. `metrics` adds three small crates; `serde`, `testing` and `conformance` add none. Linux only.
 //!
 //! With `redis`, the crate `redis` brings `url`, whose Unicode tables are 21 crates by default. An application selects smaller
 //! ones (5 crates) in its own `Cargo.lock`: `cargo update -p idna_adapter --precise 1.1.0`.
@@ -87,9 +89,11 @@
 //! | elect | [`open`], [`Election`], [`ElectionBuilder`], [`HealthGate`], [`Health`] |
 //! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
 //! | observe an election | [`Status`], [`CandidateState`], [`Event`], [`RenewalStats`], [`Histogram`], [`Pulse`], [`machine::EndReason`], [`machine::Phase`] |
+//! | monitor it | [`metrics`], [`trace`], and the chapter on [observability](docs::observability) |
 //! | distribute many leases over a fleet | [`fleet`], [`Fleet`] |
 //! | fence | [`Token`], [`Fence`], and the chapter on [fencing](docs::fencing) |
-//! | test your own code | [`Clock::manual`], [`store::memory`], and the chapter on [testing](docs::testing) |
+//! | test your own code | [`Clock::manual`], [`store::memory`], `testing` (feature), and the chapter on [testing](docs::testing) |
+//! | keep the settings in a file | `ElectionConfig` (feature `serde`), [`text`] |
 //! | send a request to a leader elsewhere | [`request`] |
 //! | list the candidates | [`presence`] |
 //! | choose a store | [`store`], [`open`] |
@@ -117,21 +121,29 @@ mod fork_check;
 mod health;
 mod histogram;
 mod inotify;
+mod labels;
 mod lease;
 pub mod machine;
+pub mod metrics;
 pub mod observation;
 pub mod placement;
 pub mod presence;
 pub mod request;
 mod rng;
+#[cfg(feature = "serde")]
+mod serialize;
 pub mod store;
 pub mod supervise;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod text;
 pub mod timing;
+pub mod trace;
 
 pub use clock::{Clock, Moment};
 pub use driver::RenewalStats;
+#[cfg(feature = "serde")]
+pub use election::ElectionConfig;
 pub use election::{
     CandidateState, Election, ElectionBuilder, Event, Leadership, Pulse, Saved, Status, StopSignal,
 };

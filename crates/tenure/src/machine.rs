@@ -64,8 +64,10 @@ const HINT_OBSERVE_DELAY: Duration = Duration::from_millis(20);
 pub use event::{Effect, EndReason, Input, Phase, Request, RequestId, TermEnd, TermStart};
 pub use priority::OtherCandidates;
 
-/// How a machine starts: for which candidate and lease, and what holds until an [`Input`] says otherwise.
+/// How a machine starts: for which candidate and lease, and what holds until an [`Input`] says otherwise. Created by
+/// [`MachineConfig::new`]; then set the fields that differ.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MachineConfig {
     /// The name of the lease.
     pub name: Name,

@@ -264,9 +264,14 @@ pub enum Grade {
     C,
 }
 
-impl fmt::Display for Grade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+impl Grade {
+    /// The letter used as a label in metrics, logs and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Grade::A => "A",
+            Grade::B => "B",
+            Grade::C => "C",
+        }
     }
 }
 
@@ -279,6 +284,17 @@ pub enum Visibility {
     Machine,
     /// Every machine that reaches the store.
     Network,
+}
+
+impl Visibility {
+    /// The word used as a label in metrics, logs and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Visibility::Process => "process",
+            Visibility::Machine => "machine",
+            Visibility::Network => "network",
+        }
+    }
 }
 
 /// How a store notifies its watchers of a change.
@@ -370,6 +386,17 @@ pub enum Verdict {
     Weak,
     /// Does not work.
     Bad,
+}
+
+impl Verdict {
+    /// The word used as a label in metrics, logs and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Good => "good",
+            Verdict::Weak => "weak",
+            Verdict::Bad => "bad",
+        }
+    }
 }
 
 #[cfg(test)]

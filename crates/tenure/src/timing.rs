@@ -20,6 +20,7 @@ const GRID_STEPS_PER_PERIOD: u32 = 100;
 
 /// The durations that the caller has set; `None` is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimingOptions {
     /// The length of the lease; default 4 s.
     pub ttl: Option<Duration>,
@@ -47,11 +48,13 @@ pub struct TimingOptions {
 /// let timing = Timing::new(&TimingOptions::default(), &Limits::new(Grade::B))?;
 /// assert_eq!(timing.ttl, Duration::from_secs(4));
 ///
-/// let wrong = TimingOptions { renew_every: Some(Duration::from_secs(9)), ..TimingOptions::default() };
+/// let mut wrong = TimingOptions::default();
+/// wrong.renew_every = Some(Duration::from_secs(9));
 /// assert!(Timing::new(&wrong, &Limits::new(Grade::B)).is_err());
 /// # Ok::<(), tenure::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timing {
     /// The length of the lease.
     pub ttl: Duration,

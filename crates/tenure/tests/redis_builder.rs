@@ -13,7 +13,7 @@ use tenure::store::redis::{RedisStore, RedisStoreBuilder};
 use tenure::store::rustls::pki_types::{CertificateDer, pem::PemObject};
 use tenure::store::rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tenure::store::{Change, Credentials, Revoke, Scope, Store};
-use tenure::{Checkpoint, Claim, ClaimedWait, Election, Error, Kind, Name};
+use tenure::{Checkpoint, ClaimedWait, Election, Error, Kind, Name};
 
 use tenure_rig::redis_rig::certificates::Authority;
 use tenure_rig::redis_rig::tls_server::Secure;
@@ -283,14 +283,12 @@ async fn use_everything(store: &dyn Store) {
     let mut one = store.watch(&Scope::name(&first.name));
     assert_eq!(one.next().await, Some(Change::Look));
     assert!(renew(store, &first).await.unwrap().is_held());
-    let checkpoint = Checkpoint::new(b"42".to_vec()).unwrap();
+    let checkpoint = Checkpoint::new(b"42").unwrap();
     assert!(store.save(&first, 1, &checkpoint).await.unwrap().is_held());
     let id = tenure::CandidateId::new("me").unwrap();
-    let presence = Claim {
-        name: Name::new("job").unwrap().node(&id),
-        wait: ClaimedWait::Never,
-        ..claim("unused", "me")
-    };
+    let presence = claim("unused", "me")
+        .with_name(Name::new("job").unwrap().node(&id))
+        .with_wait(ClaimedWait::Never);
     granted(store, &presence).await;
     let mut names = Vec::new();
     for lease in store.observe(&all).await.unwrap() {
@@ -402,10 +400,8 @@ async fn corrupt_keys_are_named_with_their_prefix() {
 async fn a_name_too_long_for_the_prefix_is_refused_alone() {
     let rig = Rig::new(DURABLE);
     let store = RedisStore::builder(&rig.url()).key_prefix(&"p".repeat(100)).build().unwrap();
-    let named = |length| Claim {
-        name: Name::stored(&"n".repeat(length)).unwrap(),
-        ..claim("unused", "me")
-    };
+    let named =
+        |length| claim("unused", "me").with_name(Name::stored(&"n".repeat(length)).unwrap());
     let answers = store.acquire(&[named(220), named(221), named(3)]).await.unwrap();
     let held: Vec<bool> = answers.iter().map(|answer| answer.is_ok()).collect();
     assert_eq!(held, [true, false, true]);

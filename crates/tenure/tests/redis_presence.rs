@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tenure::store::{Scope, Store};
-use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name};
+use tenure::{CandidateId, Checkpoint, Claim, ClaimedWait, Clock, Kind, Name, Nonce};
 
 use tenure_rig::redis_rig::{NOT_DURABLE, Rig, TTL, claim, granted, release, renew, tests};
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 fn presence(job: &str, id: &str, ttl: Duration) -> Claim {
     let id = CandidateId::new(id).unwrap();
     let name = Name::new(job).unwrap().node(&id);
-    Claim { name, candidate: id, wait: ClaimedWait::Never, ttl, ..claim("unused", "unused") }
+    Claim::new(name, id, Nonce::random(), ttl).with_wait(ClaimedWait::Never)
 }
 
 /// How many commands the server has executed, including those in scripts, and the microseconds of all scripts.
@@ -143,7 +143,7 @@ async fn records_of_participants_expire_within_hours() {
     let left = async |name: &Name| rig.run::<i64>(&format!("TTL tenure:{{{name}}}")).await;
     let within_hours = |left: i64| assert!((HOUR..=2 * HOUR + 60).contains(&left), "{left}");
     // A membership has a checkpoint, and expires all the same.
-    let member = Claim { name: Name::new("fleet:node:m").unwrap(), ..presence("fleet", "m", TTL) };
+    let member = presence("fleet", "m", TTL).with_name(Name::new("fleet:node:m").unwrap());
     for claim in [presence("job", "a", TTL), member] {
         let hold = granted(&*store, &claim).await.hold;
         within_hours(left(&hold.name).await);

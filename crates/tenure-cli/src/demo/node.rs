@@ -153,8 +153,8 @@ fn described(reason: &EndReason) -> String {
         }
         EndReason::Refused(Some(other)) => format!("{other} leads now"),
         EndReason::Refused(None) => "the lease has run out".to_owned(),
-        EndReason::Shutdown => "shutdown".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
+        EndReason::Drained => "drained".to_owned(),
+        other => other.to_string(),
     }
 }
 

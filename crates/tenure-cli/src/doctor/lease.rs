@@ -189,7 +189,7 @@ impl LeaseSnapshot {
                 "term {token} ran out: its holder was frozen, cut off or gone, or it was revoked"
             ),
             Some(Ended::Died(token)) => format!("its holder died in term {token}"),
-            Some(Ended::Nothing) | None => "how its last term ended is not known".to_owned(),
+            _ => "how its last term ended is not known".to_owned(),
         };
         findings.push(format!("Nobody leads '{name}': {ended}."));
         if !self.candidates.is_empty() {
@@ -224,7 +224,7 @@ impl LeaseSnapshot {
             Some(Ended::Released(_)) => "The term before was released.".to_owned(),
             Some(Ended::Expired(_)) => "The term before ran out, or was revoked.".to_owned(),
             Some(Ended::Died(_)) => "The holder before has died.".to_owned(),
-            Some(Ended::Nothing) | None => "No term before this one is known.".to_owned(),
+            _ => "No term before this one is known.".to_owned(),
         });
         let silent = lease.ttl.saturating_sub(lease.left);
         if silent > lease.ttl / 2 {
@@ -325,21 +325,14 @@ mod tests {
     }
 
     fn lease(holder: Option<Option<Nonce>>, before: Option<Ended>) -> Lease {
-        Lease {
-            name: Name::new("a").unwrap(),
-            holder: holder.map(|nonce| Holder { id: "x\x1b".to_owned(), nonce }),
-            token: Some(token(7)),
-            ttl: Duration::from_secs(4),
-            left: Duration::from_secs(3),
-            since: Some(0),
-            note: Note::default(),
-            next: None,
-            lineage: before.map(|before| Lineage { origin: token(1), before }),
-            checkpoint: None,
-            store_time: None,
-            wait: None,
-            history: Vec::new(),
-        }
+        let mut lease = Lease::free(Name::new("a").unwrap());
+        lease.holder = holder.map(|nonce| Holder::new("x\x1b", nonce));
+        lease.token = Some(token(7));
+        lease.ttl = Duration::from_secs(4);
+        lease.left = Duration::from_secs(3);
+        lease.since = Some(0);
+        lease.lineage = before.map(|before| Lineage::new(token(1), before));
+        lease
     }
 
     fn snapshot(lease: Option<Result<Lease>>) -> LeaseSnapshot {
@@ -387,12 +380,14 @@ mod tests {
         assert_findings(&revoked, false, &["was revoked", "others can have it in 3s"]);
         let foreign = snapshot(Some(Ok(lease(Some(None), None))));
         assert_findings(&foreign, false, &["not Tenure", "x\\u{1b}", "expires in 3s"]);
-        let forever = Lease { left: NO_EXPIRY, ..lease(Some(None), None) };
+        let mut forever = lease(Some(None), None);
+        forever.left = NO_EXPIRY;
         let forever = snapshot(Some(Ok(forever)));
         assert_findings(&forever, true, &["no expiry", "redis-cli del a"]);
         assert_eq!(forever.finding().expires_in_ms, None);
-        let wait = StartupWait { left: Duration::from_secs(2), reason: WaitReason::Restarted };
-        let starting = Lease { wait: Some(wait), ..lease(Some(nonce), Some(Ended::Nothing)) };
+        let wait = StartupWait::new(Duration::from_secs(2), WaitReason::Restarted);
+        let mut starting = lease(Some(nonce), Some(Ended::Nothing));
+        starting.wait = Some(wait);
         let starting = snapshot(Some(Ok(starting)));
         assert_findings(&starting, false, &["Nobody leads 'a'", "starts in 2s", "startup_wait=0s"]);
         assert_eq!(starting.finding().current_leader, None);
@@ -401,7 +396,8 @@ mod tests {
             true,
             &["odd", "never overwritten"],
         );
-        let silent = Lease { left: Duration::from_secs(1), ..lease(Some(nonce), None) };
+        let mut silent = lease(Some(nonce), None);
+        silent.left = Duration::from_secs(1);
         assert_findings(&snapshot(Some(Ok(silent))), false, &["has not renewed for 3s"]);
     }
 
@@ -459,7 +455,8 @@ mod tests {
     #[test]
     fn a_request_is_reported() {
         let note = Note::new(r#"{"ask":"drain","id":"b"}"#).unwrap();
-        let request = Lease { note, ..lease(Some(Some(Nonce::from_bits(2))), None) };
+        let mut request = lease(Some(Some(Nonce::from_bits(2))), None);
+        request.note = note;
         let snapshot = LeaseSnapshot { request: Some(request), ..snapshot(None) };
         assert_findings(&snapshot, false, &["'b' is asked to drain", "for another 3s"]);
     }

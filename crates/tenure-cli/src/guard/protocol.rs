@@ -66,12 +66,8 @@ impl TryFrom<&HoldProof> for Hold {
     fn try_from(proof: &HoldProof) -> Result<Hold> {
         let nonce = Nonce::parse(&proof.nonce)
             .ok_or_else(|| tenure::Error::invalid("a nonce is 32 hexadecimal digits"))?;
-        Ok(Hold {
-            name: Name::stored(&proof.name)?,
-            candidate: CandidateId::new(&proof.candidate)?,
-            nonce,
-            token: Token::new(proof.token)?,
-        })
+        let (name, candidate) = (Name::stored(&proof.name)?, CandidateId::new(&proof.candidate)?);
+        Ok(Hold::new(name, candidate, nonce, Token::new(proof.token)?))
     }
 }
 
@@ -309,12 +305,8 @@ mod tests {
 
     #[test]
     fn a_hold_survives_serialization() {
-        let hold = Hold {
-            name: Name::new("a").unwrap(),
-            candidate: CandidateId::new("b").unwrap(),
-            nonce: Nonce::random(),
-            token: Token::new(7).unwrap(),
-        };
+        let (name, id) = (Name::new("a").unwrap(), CandidateId::new("b").unwrap());
+        let hold = Hold::new(name, id, Nonce::random(), Token::new(7).unwrap());
         let setup = GuardSetup::new("file:/x", &hold, Moment::from_nanos(9), 800);
         let text = serde_json::to_string(&setup).unwrap();
         let read: GuardSetup = serde_json::from_str(&text).unwrap();

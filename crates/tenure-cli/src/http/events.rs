@@ -173,16 +173,16 @@ pub(super) fn publish_candidate_event(
         Event::BecameLeader { token, .. } => {
             ("became", ChangeBody { to: me(), token: Some(token.get()), ..ChangeBody::default() })
         }
-        Event::Starting { token, wait } => {
+        Event::Starting { token, wait, .. } => {
             let (token, reason) = (Some(token.get()), Some(wait.reason.to_string()));
             let starts_in_ms = Some(startup_wait::in_millis(wait.left));
             ("starting", ChangeBody { token, reason, starts_in_ms, ..ChangeBody::default() })
         }
-        Event::LostLeadership { token, why } => {
+        Event::LostLeadership { token, why, .. } => {
             let (token, reason) = (Some(token.get()), Some(describe_end(why)));
             ("lost", ChangeBody { from: me(), token, reason, ..ChangeBody::default() })
         }
-        Event::LeaderChanged { from, to } => {
+        Event::LeaderChanged { from, to, .. } => {
             ("changed", ChangeBody { from: from.clone(), to: to.clone(), ..ChangeBody::default() })
         }
         Event::StoreUnreachable(error) => ("store", store(Some(error))),
@@ -230,8 +230,8 @@ fn describe_end(why: &EndReason) -> String {
         }
         EndReason::Refused(Some(by)) => format!("the store says that it is led by {by}"),
         EndReason::Refused(None) => "the store says that it is not ours any more".to_owned(),
-        EndReason::Asked => "asked".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
+        EndReason::Drained => "drained".to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -208,15 +208,15 @@ mod tests {
     #[test]
     fn time_without_a_leader_adds_up() {
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
-        let to = |id: Option<&str>| Event::LeaderChanged { from: None, to: id.map(str::to_owned) };
+        let to = |id: Option<&str>| Event::leader_changed(None, id);
         let token = Token::new(1).unwrap();
         let mut leadership_time = LeadershipTime::new(at(10));
         assert_eq!(leadership_time.leaderless(at(12)), Duration::from_secs(2));
         leadership_time.record(&to(Some("a")), at(13));
-        leadership_time.record(&Event::BecameLeader { token, checkpoint: None }, at(13));
+        leadership_time.record(&Event::became_leader(token, None), at(13));
         assert_eq!(leadership_time.leaderless(at(20)), Duration::from_secs(3));
         assert_eq!(leadership_time.led(at(20)), Duration::from_secs(7));
-        leadership_time.record(&Event::LostLeadership { token, why: EndReason::Resigned }, at(20));
+        leadership_time.record(&Event::lost_leadership(token, EndReason::Resigned), at(20));
         leadership_time.record(&to(None), at(20));
         leadership_time.record(&to(None), at(21));
         assert_eq!(leadership_time.leaderless(at(22)), Duration::from_secs(5));

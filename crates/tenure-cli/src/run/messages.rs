@@ -53,11 +53,7 @@ impl RunMessages {
             | EndReason::Paused(_)
             | EndReason::Refused(_) => return,
             EndReason::Shutdown if self.ended.load(Ordering::Relaxed) => "ended",
-            EndReason::Resigned => "resigned",
-            EndReason::Asked => "asked",
-            EndReason::Unhealthy => "unhealthy",
-            EndReason::Drained => "drain",
-            _ => "shutdown",
+            reason => reason.as_str(),
         };
         say!(info, id, "released", "[{id}] Released leadership: reason={reason}");
     }
@@ -162,12 +158,10 @@ fn describe_end(reason: &EndReason, id: &CandidateId) -> String {
         }
         EndReason::Refused(Some(by)) => format!("the store says that it is led by {by}"),
         EndReason::Refused(None) => "the store says that it is not ours any more".to_owned(),
-        EndReason::Resigned => "resigned".to_owned(),
         EndReason::Asked => "asked to resign".to_owned(),
         EndReason::Unhealthy => "the health command fails".to_owned(),
         EndReason::Drained => "drained".to_owned(),
-        EndReason::Shutdown => "shutdown".to_owned(),
-        other => format!("{other:?}"),
+        other => other.to_string(),
     }
 }
 

@@ -113,15 +113,15 @@ pub(crate) struct TimingArgs {
 impl TimingArgs {
     /// The durations as options of the library.
     pub(crate) fn options(&self) -> TimingOptions {
-        TimingOptions {
-            ttl: self.lease_duration,
-            renew_every: self.renew_interval,
-            retry: self.retry_period,
-            grace: self.grace_period,
-            margin: self.margin,
-            stop_within: self.stop_within,
-            drift_ppm: self.drift,
-        }
+        let mut options = TimingOptions::default();
+        options.ttl = self.lease_duration;
+        options.renew_every = self.renew_interval;
+        options.retry = self.retry_period;
+        options.grace = self.grace_period;
+        options.margin = self.margin;
+        options.stop_within = self.stop_within;
+        options.drift_ppm = self.drift;
+        options
     }
 }
 
@@ -244,11 +244,7 @@ pub(crate) struct ServiceArgs {
 
 impl ServiceArgs {
     pub(crate) fn gate(&self) -> HealthGate {
-        HealthGate {
-            every: self.health_every,
-            fails: self.health_fails,
-            passes: self.health_passes,
-        }
+        HealthGate::new(self.health_every, self.health_fails, self.health_passes)
     }
 }
 

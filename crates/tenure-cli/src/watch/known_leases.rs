@@ -135,20 +135,16 @@ fn is_revoked(lease: &Lease) -> bool {
     lease.lineage.is_some() && lease.holder.as_ref().is_some_and(|holder| holder.nonce.is_none())
 }
 
+/// How a term ended, if that is known.
 fn how(ended: Ended) -> Option<&'static str> {
-    match ended {
-        Ended::Nothing => None,
-        Ended::Released(_) => Some("released"),
-        Ended::Expired(_) => Some("expired"),
-        Ended::Died(_) => Some("died"),
-    }
+    (ended != Ended::Nothing).then_some(ended.as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use tenure::{Holder, Lineage, Nonce, Note, StartupWait, WaitReason};
+    use tenure::{Holder, Lineage, Nonce, StartupWait, WaitReason};
 
     use super::*;
 
@@ -158,21 +154,11 @@ mod tests {
 
     fn lease(holder: Option<&str>, number: u64, before: Ended) -> Lease {
         let nonce = Some(Nonce::from_bits(1));
-        Lease {
-            name: Name::new("x").unwrap(),
-            holder: holder.map(|id| Holder { id: id.to_owned(), nonce }),
-            token: Some(token(number)),
-            ttl: Duration::ZERO,
-            left: Duration::ZERO,
-            since: None,
-            note: Note::default(),
-            next: None,
-            lineage: Some(Lineage { origin: token(1), before }),
-            checkpoint: None,
-            store_time: None,
-            wait: None,
-            history: Vec::new(),
-        }
+        let mut lease = Lease::free(Name::new("x").unwrap());
+        lease.holder = holder.map(|id| Holder::new(id, nonce));
+        lease.token = Some(token(number));
+        lease.lineage = Some(Lineage::new(token(1), before));
+        lease
     }
 
     /// Event, from, to and reason of the only event, if there is one.
@@ -205,8 +191,9 @@ mod tests {
             );
             assert_eq!(only_event(&known.update(&[lease], true)), None, "once");
         }
-        let wait = StartupWait { left: Duration::from_secs(4), reason: WaitReason::Restarted };
-        let starting = Lease { wait: Some(wait), ..lease(Some("c"), 6, Ended::Nothing) };
+        let wait = StartupWait::new(Duration::from_secs(4), WaitReason::Restarted);
+        let mut starting = lease(Some("c"), 6, Ended::Nothing);
+        starting.wait = Some(wait);
         let events = known.update(std::slice::from_ref(&starting), true);
         let kinds: Vec<_> = events.iter().map(|event| (event.event, event.to.as_deref())).collect();
         assert_eq!(kinds, [("lost", None), ("starting", None)], "it is not named as the leader");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
+use tracing::Instrument as _;
 
 use super::{Driver, MachineId, StoreReply};
 use crate::clock::Clock;
@@ -14,6 +15,7 @@ use crate::lease::{Claim, Hold, Lease, Name, Release};
 use crate::machine::Input as MachineInput;
 use crate::store::{Scope, Store, StoreExt as _, wrong_count};
 use crate::timing::Timing;
+use crate::trace;
 
 /// The requests of one turn of machines with the same timing, which the driver sends together.
 #[derive(Default)]
@@ -47,7 +49,7 @@ impl Driver {
             let (ttl, try_for) = (batch.ttl, batch.try_for);
             let batch = std::mem::replace(batch, Batch { ttl, try_for, ..Batch::default() });
             self.call(try_for, batch.renew, MachineInput::Renewed, async move |store, holds| {
-                store.renew(&holds, ttl).await
+                store.renew(&holds, ttl).instrument(trace::renewal_span(holds.len())).await
             });
             self.call(try_for, batch.release, MachineInput::Released, async |store, releases| {
                 store.release(&releases).await

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::health::{Health, HealthGate};
 use crate::lease::{CandidateId, Name, Note};
 use crate::machine::{Machine, MachineConfig};
+use crate::metrics::{Metrics, MetricsReporter};
 use crate::store::Store;
 use crate::timing::{Timing, TimingOptions};
 
@@ -46,6 +47,7 @@ pub struct ElectionBuilder {
     ends_with_process: bool,
     own_thread: bool,
     health: Option<HealthTask>,
+    metrics: Option<Arc<dyn Metrics>>,
     clock: Clock,
 }
 
@@ -66,6 +68,7 @@ impl ElectionBuilder {
             ends_with_process: false,
             own_thread: false,
             health: None,
+            metrics: None,
             clock: Clock::boot(),
         }
     }
@@ -169,6 +172,33 @@ impl ElectionBuilder {
         self
     }
 
+    /// Reports to `metrics`, such as `FacadeMetrics` (feature `metrics`). One implementation can serve many elections.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tenure::Result<()> {
+    /// use std::sync::Arc;
+    /// use tenure::metrics::Metrics;
+    ///
+    /// #[derive(Debug)]
+    /// struct Log;
+    ///
+    /// impl Metrics for Log {
+    ///     fn renewed(&self, name: &tenure::Name, took: std::time::Duration) {
+    ///         println!("{name} was renewed in {took:?}");
+    ///     }
+    /// }
+    ///
+    /// let store = tenure::open("memory:").await?;
+    /// let election =
+    ///     tenure::Election::builder("builder:metrics").metrics(Arc::new(Log)).start(store).await?;
+    /// # election.stop().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
     /// Replaces the machine's clock, for tests: see [testing your own code](crate::docs::testing).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -229,6 +259,7 @@ impl ElectionBuilder {
             (link, id),
             self.priority,
             unhealthy,
+            MetricsReporter::new(&name, self.metrics),
         ));
         let mut slot = MachineSlot::new(machine, shared.clone());
         slot.note = note;

@@ -6,6 +6,7 @@ use crate::machine::Phase;
 
 /// The state of a candidate, as the candidate reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CandidateState {
     /// The candidate campaigns. Another candidate leads, or none does yet.
     #[default]
@@ -49,7 +50,7 @@ impl CandidateState {
         })
     }
 
-    /// The word used in JSON.
+    /// The word used as a label in metrics, logs and JSON: without the reason of [`CandidateState::Unhealthy`].
     pub fn as_str(&self) -> &'static str {
         match self {
             CandidateState::Waiting => "waiting",

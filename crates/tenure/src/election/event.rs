@@ -8,10 +8,13 @@ use crate::machine::EndReason;
 ///
 /// Events are delivered off the renewal path. A subscriber that is too slow misses events in between, never the latest state:
 /// [`Election::status`](crate::Election::status) always has it.
+///
+/// Events can get more fields, so match them with `..`. The functions below create them, for tests of your own code.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// This candidate leads now.
+    #[non_exhaustive]
     BecameLeader {
         /// The number of the term. Pass it with every effect.
         token: Token,
@@ -20,6 +23,7 @@ pub enum Event {
     },
     /// This candidate holds the lease and does not lead yet, because an earlier leader may still be working whose lease the
     /// store has lost. It leads when the wait is over, unless it loses the lease first.
+    #[non_exhaustive]
     Starting {
         /// The number of the term.
         token: Token,
@@ -27,6 +31,7 @@ pub enum Event {
         wait: StartupWait,
     },
     /// This candidate does not lead any more.
+    #[non_exhaustive]
     LostLeadership {
         /// The term that ended.
         token: Token,
@@ -34,11 +39,13 @@ pub enum Event {
         why: EndReason,
     },
     /// The store has confirmed that the lease of this term was released.
+    #[non_exhaustive]
     Released {
         /// The term that ended.
         token: Token,
     },
     /// Another candidate leads now, or no known candidate does.
+    #[non_exhaustive]
     LeaderChanged {
         /// The id of the previous leader.
         from: Option<String>,
@@ -49,4 +56,31 @@ pub enum Event {
     StoreUnreachable(Error),
     /// The store answers again.
     StoreBack,
+}
+
+impl Event {
+    /// Creates an [`Event::BecameLeader`].
+    pub fn became_leader(token: Token, checkpoint: Option<Checkpoint>) -> Event {
+        Event::BecameLeader { token, checkpoint }
+    }
+
+    /// Creates an [`Event::Starting`].
+    pub fn starting(token: Token, wait: StartupWait) -> Event {
+        Event::Starting { token, wait }
+    }
+
+    /// Creates an [`Event::LostLeadership`].
+    pub fn lost_leadership(token: Token, why: EndReason) -> Event {
+        Event::LostLeadership { token, why }
+    }
+
+    /// Creates an [`Event::Released`].
+    pub fn released(token: Token) -> Event {
+        Event::Released { token }
+    }
+
+    /// Creates an [`Event::LeaderChanged`].
+    pub fn leader_changed(from: Option<&str>, to: Option<&str>) -> Event {
+        Event::LeaderChanged { from: from.map(str::to_owned), to: to.map(str::to_owned) }
+    }
 }

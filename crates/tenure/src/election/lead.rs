@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use super::Election;
 use super::leadership::{Leadership, Leading};
@@ -74,10 +75,12 @@ impl Election {
             loop {
                 let leadership = self.next_leadership().await?;
                 call.term = Some(leadership.leading().clone());
+                let span = leadership.leading().span.clone();
+                let running = span.in_scope(|| work(leadership.clone())).instrument(span);
                 let ended = tokio::select! {
                     biased;
                     _ = leadership.lost() => None,
-                    value = work(leadership.clone()) => Some(value),
+                    value = running => Some(value),
                 };
                 // Work that returns after the time to stop may have noticed it before the driver, for example after a freeze.
                 if let Some(value) = ended.filter(|_| !leadership.should_stop()) {
@@ -155,7 +158,7 @@ impl Election {
             call.term = Some(leadership.leading().clone());
             let (sender, returned) = oneshot::channel();
             let run = move || {
-                let value = work(leadership.clone());
+                let value = leadership.leading().span.in_scope(|| work(leadership.clone()));
                 // The caller takes over the handle, so that the term does not end before it says why.
                 let _ = sender.send((work, value, leadership));
             };

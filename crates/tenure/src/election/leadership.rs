@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::Span;
 
 use crate::clock::Moment;
 use crate::driver::{Context, HandleInput, MachineId, Term};
@@ -55,10 +56,17 @@ pub(crate) struct Leading {
     has_ended: Condvar,
     /// Held while a save is in flight, so that saves arrive in order.
     saves: Arc<tokio::sync::Mutex<()>>,
+    /// The span of the term, for the lines that the work logs.
+    pub(super) span: Span,
 }
 
 impl Leading {
-    pub(crate) fn begin(machine: MachineId, lead: TermStart, context: Arc<Context>) -> Arc<Self> {
+    pub(crate) fn begin(
+        machine: MachineId,
+        lead: TermStart,
+        context: Arc<Context>,
+        span: Span,
+    ) -> Arc<Self> {
         Arc::new(Leading {
             term: Term::begin(machine, lead, context),
             extended: watch::channel(()).0,
@@ -66,6 +74,7 @@ impl Leading {
             ended: Mutex::new(false),
             has_ended: Condvar::new(),
             saves: Arc::default(),
+            span,
         })
     }
 
@@ -290,7 +299,7 @@ mod tests {
             token: Token::new(1).unwrap(),
         };
         let deadline = clock.now() + length;
-        Leading::begin(0, TermStart { hold, checkpoint: None, deadline }, context)
+        Leading::begin(0, TermStart { hold, checkpoint: None, deadline }, context, Span::none())
     }
 
     #[tokio::test]

@@ -19,9 +19,8 @@ use crate::lease::{
     Answer, CandidateId, Checkpoint, Lease, Name, OWN_PREFIX, StartupWait, Token, WaitReason,
 };
 use crate::machine::{EndReason, Phase, TermEnd, TermStart};
-
-/// The target of log lines that duplicate an [`Event`]: an application that shows the events can filter these lines out.
-const EVENT_LOG_TARGET: &str = "tenure::event";
+use crate::metrics::MetricsReporter;
+use crate::trace::{self, EVENT_TARGET};
 
 /// How many events a subscriber may lag behind before it misses some.
 const EVENT_BUFFER: usize = 256;
@@ -49,6 +48,8 @@ pub(super) struct ElectionState {
     pub(super) phases: watch::Sender<Phase>,
     /// Changes only when the state changes.
     pub(super) candidate_state: watch::Sender<CandidateState>,
+    /// Called without the lock of `state`: the application's metrics may ask for the status.
+    pub(super) metrics: Arc<MetricsReporter>,
     /// `None` after the last event: then the subscriptions end.
     events: Mutex<Option<broadcast::Sender<Event>>>,
 }
@@ -104,6 +105,7 @@ impl ElectionState {
         (link, machine): (DriverLink, MachineId),
         priority: i32,
         unhealthy: Option<&str>,
+        metrics: MetricsReporter,
     ) -> Self {
         let DriverLink { commands, runtime, store, sleeps_until } = link;
         let process = ProcessId::current();
@@ -135,6 +137,7 @@ impl ElectionState {
             phases: watch::channel(Phase::Waiting).0,
             candidate_state: watch::channel(CandidateState::new(Phase::Waiting, false, unhealthy))
                 .0,
+            metrics: Arc::new(metrics),
             events: Mutex::new(Some(broadcast::channel(EVENT_BUFFER).0)),
         }
     }
@@ -159,6 +162,29 @@ impl ElectionState {
         if let Some(events) = &*locked(&self.events) {
             // No subscriber is fine.
             let _ = events.send(event);
+        }
+    }
+
+    /// Ends the current term, and reports that. Returns whether no handle is left.
+    fn end_term(&self, term: &Leading, ending: TermEnd) -> bool {
+        let (token, why) = (term.term.hold.token, ending.reason.clone());
+        let idle = term.end(ending);
+        trace::term_ended(&term.span, &why);
+        tracing::info!(
+            target: EVENT_TARGET, name = %self.name, candidate = %self.candidate, %token, reason = %why, detail = ?why,
+            "lost leadership"
+        );
+        self.report(|state| {
+            state.leading = None;
+            Event::LostLeadership { token, why: why.clone() }
+        });
+        self.metrics.report(|metrics, name| metrics.lost_leadership(name, token, &why));
+        idle
+    }
+
+    fn report_reachable(&self, known: Option<bool>, reachable: bool) {
+        if known != Some(reachable) {
+            self.metrics.report(|metrics, name| metrics.store_reachable(name, reachable));
         }
     }
 
@@ -202,24 +228,28 @@ impl DriverEvents for ElectionState {
     fn lead(&self, _: MachineId, lead: TermStart) {
         let (token, checkpoint) = (lead.hold.token, lead.checkpoint.clone());
         self.set_leader_until(lead.deadline);
-        self.term.send_replace(Some(Leading::begin(self.machine, lead, self.context.clone())));
-        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, "became leader");
+        let span = trace::term_span(&self.name, &self.candidate, token);
+        let leading = Leading::begin(self.machine, lead, self.context.clone(), span);
+        self.term.send_replace(Some(leading));
+        tracing::info!(target: EVENT_TARGET, name = %self.name, candidate = %self.candidate, %token, "became leader");
         let now = self.context.clock.minting_micros() / 1_000;
         self.report(|state| {
             state.since = Some(now);
             state.leading = Some((token, checkpoint.clone()));
             Event::BecameLeader { token, checkpoint }
         });
+        self.metrics.report(|metrics, name| metrics.became_leader(name, token));
     }
 
     fn starting(&self, _: MachineId, token: Token, wait: StartupWait) {
         let StartupWait { left, reason } = wait;
-        tracing::warn!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
+        tracing::warn!(target: EVENT_TARGET, name = %self.name, candidate = %self.candidate, %token, ?left, "starting: {reason}");
         let until = self.context.clock.now() + left;
         self.report(|state| {
             state.starting = Some((token, until, reason));
             Event::Starting { token, wait }
         });
+        self.metrics.report(|metrics, name| metrics.starting(name, &wait));
     }
 
     fn extend(&self, _: MachineId, deadline: Moment) {
@@ -234,14 +264,7 @@ impl DriverEvents for ElectionState {
     fn end(&self, _: MachineId, ending: TermEnd) -> bool {
         self.set_leader_until(Moment::PAST);
         let Some(term) = self.current_term() else { return true };
-        let (token, why) = (term.term.hold.token, ending.reason.clone());
-        let idle = term.end(ending);
-        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, candidate = %self.candidate, %token, ?why, "lost leadership");
-        self.report(|state| {
-            state.leading = None;
-            Event::LostLeadership { token, why }
-        });
-        idle
+        self.end_term(&term, ending)
     }
 
     fn holder_changed(&self, _: MachineId, holder: Option<String>, leads: bool) {
@@ -249,29 +272,35 @@ impl DriverEvents for ElectionState {
         if leader == self.state().leader {
             return;
         }
+        let to = leader.clone();
         self.report(|state| {
-            state.transitions += u64::from(leader.is_some());
-            state.since = state.since.filter(|_| leader.is_some());
-            let from = std::mem::replace(&mut state.leader, leader.clone());
-            Event::LeaderChanged { from, to: leader }
+            state.transitions += u64::from(to.is_some());
+            state.since = state.since.filter(|_| to.is_some());
+            let from = std::mem::replace(&mut state.leader, to.clone());
+            Event::LeaderChanged { from, to }
         });
+        self.metrics.report(|metrics, name| metrics.leader_changed(name, leader.as_deref()));
     }
 
     fn unreachable(&self, _: MachineId, error: Error) {
-        tracing::warn!(target: EVENT_LOG_TARGET, name = %self.name, %error, "the store gives no usable answer");
+        tracing::warn!(target: EVENT_TARGET, name = %self.name, %error, "the store gives no usable answer");
+        let mut known = None;
         self.report(|state| {
-            state.reachable = Some(false);
+            known = state.reachable.replace(false);
             state.last_error = Some(error.clone());
             Event::StoreUnreachable(error)
         });
+        self.report_reachable(known, false);
     }
 
     fn store_back(&self, _: MachineId) {
-        tracing::info!(target: EVENT_LOG_TARGET, name = %self.name, "the store answers again");
+        tracing::info!(target: EVENT_TARGET, name = %self.name, "the store answers again");
+        let mut known = None;
         self.report(|state| {
-            state.reachable = Some(true);
+            known = state.reachable.replace(true);
             Event::StoreBack
         });
+        self.report_reachable(known, true);
     }
 
     fn released(&self, _: MachineId, token: Token) {
@@ -313,13 +342,16 @@ impl DriverEvents for ElectionState {
     }
 
     fn answered(&self, _: MachineId) {
-        self.state().reachable = Some(true);
+        let known = self.state().reachable.replace(true);
+        self.report_reachable(known, true);
     }
 
     fn ended(&self, _: MachineId) {
         if let Some(term) = self.term.send_replace(None) {
             self.set_leader_until(Moment::PAST);
-            term.end(TermEnd { reason: EndReason::Shutdown, deadline: Moment::PAST });
+            let ending = TermEnd { reason: EndReason::Shutdown, deadline: Moment::PAST };
+            let is_open = self.state().leading.is_some();
+            let _ = if is_open { self.end_term(&term, ending) } else { term.end(ending) };
         }
         self.candidate_state.send_replace(CandidateState::Stopping);
         self.phases.send_replace(Phase::Stopped);
@@ -334,6 +366,8 @@ impl DriverEvents for ElectionState {
 
     fn renewal(&self, _: MachineId, took: Duration, answer: &Result<Answer>) {
         self.state().renewals.note(took, answer);
+        self.metrics.renewal(took, answer);
+        trace::renewal_ended(&self.name, took, answer);
     }
 
     fn checked(&self, _: MachineId, result: &HealthResult) {

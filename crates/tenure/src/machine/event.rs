@@ -16,6 +16,8 @@ use crate::store::Change;
 pub type RequestId = u64;
 
 /// An input of a machine.
+///
+/// Exhaustive on purpose: a driver decides for each input when it occurs, so a new one concerns every driver.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// It is [`Machine::wake_at`](super::Machine::wake_at) or later.
@@ -70,6 +72,7 @@ impl Input {
 
 /// A request to a candidate from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Request {
     /// Stop leading now, and name this candidate as the successor.
     Resign(Option<CandidateId>),
@@ -80,6 +83,8 @@ pub enum Request {
 }
 
 /// An effect of a machine: what the caller must do.
+///
+/// Exhaustive on purpose: a driver that ignored an effect would break the rules of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Claim the lease with this nonce and this start-up wait.
@@ -114,6 +119,7 @@ pub enum Effect {
 
 /// The start of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TermStart {
     /// The proof that this candidate holds the lease.
     pub hold: Hold,
@@ -125,6 +131,7 @@ pub struct TermStart {
 
 /// The end of a term.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TermEnd {
     /// The reason why the term ended.
     pub reason: EndReason,
@@ -133,6 +140,17 @@ pub struct TermEnd {
 }
 
 /// Why a term ended.
+///
+/// [`EndReason::as_str`] and [`Display`](std::fmt::Display) give one stable word for each reason, without the details: a label for
+/// metrics and logs.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::machine::EndReason;
+///
+/// assert_eq!(EndReason::Paused(Duration::from_secs(5)).as_str(), "process-paused");
+/// assert_eq!(EndReason::Refused(None).to_string(), "refused");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
@@ -160,6 +178,23 @@ pub enum EndReason {
 }
 
 impl EndReason {
+    /// The word used as a label in metrics, logs and JSON.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            EndReason::Unreachable(_) => "unreachable",
+            EndReason::StoreError(_) => "store-error",
+            // Not `paused`: that is an operator's pause of a fleet's shard.
+            EndReason::Paused(_) => "process-paused",
+            EndReason::Refused(_) => "refused",
+            EndReason::Resigned => "resigned",
+            EndReason::Dropped => "dropped",
+            EndReason::Asked => "asked",
+            EndReason::Unhealthy => "unhealthy",
+            EndReason::Drained => "drain",
+            EndReason::Shutdown => "shutdown",
+        }
+    }
+
     /// Whether the store has answered that this candidate no longer holds the lease: the work has no time left to stop, and
     /// there is nothing to release.
     pub fn ends_at_once(&self) -> bool {
@@ -173,6 +208,7 @@ impl EndReason {
 
 /// The phase of a machine, as the status reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Phase {
     /// Another candidate leads, or none does. This candidate waits for a free lease.
     Waiting,
@@ -187,7 +223,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word used in JSON.
+    /// The word used as a label in metrics, logs and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Waiting => "waiting",

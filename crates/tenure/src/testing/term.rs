@@ -70,7 +70,7 @@ pub fn term_after(checkpoint: Option<Checkpoint>) -> (Leadership, TermControl) {
     };
     let deadline = clock.now() + TTL;
     let start = TermStart { hold: grant.hold, checkpoint: grant.checkpoint, deadline };
-    let leading = Leading::begin(0, start, Arc::new(context));
+    let leading = Leading::begin(0, start, Arc::new(context), tracing::Span::none());
     let control = TermControl { leading: leading.clone(), clock, store, inputs };
     let Some(leadership) = leading.handle() else { unreachable!("the term has just begun") };
     (leadership, control)

@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(10);
 const SHORT_TTL: Duration = Duration::from_millis(600);
 
 fn arc(store: &Flaky) -> Arc<dyn Store> {
-    Arc::new(store.clone())
+    store.arc()
 }
 
 async fn candidate(store: &Flaky, id: &str, ttl: Duration) -> Election {
@@ -309,7 +309,7 @@ async fn a_request_for_an_absent_candidate_is_not_answered() {
 async fn an_unhealthy_candidate_resigns_and_campaigns_again_when_healthy() {
     let store = Flaky::new(&Clock::boot());
     let healthy = Arc::new(AtomicBool::new(true));
-    let gate = HealthGate { every: Duration::from_millis(5), fails: 2, passes: 2 };
+    let gate = HealthGate::new(Duration::from_millis(5), 2, 2);
     let health = healthy.clone();
     let builder = Election::builder("job").id("a").ttl(TTL).health(gate, move || {
         let healthy = health.load(Ordering::SeqCst);
@@ -379,7 +379,7 @@ async fn events_are_in_order_and_a_panicking_listener_is_harmless() {
     let mut events = a.events();
     // First the current state: a late subscriber has missed nothing.
     let known = events.next().await.unwrap();
-    assert!(matches!(&known, Event::LeaderChanged { from: None, to: Some(to) } if to == "a"));
+    assert!(matches!(&known, Event::LeaderChanged { from: None, to: Some(to), .. } if to == "a"));
     let became = events.next().await.unwrap();
     assert!(matches!(became, Event::BecameLeader { .. }), "{became:?}");
     a.resign();

@@ -42,7 +42,7 @@ async fn a_candidate_is_present_under_its_own_name_only() {
 async fn a_presence_shows_each_state_of_its_candidate() {
     let store = Flaky::new(&Clock::boot());
     let (name, id) = (Name::new("job").unwrap(), CandidateId::new("a").unwrap());
-    let gate = HealthGate { every: Duration::from_millis(5), fails: 1, passes: 1 };
+    let gate = HealthGate::new(Duration::from_millis(5), 1, 1);
     let broken = Arc::new(AtomicBool::new(true));
     let check = broken.clone();
     let builder = Election::builder("job").id("a").ttl(TTL).priority(3).health(gate, move || {

@@ -32,7 +32,7 @@ async fn a_panic_in_work_that_holds_a_leadership_ends_the_term() {
         .filter(|event| std::future::ready(matches!(event, Event::LostLeadership { .. })));
     let lost = pin!(lost).next().await.unwrap();
     assert!(
-        matches!(&lost, Event::LostLeadership { token: ended, why: EndReason::Dropped } if *ended == token),
+        matches!(&lost, Event::LostLeadership { token: ended, why: EndReason::Dropped, .. } if *ended == token),
         "{lost:?}"
     );
     // It campaigns again: the next term has another token.
@@ -165,7 +165,7 @@ fn a_health_check_that_the_runtime_does_not_run_has_failed() {
     let mut one_worker = tokio::runtime::Builder::new_multi_thread();
     let runtime = one_worker.worker_threads(1).enable_all().build().unwrap();
     let store = Flaky::new(&Clock::boot());
-    let gate = HealthGate { every: Duration::from_millis(50), fails: 2, passes: 1 };
+    let gate = HealthGate::new(Duration::from_millis(50), 2, 1);
     let builder = Election::builder("job").id("a").ttl(TTL).health(gate, || async { true });
     let a = runtime.block_on(builder.start(arc(&store))).unwrap();
     runtime.block_on(leads(&a));

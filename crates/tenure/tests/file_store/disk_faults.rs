@@ -71,12 +71,12 @@ fn full_disk_neither_grants_nor_frees() {
         let filler = disk.0.join("filler");
         fill(&filler);
         let free = Name::new("other").expect("a name");
-        let other = tenure::Claim { name: free.clone(), ..claim("b", LONG) };
+        let other = claim("b", LONG).with_name(free.clone());
         assert_fails(acquire(&store, &other).await, Kind::Unavailable, "the disk is full");
         assert!(store.observe(&Scope::name(&free)).await.expect("it works").is_empty());
         let many: Vec<_> = (0..100)
             .map(|n| Name::new(&format!("n{n}")).expect("a name"))
-            .map(|name| tenure::Claim { name, ..claim("b", LONG) })
+            .map(|name| claim("b", LONG).with_name(name))
             .collect();
         for answer in store.acquire(&many).await.expect("it works") {
             assert_fails(answer, Kind::Unavailable, "the disk is full");
@@ -102,7 +102,7 @@ fn read_only_disk_neither_grants_nor_frees() {
         let store = open(&disk.0.join("store")).await.expect("opened");
         let ours = hold(&store, &claim("a", LONG)).await;
         disk.remount("ro");
-        let other = tenure::Claim { name: Name::new("other").expect("a name"), ..claim("b", LONG) };
+        let other = claim("b", LONG).with_name(Name::new("other").expect("a name"));
         assert_fails(acquire(&store, &other).await, Kind::Unavailable, "read-only");
         assert_fails(renew(&store, &ours).await, Kind::Unavailable, "read-only");
         assert_fails(release(&store, &ours).await, Kind::Unavailable, "read-only");
@@ -181,10 +181,8 @@ fn names_of_every_length_coexist() {
         let store = open(&scratch.store()).await.expect("opened");
         let own = |length: usize| Name::stored(&"n/".repeat(160)[..length]).expect("a name");
         let lengths = [1, 199, 200, 201, 206, 255, 256, 319, 320];
-        let claims: Vec<_> = lengths
-            .iter()
-            .map(|&length| tenure::Claim { name: own(length), ..claim("a", LONG) })
-            .collect();
+        let claims: Vec<_> =
+            lengths.iter().map(|&length| claim("a", LONG).with_name(own(length))).collect();
         let mut holds = Vec::new();
         for answer in store.acquire(&claims).await.expect("it works") {
             holds.push(answer.expect("it works").held().expect("it is free").hold);
@@ -221,7 +219,7 @@ fn foreign_files_among_the_records_are_reported_and_left_unchanged() {
         let kinds: Vec<_> =
             all.iter().map(|l| l.as_ref().map(|_| ()).map_err(|e| e.kind())).collect();
         assert_eq!(kinds, [Err(Kind::Corrupt), Ok(()), Err(Kind::Corrupt)]);
-        let copy = tenure::Claim { name: Name::new("copy").expect("a name"), ..claim("b", LONG) };
+        let copy = claim("b", LONG).with_name(Name::new("copy").expect("a name"));
         assert_fails(acquire(&store, &copy).await, Kind::Corrupt, "is the lease of 'job'");
         let some = store.observe(&Scope::Prefix("jo".to_owned())).await.expect("it works");
         assert_eq!(some.len(), 1);
@@ -277,7 +275,7 @@ fn lock_holder_is_identified_on_overlayfs() {
         let lock = std::fs::File::open(store_path.join("locks/job.lock")).expect("a lock file");
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("locked");
         let error = release(&store, &ours).await.expect_err("it is locked");
-        let blocker = Some(Blocker { pid: Some(std::process::id()) });
+        let blocker = Some(Blocker::new(Some(std::process::id())));
         assert_eq!(error.blocked_by(), blocker, "{error}");
     });
 }

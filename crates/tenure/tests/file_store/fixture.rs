@@ -82,7 +82,7 @@ pub(crate) fn claim(id: &str, ttl: Duration) -> Claim {
 
 /// A claim whose term ends with this process.
 pub(crate) fn claim_ending_with_process(id: &str, ttl: Duration) -> Claim {
-    Claim { ends_with_process: true, ..claim(id, ttl) }
+    claim(id, ttl).ending_with_process()
 }
 
 pub(crate) async fn acquire(store: &FileStore, claim: &Claim) -> Result<Answer<Grant>> {

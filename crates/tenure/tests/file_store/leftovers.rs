@@ -36,7 +36,7 @@ fn files(path: &Path) -> Vec<String> {
 /// The claim of a participant on itself, as presence, membership and requests make it.
 fn participant(name: &str, id: &str, ttl: Duration) -> Claim {
     let name = Name::stored(name).expect("a name");
-    Claim { name, wait: ClaimedWait::Never, ..claim_ending_with_process(id, ttl) }
+    claim_ending_with_process(id, ttl).with_name(name).with_wait(ClaimedWait::Never)
 }
 
 /// B3: earlier, every participant left a record and a lock.
@@ -94,7 +94,7 @@ fn user_lease_named_like_a_member_keeps_its_record() {
     let scratch = Scratch::new();
     wait(async {
         let store = open(&scratch.store()).await.expect("opened");
-        let user = Claim { wait: ClaimedWait::AsRequired, ..participant("a:node:b", "me", LONG) };
+        let user = participant("a:node:b", "me", LONG).with_wait(ClaimedWait::AsRequired);
         let first = hold(&store, &user).await;
         store.release_one(&first).await.expect("released");
         let store = open(&scratch.store()).await.expect("opened");

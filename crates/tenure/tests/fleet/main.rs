@@ -4,7 +4,6 @@
 
 mod custom_source;
 mod dropped_work;
-mod lost_replies;
 mod members;
 mod observers;
 mod run;
@@ -14,9 +13,10 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lost_replies::LostReplies;
 use members::TestFleet;
 use tenure::fleet::{FleetEvent, Reason, fleet_name, overrides, source};
+use tenure::store::memory::MemoryStore;
+use tenure::testing::{FaultyStore, StoreFault, StoreOperation};
 use tenure::{CandidateId, Clock, Fleet};
 
 const SETTLED: Duration = Duration::from_secs(20);
@@ -198,7 +198,8 @@ async fn a_checkpoint_goes_with_its_shard() {
 async fn claims_whose_replies_are_lost_are_no_second_member_with_the_same_id() {
     const TTL: Duration = Duration::from_secs(1);
     let clock = Clock::boot();
-    let store = LostReplies::new();
+    let store = FaultyStore::new(Arc::new(MemoryStore::new(Clock::boot())));
+    store.inject([StoreOperation::Acquire], StoreFault::lost_reply());
     let builder = Fleet::builder("lost-replies").member("a").ttl(TTL);
     let builder = builder.shards(source::list(["shard"]));
     // `join` would wait for the first reply.

@@ -127,7 +127,8 @@ fn random_size(rng: &mut Rng, most: usize) -> usize {
 }
 
 fn timing(rng: &mut Rng, ttl: Duration) -> Arc<Timing> {
-    let mut options = TimingOptions { ttl: Some(ttl), ..TimingOptions::default() };
+    let mut options = TimingOptions::default();
+    options.ttl = Some(ttl);
     if rng.u8(0..6) == 0 {
         options.renew_every = Some(ttl / 4);
         options.stop_within = Some(ttl / 4);

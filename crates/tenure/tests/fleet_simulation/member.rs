@@ -198,8 +198,9 @@ impl Process {
 
     fn machine(&mut self, name: Name, now: Moment, campaigns: bool) -> Machine {
         let (me, timing, seed) = (self.me.clone(), self.timing.clone(), self.rng.u128(..));
-        let config = MachineConfig::new(name, me, timing, seed);
-        Machine::new(MachineConfig { campaigns, ..config }, now)
+        let mut config = MachineConfig::new(name, me, timing, seed);
+        config.campaigns = campaigns;
+        Machine::new(config, now)
     }
 
     /// The application requests to leave.

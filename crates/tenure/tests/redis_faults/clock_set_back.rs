@@ -13,7 +13,7 @@ const TTL: Duration = Duration::from_secs(3);
 const HOUR_MILLIS: i64 = 3_600_000;
 
 fn short_claim(id: &str) -> Claim {
-    Claim { ttl: TTL, ..claim("job", id) }
+    claim("job", id).with_ttl(TTL)
 }
 
 async fn observed(store: &dyn Store) -> Lease {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::store::{Grade, Store, StoreExt as _, Verdict};
-use tenure::{Claim, ClaimedWait, Clock, Ended, Grant, Kind, Lease, StartupWait, WaitReason};
+use tenure::{ClaimedWait, Clock, Ended, Grant, Kind, Lease, StartupWait, WaitReason};
 
 use tenure_rig::redis_rig::{
     DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, pause, release, renew, taken,
@@ -59,7 +59,7 @@ pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
         assert_eq!(lease.holder.unwrap().id, "me");
         assert_eq!(lease.wait.unwrap().reason, WaitReason::Restarted);
         // Each claimer's own TTL counts, and an option can replace it.
-        let short = Claim { ttl: TTL / 2, ..claim("b", "me") };
+        let short = claim("b", "me").with_ttl(TTL / 2);
         assert_waits(&granted(&*store, &short).await, TTL / 2, WaitReason::Restarted);
         let given = open(&format!("{}?startup_wait=90s", rig.url())).await;
         let grant = granted(&*given, &claim("c", "me")).await;
@@ -70,7 +70,7 @@ pub(crate) async fn the_first_holder_on_any_other_server_waits_for_one_ttl() {
             assert_eq!(granted(&*none, &ours).await.wait, None, "{option}");
         }
         // Presence and membership grant no right.
-        let presence = Claim { wait: ClaimedWait::Never, ..claim("e", "me") };
+        let presence = claim("e", "me").with_wait(ClaimedWait::Never);
         assert_eq!(granted(&*store, &presence).await.wait, None);
     }
 }
@@ -95,8 +95,8 @@ pub(crate) async fn a_longer_wait_of_the_holder_is_recorded() {
     let store = rig.open().await;
     let ours = claim("a", "me");
     assert_eq!(granted(&*store, &ours).await.wait, None);
-    let requested = StartupWait { left: Duration::from_secs(20), reason: WaitReason::Observed };
-    let again = Claim { wait: ClaimedWait::AtLeast(requested), ..ours.clone() };
+    let requested = StartupWait::new(Duration::from_secs(20), WaitReason::Observed);
+    let again = ours.clone().with_wait(ClaimedWait::AtLeast(requested));
     let grant = granted(&*store, &again).await;
     assert_waits(&grant, requested.left, WaitReason::Observed);
     assert!(renew(&*store, &grant.hold).await.unwrap().is_held());
@@ -109,7 +109,7 @@ pub(crate) async fn a_longer_wait_of_the_holder_is_recorded() {
 pub(crate) async fn durability_switched_off_at_run_time_is_detected_and_causes_a_wait() {
     let rig = Rig::new(DURABLE);
     let store = rig.open().await;
-    let short = |name, id| Claim { ttl: Duration::from_secs(4), ..claim(name, id) };
+    let short = |name, id| claim(name, id).with_ttl(Duration::from_secs(4));
     let holder = granted(&*store, &short("a", "holder")).await;
     assert_eq!((holder.wait, store.limits().grade), (None, Grade::B));
     rig.run::<()>("CONFIG SET appendonly no").await;
@@ -235,7 +235,7 @@ pub(crate) async fn replicate_from(replica: &Rig, port: u16) {
 /// A6: a replica that never had `tenure:server` is not as old as its process once it is promoted.
 pub(crate) async fn a_promoted_replica_waits_from_its_promotion() {
     let (primary, replica) = (Rig::new(DURABLE), Rig::new(DURABLE));
-    let short = |id| Claim { ttl: 3 * SECOND, ..claim("a", id) };
+    let short = |id| claim("a", id).with_ttl(3 * SECOND);
     replicate(&replica, &primary).await;
     primary.run::<()>("SET something else").await;
     until_replicated(&replica, "something").await;
@@ -256,7 +256,7 @@ pub(crate) async fn a_promoted_replica_waits_from_its_promotion() {
 /// A12: failover, failback and failover again, with only renewals in between.
 pub(crate) async fn a_replica_that_is_promoted_again_waits_again() {
     let (first, second) = (Rig::new(DURABLE), Rig::new(DURABLE));
-    let short = |name, id| Claim { ttl: 3 * SECOND, ..claim(name, id) };
+    let short = |name, id| claim(name, id).with_ttl(3 * SECOND);
     replicate(&second, &first).await;
     second.run::<()>("REPLICAOF NO ONE").await;
     let on_second = second.open().await;

@@ -235,21 +235,12 @@ impl Model {
         let value = visible.value.as_deref().unwrap_or_default();
         let shown = &value[..value.len().min(SHOWN_BYTES)];
         let left = Duration::from_millis(visible.expires_at.map_or(DAY, |at| at - self.now));
-        Lease {
-            name: name.clone(),
-            holder: Some(Holder { id: String::from_utf8_lossy(shown).into_owned(), nonce: None }),
-            token: self.recorded(name).and_then(|lease| lease.token),
-            ttl: left,
-            left,
-            since: None,
-            note: Note::default(),
-            next: None,
-            lineage: None,
-            checkpoint: None,
-            store_time: Some(StoreTime(self.micros())),
-            wait: None,
-            history: Vec::new(),
-        }
+        let mut lease = Lease::free(name.clone());
+        lease.holder = Some(Holder::new(String::from_utf8_lossy(shown), None));
+        lease.token = self.recorded(name).and_then(|lease| lease.token);
+        (lease.ttl, lease.left) = (left, left);
+        lease.store_time = Some(StoreTime(self.micros()));
+        lease
     }
 
     /// What every reader gets. `None`: the name was never used, or is forgotten.
@@ -263,21 +254,8 @@ impl Model {
 
     /// The lease of a `Taken` answer.
     fn taken<T>(&self, name: &Name) -> Result<Answer<T>> {
-        Ok(Answer::Taken(Box::new(self.shown(name)?.unwrap_or_else(|| Lease {
-            name: name.clone(),
-            holder: None,
-            token: None,
-            ttl: Duration::ZERO,
-            left: Duration::ZERO,
-            since: None,
-            note: Note::default(),
-            next: None,
-            lineage: None,
-            checkpoint: None,
-            store_time: None,
-            wait: None,
-            history: Vec::new(),
-        }))))
+        let lease = self.shown(name)?.unwrap_or_else(|| Lease::free(name.clone()));
+        Ok(Answer::Taken(Box::new(lease)))
     }
 
     pub(crate) fn acquire(
@@ -364,7 +342,7 @@ impl Model {
     }
 
     fn wait_until(&self, at: u64, reason: WaitReason) -> StartupWait {
-        StartupWait { left: Duration::from_millis(at.saturating_sub(self.now)), reason }
+        StartupWait::new(Duration::from_millis(at.saturating_sub(self.now)), reason)
     }
 
     pub(crate) fn renew(&mut self, hold: &Hold, ttl: Duration) -> Result<Answer> {
@@ -519,16 +497,12 @@ impl Model {
 }
 
 /// A live term whose visible key was deleted, as readers see it: free, and no one knows how it ended.
-fn deleted(lease: Lease) -> Lease {
-    let lineage = lease.lineage.map(|lineage| Lineage { before: Ended::Nothing, ..lineage });
-    Lease {
-        holder: None,
-        ttl: Duration::ZERO,
-        left: Duration::ZERO,
-        since: None,
-        note: Note::default(),
-        wait: None,
-        lineage,
-        ..lease
-    }
+fn deleted(mut lease: Lease) -> Lease {
+    lease.lineage = lease.lineage.map(|lineage| Lineage::new(lineage.origin, Ended::Nothing));
+    lease.holder = None;
+    (lease.ttl, lease.left) = (Duration::ZERO, Duration::ZERO);
+    lease.since = None;
+    lease.note = Note::default();
+    lease.wait = None;
+    lease
 }

@@ -130,10 +130,9 @@ impl Replay<'_> {
             }
             Operation::Release(releases) => {
                 let next = |next: usize| CandidateId::new(CANDIDATES[next]).unwrap();
-                let releases = releases.iter().map(|release| Release {
-                    hold: self.hold(release.hold),
-                    next: release.next.map(next),
-                });
+                let releases = releases
+                    .iter()
+                    .map(|release| Release::new(self.hold(release.hold), release.next.map(next)));
                 let releases: Vec<Release> = releases.collect();
                 let found = self.server.runtime.block_on(self.server.store.release(&releases));
                 let wanted = releases.iter().map(|release| self.release(release)).collect();
@@ -221,7 +220,7 @@ impl Replay<'_> {
         let wait = match claim.wait {
             WaitChoice::AtLeast(micros) => {
                 let left = Duration::from_micros(micros);
-                ClaimedWait::AtLeast(StartupWait { left, reason: WaitReason::Observed })
+                ClaimedWait::AtLeast(StartupWait::new(left, WaitReason::Observed))
             }
             _ if waits => ClaimedWait::AsRequired,
             _ => ClaimedWait::Never,
@@ -240,11 +239,10 @@ impl Replay<'_> {
     fn hold(&self, choice: HoldChoice) -> Hold {
         let granted = &self.holds[choice.name];
         let last = granted.len().checked_sub(1 + choice.age).map(|at| granted[at].clone());
-        let mut hold = last.unwrap_or_else(|| Hold {
-            name: self.names[choice.name].clone(),
-            candidate: CandidateId::new(CANDIDATES[0]).unwrap(),
-            nonce: Nonce::from_bits(1),
-            token: Token::new(1).unwrap(),
+        let mut hold = last.unwrap_or_else(|| {
+            let (name, first) = (&self.names[choice.name], CandidateId::new(CANDIDATES[0]));
+            let token = Token::new(1).unwrap();
+            Hold::new(name.clone(), first.unwrap(), Nonce::from_bits(1), token)
         });
         let token = hold.token.get();
         match choice.change {

@@ -83,7 +83,8 @@ impl Plan {
 
 /// Only durations that the validator accepts. The validator has its own tests.
 fn timing(rng: &mut Rng, ttl: Duration) -> Timing {
-    let mut options = TimingOptions { ttl: Some(ttl), ..TimingOptions::default() };
+    let mut options = TimingOptions::default();
+    options.ttl = Some(ttl);
     if rng.u8(0..6) == 0 {
         options.renew_every = Some(ttl / 4);
         options.stop_within = Some(ttl / 4);

@@ -69,8 +69,8 @@ impl SimNode {
     pub(crate) fn start(&mut self, name: &Name, now: Time, seed: u128) {
         let local = self.plan.clock.at(now);
         let (id, timing) = (self.id.clone(), self.plan.timing.clone());
-        let config = MachineConfig::new(name.clone(), id, timing, seed);
-        let config = MachineConfig { rank: self.plan.rank, ..config };
+        let mut config = MachineConfig::new(name.clone(), id, timing, seed);
+        config.rank = self.plan.rank;
         self.machine = Some(Machine::new(config, local));
         self.run += 1;
         self.observations = Observations::default();

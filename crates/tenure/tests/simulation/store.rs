@@ -98,9 +98,7 @@ impl SimStore {
         match (left, claim.wait) {
             (None, wait) => wait,
             (Some(left), ClaimedWait::AtLeast(wait)) if wait.left >= left => claim.wait,
-            (Some(left), _) => {
-                ClaimedWait::AtLeast(StartupWait { left, reason: WaitReason::Restarted })
-            }
+            (Some(left), _) => ClaimedWait::AtLeast(StartupWait::new(left, WaitReason::Restarted)),
         }
     }
 
@@ -245,7 +243,7 @@ impl SimStore {
         {
             let hold = release.hold.clone();
             let candidate = tenure::CandidateId::new(&holder.id).expect("one of ours");
-            release.hold = Hold { nonce, token, candidate, ..hold.clone() };
+            release.hold = Hold::new(hold.name.clone(), candidate, nonce, token);
             if self.ledger.release(now, self.micros(time), &release)? {
                 self.changed_by(&hold, was);
             }

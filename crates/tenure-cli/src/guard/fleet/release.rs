@@ -121,12 +121,9 @@ mod tests {
     use super::*;
 
     fn hold(number: u64) -> Hold {
-        Hold {
-            name: Name::new(&format!("f:{number}")).unwrap(),
-            candidate: CandidateId::new("m").unwrap(),
-            nonce: Nonce::random(),
-            token: Token::new(number + 1).unwrap(),
-        }
+        let name = Name::new(&format!("f:{number}")).unwrap();
+        let (id, token) = (CandidateId::new("m").unwrap(), Token::new(number + 1).unwrap());
+        Hold::new(name, id, Nonce::random(), token)
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::candidate_fixture::{Client, open_listener, until};
 use super::counting_store::{SwitchedStore, Switches};
 use crate::http::{HttpLimits, HttpMember, HttpServer, RunStats};
 
-const GATE: HealthGate = HealthGate { every: Duration::from_millis(20), fails: 3, passes: 2 };
+const GATE: HealthGate = HealthGate::new(Duration::from_millis(20), 3, 2);
 
 /// The settings of a member.
 pub(super) struct MemberSetup {

@@ -89,6 +89,23 @@ fn the_status_is_spelled_as_in_the_manual() {
     assert_eq!(status["lastRun"]["outcome"], "ok");
 }
 
+#[test]
+fn the_status_has_the_fields_of_the_library() {
+    let fixture = CandidateFixture::new(CandidateSetup::default());
+    fixture.until(|| fixture.election.is_leader());
+    let command = fixture.get("/status").json();
+    let library = serde_json::to_value(fixture.election.status()).unwrap();
+    for (field, value) in library.as_object().unwrap() {
+        match field.as_str() {
+            // Of the library only: the command's field has the message alone.
+            "lastErrorKind" => {}
+            // Time has passed in between.
+            "validForMs" => assert!(command[field].is_u64()),
+            _ => assert_eq!(&command[field], value, "{field}"),
+        }
+    }
+}
+
 fn is_time(text: &str) -> bool {
     text.len() == 24 && text.ends_with('Z') && text.as_bytes()[10] == b'T' && text > "2025-01-01"
 }
