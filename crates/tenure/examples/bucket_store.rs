@@ -10,13 +10,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream;
 use tenure::store::cas::{Backend, CasStore, Document, Entry, Expiry, Reading, Swap, Swapped};
 use tenure::store::poll::{self, Mark};
 use tenure::store::{
-    Change, Check, Grade, Limits, Notification, Report, Scope, Store, Verdict, codec,
+    BoxStream, Change, Check, Grade, Limits, Notification, Report, Scope, Store, Verdict,
+    async_trait, codec,
 };
 use tenure::{Clock, Election, Error, Name, Nonce, Result};
 

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures_util::stream::BoxStream;
 use futures_util::stream::{Stream, StreamExt};
 use tenure::machine::EndReason;
 use tenure::store::memory::MemoryStore;
-use tenure::store::{Change, Limits, Report, Revoke, Scope};
+use tenure::store::{BoxStream, Change, Limits, Report, Revoke, Scope, async_trait};
 use tenure::{
     Answer, Checkpoint, Claim, Clock, Election, Error, Event, Grant, Hold, Kind, Lease, Name,
     Release, Result, Store,

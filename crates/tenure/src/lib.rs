@@ -87,7 +87,7 @@
 //! | to | see |
 //! |---|---|
 //! | elect | [`open`], [`Election`], [`ElectionBuilder`], [`HealthGate`], [`Health`] |
-//! | work as the leader | [`Leadership`], [`Saved`], [`Checkpoint`] |
+//! | work as the leader | [`Leadership`], [`StopSignal`], [`Saved`], [`Checkpoint`], and the chapters on [blocking work](docs::blocking), [several waiters](docs::waiters), [cancellation](docs::cancellation) and [checkpoints](docs::checkpoints) |
 //! | observe an election | [`Status`], [`CandidateState`], [`Event`], [`RenewalStats`], [`Histogram`], [`Pulse`], [`machine::EndReason`], [`machine::Phase`] |
 //! | monitor it | [`metrics`], [`trace`], and the chapter on [observability](docs::observability) |
 //! | distribute many leases over a fleet | [`fleet`], [`Fleet`] |
@@ -100,10 +100,13 @@
 //! | write a store | [`Store`] and its contract, and the chapters on [stores](docs::stores) and on the [parts](docs::parts) |
 //! | run the work in another process, and stop it in time | [`supervise`] |
 //! | handle errors | [`Error`], and its [`Kind`]: what you can do about it. Losing an election is not an error |
+//! | know its threads and connections | the chapter on [threads](docs::threads) |
+//! | come from another tool | the chapter for users of [kubert, rslock, redlock and etcd-client](docs::other_tools) |
 //! | read the algorithm | [`machine`], [`placement`], [`fleet::planner`], [`observation`], [`timing`]: pure, with time and seeds as arguments |
 //!
 //! `examples/` has small programs to start in two terminals: `minimal`, `events`, `fenced_write`, `graceful_shutdown`,
-//! `checkpointed_counter`, `fleet`. `bucket_store` is a complete store of its own, with one election on it.
+//! `checkpointed_counter`, `fenced_worker`, `fleet`. `axum_service` is a complete HTTP service with a job that runs on its leader.
+//! `bucket_store` is a complete store of its own, with one election on it, and `store_wrapper` wraps any store.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("tenure needs Linux: it requires CLOCK_BOOTTIME, inotify and process descriptors");

@@ -12,9 +12,6 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-
 use crate::error::{Error, Result};
 use crate::lease::{
     Answer, CandidateId, Checkpoint, Claim, Grant, Hold, Lease, Name, Release, Token,
@@ -41,6 +38,11 @@ mod tls;
 #[cfg(all(feature = "redis", not(feature = "tls")))]
 #[path = "store/tls_disabled.rs"]
 mod tls;
+
+/// The macro with which [`Store`], and the traits of the modules below, are implemented.
+pub use async_trait::async_trait;
+/// The type of a [watch](Store::watch).
+pub use futures_util::stream::BoxStream;
 
 #[cfg(feature = "redis")]
 pub use endpoint::Credentials;

@@ -137,7 +137,7 @@ impl Timing {
 
     /// Warns about durations that are valid but unwise.
     pub fn warning(&self) -> Option<String> {
-        let warnings = [self.short_lease(), self.idle_grace()];
+        let warnings = [self.short_lease(), self.short_grace(), self.idle_grace()];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
         (!warnings.is_empty()).then(|| warnings.join("; "))
     }
@@ -147,6 +147,15 @@ impl Timing {
             format!(
                 "a lease of {:?} is less than twice the renewal interval of {:?}: one lost request may cost the leadership",
                 self.ttl, self.renew_every
+            )
+        })
+    }
+
+    fn short_grace(&self) -> Option<String> {
+        let (grace, request) = (self.grace?, self.try_for());
+        (grace < request).then(|| {
+            format!(
+                "the grace period of {grace:?} is shorter than a request may take ({request:?}): one lost reply costs the leadership"
             )
         })
     }
@@ -293,7 +302,9 @@ mod tests {
             let options = TimingOptions { grace, ..TimingOptions::default() };
             Timing::new(&options, &Limits::new(Grade::B)).unwrap().warning()
         };
-        assert_eq!(warning(1_400), None);
+        assert_eq!((warning(500), warning(1_400)), (None, None));
+        let text = warning(400).unwrap();
+        assert!(text.contains("(487.555555ms): one lost reply costs the leadership"), "{text}");
         for grace_ms in [1_500, 2_796, 3_999] {
             let text = warning(grace_ms).unwrap();
             let grace = Duration::from_millis(grace_ms);

@@ -56,6 +56,7 @@ async fn a_status_is_spelled_as_by_the_command() {
         "startsInMs": null,
         "startReason": null,
         "token": leadership.token().get(),
+        "handles": 1,
         "since": "1970-01-01T00:16:40.000Z",
         "validForMs": 3_596,
         "transitions": 1,
@@ -70,7 +71,7 @@ async fn a_status_is_spelled_as_by_the_command() {
     assert_eq!(to_value(election.status()).unwrap(), expected);
     let text = serde_json::to_string(&election.status()).unwrap();
     assert!(text.starts_with(r#"{"isLeader":true,"name":"job","#), "{text}");
-    let expected = json!({"lateMs": 0, "overrunMs": 0, "ended": false});
+    let expected = json!({"lateMs": 0, "overrunMs": 0, "idle": false, "ended": false});
     assert_eq!(to_value(election.pulse()).unwrap(), expected);
     drop(leadership);
     election.stop().await;

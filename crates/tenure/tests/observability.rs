@@ -97,7 +97,7 @@ async fn an_election_reports_to_the_metrics_of_the_application() {
     assert_eq!(reachable, ["job reachable: true", "job reachable: false", "job reachable: true"]);
     let terms: Vec<&str> =
         lines.iter().filter(|line| !line.contains("reachable")).map(String::as_str).collect();
-    assert_eq!(terms[..2], ["job leads", "job is led by a"]);
+    assert_eq!(terms[..2], ["job is led by a", "job leads"]);
     assert!(terms.contains(&"job lost: resigned"), "{terms:?}");
 }
 

@@ -9,13 +9,16 @@ for i = 1, (#KEYS - 1) / 2 do
   local a, name, key = 4 * i - 2, KEYS[2 * i], KEYS[2 * i + 1]
   answers[i + 1] = 1
   local ends, ephemeral, raw =
-    held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2], 'since', 'history')
+    held_until(name, key, ARGV[a], ARGV[a + 1], ARGV[a + 2], 'history')
   if ends then
-    local since, before = raw[7] or '', raw[8] or ''
-    local history = remember(before, ARGV[a + 2], ARGV[a], ARGV[a + 1], since, 'released')
+    local history = raw[7] or ''
+    if history ~= '' then
+      local since = redis.call('HMGET', key, 'since')[1] or ''
+      history = remember(history, ARGV[a + 2], ARGV[a], ARGV[a + 1], since, 'released')
+    end
     -- The companion is written first: if the server refuses the write (out of memory), the lease is
     -- unchanged. The server deletes the companion when it would have done so without the release.
-    write(key, history, before,
+    write(key, history, raw[7] or '',
       'candidate', '', 'nonce', '', 'ttl', '0', 'until', '0', 'since', '0', 'saved', '',
       'before', 'released ' .. ARGV[a + 2], 'next', ARGV[a + 3], 'note', '')
     redis.call('DEL', name)
