@@ -104,7 +104,13 @@ impl Machine {
         change: &Change,
         out: &mut Vec<Effect>,
     ) -> bool {
-        if self.campaigns() || !matches!(self.state, State::Waiting { .. }) {
+        // While its own release is in flight, it may learn of the next term before it learns that the release is done.
+        let own_token = match &self.state {
+            State::Waiting { .. } => None,
+            State::Releasing { hold, .. } => Some(hold.token),
+            _ => return false,
+        };
+        if self.campaigns() {
             return false;
         }
         let (token, holder) = match change {
@@ -113,7 +119,7 @@ impl Machine {
             Change::Freed { .. } => return self.holder.is_none(),
             _ => return false,
         };
-        if Some(*token) > self.latest_token {
+        if Some(*token) > self.latest_token.max(own_token) {
             self.latest_token = Some(*token);
             if let State::Waiting { poll_at } = &mut self.state
                 && self.sightings.lags_behind(*token)

@@ -465,6 +465,29 @@ fn a_passive_observer_trusts_granted_hints_without_reading_the_lease() {
 }
 
 #[test]
+fn a_hint_that_overtakes_the_answer_to_a_release_is_not_lost() {
+    let granted = |token, holder| Change::Granted {
+        name: Name::new("n").unwrap(),
+        token: Token::new(token).unwrap(),
+        holder: Some(CandidateId::new(holder).unwrap()),
+    };
+    let mut bench = Bench::new(&TimingOptions::default());
+    bench.granted(1, 9);
+    bench.at(10, Input::Wanted(false));
+    let release = bench.at(11, Input::WorkEnded).iter().find_map(|effect| match effect {
+        Effect::Release(request, _) => Some(*request),
+        _ => None,
+    });
+    bench.at(12, Input::Changed(granted(9, "me")));
+    assert_eq!(bench.effects, [], "its own term");
+    bench.at(13, Input::Changed(granted(10, "b")));
+    assert_eq!(bench.effects, [Effect::HolderChanged(Some("b".to_owned()), true)]);
+    bench.at(14, Input::Released(release.unwrap(), Ok(())));
+    let lost = |effect: &Effect| matches!(effect, Effect::HolderChanged(..));
+    assert!(!bench.effects.iter().any(lost), "{:?}", bench.effects);
+}
+
+#[test]
 fn a_different_ttl_is_warned_about_once() {
     let mut bench = Bench::new(&TimingOptions::default());
     bench.at(0, Input::Woke);
