@@ -8,7 +8,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,6 +18,7 @@ use libtest_mimic::{Arguments, Trial};
 use rustix::process::Signal;
 use tenure_rig::http_peer;
 use tenure_rig::system::checker::{Thaw, Workers, judge};
+use tenure_rig::system::freezer::freeze_between_changes;
 use tenure_rig::system::history::{History, Line};
 use tenure_rig::system::processes::MARK;
 use tenure_rig::system::time::{now, pause, poll_until};
@@ -166,7 +166,7 @@ impl ServiceTrial {
         match fault {
             LeaderFault::Kill => self.instances[at].signal(Signal::KILL),
             LeaderFault::Terminate => self.instances[at].signal(Signal::TERM),
-            LeaderFault::Freeze => self.freeze(at),
+            LeaderFault::Freeze => _ = freeze_between_changes(self.instances[at].pid()),
         }
         let next = self.wait("another instance leads", |trial| {
             trial.history.first_after(line.token).filter(|next| next.pid != line.pid)
@@ -190,21 +190,6 @@ impl ServiceTrial {
         self.instances.remove(at);
         self.start();
         None
-    }
-
-    /// Freezes an instance while it holds no lock of a lease in the directory. The kernel drops such a lock only when its process
-    /// dies, so no other instance could lead until the frozen one resumes.
-    fn freeze(&mut self, at: usize) {
-        let pid = self.instances[at].pid();
-        self.wait("it is frozen without a lock", |trial| {
-            trial.instances[at].signal(Signal::STOP);
-            poll_until(LIMIT, || all_threads_are_stopped(pid).then_some(()))?;
-            if !holds_lease_lock(pid) {
-                return Some(());
-            }
-            trial.instances[at].signal(Signal::CONT);
-            None
-        });
     }
 
     /// All instances run, one of them leads, and its run numbers continue those of the earlier leaders.
@@ -244,27 +229,6 @@ impl ServiceTrial {
 
 fn code(port: u16, path: &str) -> Option<u16> {
     http_peer::get(port, path).map(|answer| answer.code)
-}
-
-fn all_threads_are_stopped(pid: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
-    threads.flatten().all(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The state follows the name, which is in parentheses and may contain any character.
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['R', 'S', 'D']))
-    })
-}
-
-/// Whether a process holds a lock on a file in a directory `locks`, where a directory store has the locks of its leases.
-fn holds_lease_lock(pid: u32) -> bool {
-    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
-    descriptors.flatten().any(|descriptor| {
-        let info = std::fs::read_to_string(descriptor.path()).unwrap_or_default();
-        let file = Path::new("/proc").join(pid.to_string()).join("fd").join(descriptor.file_name());
-        let in_locks =
-            |file: PathBuf| file.parent().is_some_and(|parent| parent.ends_with("locks"));
-        info.contains("FLOCK") && std::fs::read_link(file).is_ok_and(in_locks)
-    })
 }
 
 /// The whole answer; `None` if it does not come in time.

@@ -15,7 +15,7 @@ use tenure_rig::system::checker::Thaw;
 use tenure_rig::system::election_trial::TIMEOUT;
 use tenure_rig::system::fault_cycle::AFTER_THAW;
 use tenure_rig::system::fleet_trial::{FleetStage, ShardOwner, ShardOwners, of, shares};
-use tenure_rig::system::freezer::Frozen;
+use tenure_rig::system::freezer::{Frozen, freeze_between_changes};
 use tenure_rig::system::processes::signal;
 use tenure_rig::system::time::{now, pause, pause_until};
 use tenure_rig::system::trial_store::StoreKind;
@@ -196,8 +196,8 @@ fn leaving(place: StoreKind) {
 /// Only the member is frozen: its guard ends the commands before their deadlines, and the shards are free no later than that.
 fn frozen(place: StoreKind) {
     let (mut stage, owners, terms) = three(place, TTL);
-    let at = now();
-    stage.members[1].signal(Signal::STOP);
+    // A member that is frozen in the middle of a change is killed by its guard and does not come back.
+    let at = freeze_between_changes(stage.members[1].pid());
     taken_within(&mut stage, &terms, at, TTL + AFTER_TTL);
     stopped_in_time(&mut stage, &terms, at);
     stage.gone(&pids(&terms));

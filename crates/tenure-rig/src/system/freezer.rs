@@ -41,6 +41,45 @@ pub fn remove(mark: &str) {
     let _ = std::fs::remove_dir(group);
 }
 
+/// Freezes a process while it holds no lock of a lease in a directory store, and returns the moment just before. The kernel drops
+/// such a lock only when its process dies: so no other process could hold the lease until the frozen one resumes, and a guard
+/// kills it.
+pub fn freeze_between_changes(pid: u32) -> Moment {
+    let frozen = poll_until(Duration::from_secs(20), || {
+        let at = now();
+        signal(pid, Signal::STOP);
+        poll_until(Duration::from_secs(20), || all_threads_are_stopped(pid).then_some(()))?;
+        if !holds_lease_lock(pid) {
+            return Some(at);
+        }
+        signal(pid, Signal::CONT);
+        None
+    });
+    frozen.expect("it does not hold a lock all the time")
+}
+
+/// A process that is gone counts as stopped.
+fn all_threads_are_stopped(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which is in parentheses and may contain any character.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['R', 'S', 'D']))
+    })
+}
+
+/// Whether a process holds a lock on a file in a directory `locks`, where a directory store has the locks of its leases.
+fn holds_lease_lock(pid: u32) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let info = std::fs::read_to_string(descriptor.path()).unwrap_or_default();
+        let file = Path::new("/proc").join(pid.to_string()).join("fd").join(descriptor.file_name());
+        let in_locks =
+            |file: PathBuf| file.parent().is_some_and(|parent| parent.ends_with("locks"));
+        info.contains("FLOCK") && std::fs::read_link(file).is_ok_and(in_locks)
+    })
+}
+
 /// A frozen process tree; dropping this thaws it too.
 pub struct Frozen {
     mark: String,
