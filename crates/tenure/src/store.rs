@@ -24,6 +24,8 @@ pub mod codec;
 pub mod conformance;
 mod endpoint;
 mod ephemeral;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
 mod leads_from;
@@ -33,9 +35,9 @@ pub mod poll;
 pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(all(feature = "redis", feature = "tls"))]
+#[cfg(all(feature = "_server", feature = "tls"))]
 mod tls;
-#[cfg(all(feature = "redis", not(feature = "tls")))]
+#[cfg(all(feature = "_server", not(feature = "tls")))]
 #[path = "store/tls_disabled.rs"]
 mod tls;
 
@@ -44,7 +46,7 @@ pub use async_trait::async_trait;
 /// The type of a [watch](Store::watch).
 pub use futures_util::stream::BoxStream;
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub use endpoint::Credentials;
 pub use endpoint::redact_url;
 pub(crate) use open::url_of_existing;
