@@ -1,4 +1,4 @@
-//! The example `fenced_worker`: each item is applied once, whatever ends a leader. This is its source, not a copy.
+//! The example `fenced_worker`: each item is applied once, however a term ends. This is its source, not a copy.
 
 #![allow(clippy::unwrap_used)] // A test fails at the first surprise.
 

@@ -14,6 +14,7 @@ use tenure::{
     CandidateId, CandidateState, Checkpoint, Clock, Election, Error, Event, Histogram, Holder,
     Lease, Moment, Name, Note, PastTerm, PastTermOutcome, StartupWait, Store, Token, WaitReason,
 };
+use tenure_rig::system::time::until;
 
 fn token() -> Token {
     Token::new(1_794_746_576_419_577).unwrap()
@@ -25,16 +26,6 @@ fn name() -> Name {
 
 fn id(id: &str) -> CandidateId {
     CandidateId::new(id).unwrap()
-}
-
-/// Polls a value until it has the expected form: a driver reports on its own thread.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let clock = Clock::boot();
-    let limit = clock.now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(clock.now() < limit, "timed out: {what}");
-        clock.sleep(Duration::from_millis(1)).await;
-    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use tenure::metrics::{Metrics, RenewalFailure};
 use tenure::store::memory::MemoryStore;
 use tenure::testing::{FaultyStore, StoreFault, StoreOperation};
 use tenure::{Clock, Election, Name, Token};
+use tenure_rig::system::time::until;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
@@ -55,15 +56,6 @@ impl Metrics for Reports {
     }
     fn store_reachable(&self, name: &Name, reachable: bool) {
         self.add(format!("{name} reachable: {reachable}"));
-    }
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let clock = Clock::boot();
-    let limit = clock.now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(clock.now() < limit, "timed out: {what}");
-        clock.sleep(Duration::from_millis(1)).await;
     }
 }
 

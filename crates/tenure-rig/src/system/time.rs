@@ -39,6 +39,18 @@ pub fn poll_until<T>(limit: Duration, mut found: impl FnMut() -> Option<T>) -> O
     }
 }
 
+/// Waits until a condition holds, without blocking the runtime.
+///
+/// # Panics
+/// If it does not hold after half a minute.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(now() < limit, "timed out: {what}");
+        Clock::boot().sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Signed milliseconds from `from` to `to`.
 pub fn millis(from: Moment, to: Moment) -> f64 {
     (to.since(from).as_secs_f64() - from.since(to).as_secs_f64()) * 1_000.0

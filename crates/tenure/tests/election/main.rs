@@ -17,6 +17,7 @@ use tenure::machine::EndReason;
 use tenure::request::{RemoteRequest, RequestOutcome, send};
 use tenure::store::{Scope, StoreExt as _};
 use tenure::{CandidateId, Clock, Election, Event, HealthGate, Kind, Name, Saved, Store};
+use tenure_rig::system::time::until;
 
 /// Long, so that a slow machine does not lose a lease.
 const TTL: Duration = Duration::from_secs(10);
@@ -29,15 +30,6 @@ fn arc(store: &Flaky) -> Arc<dyn Store> {
 
 async fn candidate(store: &Flaky, id: &str, ttl: Duration) -> Election {
     Election::builder("job").id(id).ttl(ttl).start(arc(store)).await.unwrap()
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let clock = Clock::boot();
-    let limit = clock.now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(clock.now() < limit, "timed out: {what}");
-        clock.sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// Waits until the candidate leads, without a handle: dropping one would end the term.
