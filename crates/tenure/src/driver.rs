@@ -85,7 +85,7 @@ pub(crate) struct Driver {
 
 /// Which changes the driver watches.
 pub(crate) enum Watched {
-    /// Those of a fleet, whatever its machines are.
+    /// Those of a fleet, for all of its machines.
     Scope(Scope),
     /// Those that concern its machines. The registry of shared drivers knows when the last machine is gone.
     Machines(SharedDriver),

@@ -36,13 +36,15 @@ pub mod redis;
 #[cfg(all(feature = "redis", feature = "tls"))]
 mod tls;
 #[cfg(all(feature = "redis", not(feature = "tls")))]
-#[path = "store/tls_disabled.rs"]
-mod tls;
+mod tls_disabled;
 
 /// The macro with which [`Store`], and the traits of the modules below, are implemented.
 pub use async_trait::async_trait;
 /// The type of a [watch](Store::watch).
 pub use futures_util::stream::BoxStream;
+
+#[cfg(all(feature = "redis", not(feature = "tls")))]
+use tls_disabled as tls;
 
 #[cfg(feature = "redis")]
 pub use endpoint::Credentials;

@@ -142,7 +142,7 @@ pub(crate) struct WorkArgs {
     pub(crate) wait: Option<Duration>,
 }
 
-/// What is done by whoever leads, and by the owner of a shard.
+/// What the leader does, and the owner of a shard.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TaskArgs {
     /// The command, with its arguments, behind --

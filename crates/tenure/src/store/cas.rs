@@ -278,8 +278,8 @@ impl<B: Backend> CasStoreInner<B> {
     }
 
     /// The times at which an operation is applied. Without a clock of the service, the wall clock of this process mints tokens:
-    /// it is only a lower bound. A wait that is recorded on it is bounded by its length, whatever the clocks of other machines
-    /// say.
+    /// it is only a lower bound. A wait that is recorded on it is bounded by its length, and the clocks of other machines do not
+    /// matter.
     fn context(&self, store_time: Option<StoreTime>) -> RuleContext {
         let micros =
             store_time.map_or_else(|| self.clock.minting_micros(), |StoreTime(micros)| micros);

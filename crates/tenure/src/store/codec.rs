@@ -312,5 +312,4 @@ fn from_hex(hex: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-#[path = "codec_tests.rs"]
 mod tests;

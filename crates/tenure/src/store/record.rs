@@ -566,5 +566,4 @@ impl Record {
 }
 
 #[cfg(test)]
-#[path = "record_tests.rs"]
 mod tests;

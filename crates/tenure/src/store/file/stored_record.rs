@@ -160,5 +160,4 @@ impl StoredRecord {
 }
 
 #[cfg(test)]
-#[path = "stored_record_tests.rs"]
 mod tests;
