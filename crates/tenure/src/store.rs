@@ -24,8 +24,12 @@ pub mod codec;
 pub mod conformance;
 mod endpoint;
 mod ephemeral;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "_http")]
+mod http;
 mod leads_from;
 pub mod memory;
 mod open;
@@ -33,9 +37,13 @@ pub mod poll;
 pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(all(feature = "redis", feature = "tls"))]
+#[cfg(feature = "_server")]
+mod resolver;
+#[cfg(all(feature = "_server", feature = "tls"))]
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 mod tls;
-#[cfg(all(feature = "redis", not(feature = "tls")))]
+#[cfg(all(feature = "_server", not(feature = "tls")))]
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 mod tls_disabled;
 
 /// The macro with which [`Store`], and the traits of the modules below, are implemented.
@@ -43,10 +51,10 @@ pub use async_trait::async_trait;
 /// The type of a [watch](Store::watch).
 pub use futures_util::stream::BoxStream;
 
-#[cfg(all(feature = "redis", not(feature = "tls")))]
+#[cfg(all(feature = "_server", not(feature = "tls")))]
 use tls_disabled as tls;
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub use endpoint::Credentials;
 pub use endpoint::redact_url;
 pub(crate) use open::url_of_existing;

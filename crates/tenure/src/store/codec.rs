@@ -35,7 +35,15 @@ pub fn encode(name: &Name, record: &Record) -> Result<Vec<u8>> {
 /// # Errors
 /// Corrupt, if the bytes are not what [`encode`] writes for a record of this name.
 pub fn decode(name: &Name, bytes: &[u8]) -> Result<Record> {
-    let found = decode_with::<NoExtra>(bytes).map_err(|reason| {
+    Ok(decode_named::<NoExtra>(name, bytes)?.record)
+}
+
+/// The record of `name` in these bytes, and what the store adds to its term.
+pub(crate) fn decode_named<E: Serialize + DeserializeOwned>(
+    name: &Name,
+    bytes: &[u8],
+) -> Result<Decoded<E>> {
+    let found = decode_with::<E>(bytes).map_err(|reason| {
         Error::corrupt(format!(
             "what is stored under '{name}' is not a lease of Tenure: {}. It is left as it is; remove it if no candidate \
              leads by it",
@@ -48,7 +56,7 @@ pub fn decode(name: &Name, bytes: &[u8]) -> Result<Record> {
             found.name
         )));
     }
-    Ok(found.record)
+    Ok(found)
 }
 
 /// A decoded record, its name, and what the store adds to its term.

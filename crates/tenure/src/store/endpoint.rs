@@ -6,24 +6,29 @@
 //!
 //! Nothing here connects, and a password file is read only when a store asks for the password.
 
-#[cfg(feature = "redis")]
+// Redis uses all of it, other stores a part.
+#[cfg(feature = "_server")]
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 mod credentials;
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 mod environment;
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 mod options;
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 mod server;
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub use credentials::Credentials;
-#[cfg(all(feature = "redis", feature = "tls"))]
+#[cfg(feature = "_server")]
+pub(super) use credentials::Password;
+#[cfg(all(feature = "_server", feature = "tls"))]
 pub(super) use credentials::read_small;
 #[cfg(feature = "redis")]
-pub(super) use credentials::{CredentialsProvider, Password, Secret};
+pub(super) use credentials::{CredentialsProvider, Secret};
 pub(super) use options::Options;
 #[cfg(feature = "redis")]
 pub(super) use options::{MAX_DURATION, percent_encoded};
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub(super) use server::{Endpoint, Host, UrlForm};
 
 use std::fmt;

@@ -19,6 +19,7 @@ struct Scheme {
 const SCHEMES: &[Scheme] = &[
     Scheme { name: "memory", features: &[], visibility: Visibility::Process },
     Scheme { name: "file", features: &["file"], visibility: Visibility::Machine },
+    Scheme { name: "etcd", features: &["etcd"], visibility: Visibility::Network },
     Scheme { name: "redis", features: &["redis"], visibility: Visibility::Network },
     Scheme { name: "rediss", features: &["redis", "tls"], visibility: Visibility::Network },
 ];
@@ -46,6 +47,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         }
         #[cfg(feature = "file")]
         "file" => Ok(Arc::new(super::file::FileStore::from_url(&parsed).await?)),
+        #[cfg(feature = "etcd")]
+        "etcd" => Ok(Arc::new(super::etcd::open(&parsed)?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => super::redis::RedisStore::builder(url).build(),
         scheme => Err(unknown_scheme(scheme)),
@@ -140,6 +143,9 @@ mod tests {
         let mut urls = vec!["memory:".to_owned()];
         if cfg!(feature = "redis") {
             urls.push("redis://127.0.0.1:1".to_owned());
+        }
+        if cfg!(feature = "etcd") {
+            urls.push("etcd://127.0.0.1:1".to_owned());
         }
         if cfg!(all(feature = "redis", feature = "tls")) {
             urls.push("rediss://127.0.0.1:1".to_owned());

@@ -68,6 +68,29 @@ pub(super) async fn prepare(client: &TlsClient, host: &str) -> Result<TlsTarget>
     Ok(TlsTarget { connector: TlsConnector::from(config), server: server_name(host)? })
 }
 
+/// Gives an HTTP client this configuration. May block. Without TLS the client gets one that trusts no server: it must not choose
+/// one by itself.
+#[cfg(feature = "_http")]
+pub(super) fn configure(
+    builder: reqwest::ClientBuilder,
+    client: Option<&TlsClient>,
+) -> Result<reqwest::ClientBuilder> {
+    let config = match client {
+        None => {
+            config_builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
+        }
+        Some(TlsClient::Files(files)) => files.client_config()?,
+        Some(TlsClient::Given(config)) => (**config).clone(),
+    };
+    Ok(builder.tls_backend_preconfigured(config))
+}
+
+fn config_builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>> {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::denied(format!("cannot set up TLS: {error}")))
+}
+
 /// Makes the handshake on a new stream.
 ///
 /// # Errors
@@ -116,10 +139,7 @@ impl TlsFiles {
     /// # Errors
     /// Denied if a file cannot be read or is not what it should be.
     fn client_config(&self) -> Result<ClientConfig> {
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::denied(format!("cannot set up TLS: {error}")))?
-            .with_root_certificates(self.roots()?);
+        let config = config_builder()?.with_root_certificates(self.roots()?);
         let Some((cert, key)) = &self.identity else {
             return Ok(config.with_no_client_auth());
         };

@@ -50,6 +50,18 @@ pub(super) async fn handshake(target: &TlsTarget, _stream: TcpStream) -> io::Res
     match *target {}
 }
 
+/// An HTTP client without TLS.
+#[cfg(feature = "_http")]
+pub(super) fn configure(
+    builder: reqwest::ClientBuilder,
+    client: Option<&TlsClient>,
+) -> Result<reqwest::ClientBuilder> {
+    match client {
+        None => Ok(builder),
+        Some(client) => match *client {},
+    }
+}
+
 /// No error is about TLS.
 pub(super) fn explain(_error: &io::Error, _plaintext: &str) -> Option<String> {
     None

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 use std::path::PathBuf;
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
 /// The longest duration that an option accepts: a day.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub(in crate::store) const MAX_DURATION: Duration = Duration::from_secs(86_400);
 
 /// The options of one URL. Each reader returns `None` for an option that is not given.
@@ -18,8 +18,6 @@ pub(in crate::store) const MAX_DURATION: Duration = Duration::from_secs(86_400);
 pub(in crate::store) struct Options<'a>(Vec<OptionEntry<'a>>);
 
 /// One option. A value of the URL is percent-encoded, a value of a variable is not.
-// The memory store, the only one without a feature, takes no options: no value is read.
-#[cfg_attr(not(any(feature = "file", feature = "redis")), allow(dead_code))]
 struct OptionEntry<'a> {
     key: &'a str,
     value: Cow<'a, str>,
@@ -45,7 +43,7 @@ impl<'a> Options<'a> {
     }
 
     /// An option that is on with `1` and off with `0`. A variable may also say `true` or `false`.
-    #[cfg(any(feature = "file", test))]
+    #[cfg(any(feature = "file", feature = "etcd", test))]
     pub(in crate::store) fn flag(&self, key: &str) -> Result<Option<bool>> {
         let Some(entry) = self.entry(key) else { return Ok(None) };
         match (&*entry.value, entry.variable) {
@@ -59,13 +57,13 @@ impl<'a> Options<'a> {
         }
     }
 
-    #[cfg(any(feature = "file", feature = "redis", test))]
+    #[cfg(any(feature = "file", feature = "_server", test))]
     fn entry(&self, key: &str) -> Option<&OptionEntry<'a>> {
         self.0.iter().find(|entry| entry.key == key)
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 impl<'a> Options<'a> {
     /// Sets an option that the URL does not have to the value of a variable.
     pub(super) fn add_from_variable(
@@ -140,7 +138,7 @@ impl<'a> Options<'a> {
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = text.split_at(digits);
@@ -156,7 +154,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Decodes percent-encoding, or says why it cannot. The reason contains no part of `text`, which may be a password.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub(super) fn percent_decoded(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -176,7 +174,7 @@ pub(super) fn percent_decoded(text: &str) -> Result<String, &'static str> {
 }
 
 /// `text` for a part of a URL: every byte that could end the part is percent-encoded.
-#[cfg(feature = "redis")]
+#[cfg(feature = "_server")]
 pub(in crate::store) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -204,7 +202,7 @@ mod tests {
         assert_eq!(options.flag("d"), Ok(None));
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "_server")]
     #[test]
     fn typed_values_are_decoded_and_checked() {
         use std::path::Path;
@@ -226,7 +224,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "_server")]
     #[test]
     fn encoded_text_is_decoded_again() {
         use super::{percent_decoded, percent_encoded};
@@ -236,7 +234,7 @@ mod tests {
         assert_eq!(percent_decoded(&percent_encoded("u@h:/?#%é")), Ok("u@h:/?#%é".to_owned()));
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "_server")]
     #[test]
     fn a_duration_has_a_unit_and_is_at_most_a_day() {
         use std::time::Duration;

@@ -1,0 +1,168 @@
+//! The etcd leases of this client: one for each candidate and TTL, shared by all names that the candidate holds with that TTL.
+//!
+//! A keepalive extends an etcd lease. The time of every term under it counts from before the last keepalive was sent. etcd's
+//! leader answers keepalives from its memory, and so does a leader that was replaced and has not noticed it: its answer is worth
+//! nothing. So a keepalive counts only together with a later linearizable answer of the same Raft term: a term has one leader,
+//! and that answer shows that it was still the leader.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::client::{CallError, EtcdClient};
+use super::message::{Int, LeaseGrantRequest, LeaseRequest, LeaseResponse, StreamItem};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Result};
+use crate::lease::{CandidateId, Name};
+
+/// The etcd leases of one client.
+#[derive(Debug)]
+pub(super) struct EtcdSessions {
+    client: Arc<EtcdClient>,
+    clock: Clock,
+    known: Mutex<HashMap<SessionKey, KnownSession>>,
+    /// Held while an etcd lease is granted, so that two calls do not grant two.
+    granting: tokio::sync::Mutex<()>,
+}
+
+type SessionKey = (CandidateId, Duration);
+
+#[derive(Debug)]
+struct KnownSession {
+    session: EtcdSession,
+    /// The names that may be attached to it.
+    names: HashSet<Name>,
+}
+
+/// An etcd lease and its last keepalive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EtcdSession {
+    pub(super) lease: Int,
+    /// The clock before the last keepalive was sent.
+    pub(super) kept_at: Moment,
+    /// The Raft term in which it was answered.
+    pub(super) raft_term: Int,
+}
+
+impl EtcdSessions {
+    pub(super) fn new(client: Arc<EtcdClient>, clock: Clock) -> Self {
+        let granting = tokio::sync::Mutex::default();
+        EtcdSessions { client, clock, known: Mutex::default(), granting }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<SessionKey, KnownSession>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session for the terms of this candidate and TTL, with a keepalive that is at most `max_age` old. The caller attaches
+    /// these names to it.
+    pub(super) async fn attach(
+        &self,
+        (candidate, ttl): (&CandidateId, Duration),
+        names: &[Name],
+        max_age: Duration,
+    ) -> Result<EtcdSession> {
+        let key = (candidate.clone(), ttl);
+        let _granting = self.granting.lock().await;
+        // The names come first: from now on, a release of the last other name does not revoke the lease.
+        let known = self.known().get_mut(&key).map(|known| {
+            known.names.extend(names.iter().cloned());
+            known.session
+        });
+        if let Some(session) = known {
+            if self.clock.now().since(session.kept_at) <= max_age {
+                return Ok(session);
+            }
+            if let Some(session) = self.keep(&key, session.lease).await? {
+                return Ok(session);
+            }
+        }
+        let (sent, seconds) = (self.clock.now(), whole_seconds(ttl));
+        let granted: LeaseResponse =
+            self.client.call("lease/grant", &LeaseGrantRequest { ttl: seconds }).await?;
+        if granted.ttl < seconds {
+            return Err(Error::unavailable(format!(
+                "etcd granted a lease of {} s where {} s were requested",
+                granted.ttl.0, seconds.0
+            )));
+        }
+        let raft_term = granted.header.raft_term;
+        let session = EtcdSession { lease: granted.id, kept_at: sent, raft_term };
+        let names = names.iter().cloned().collect();
+        self.known().insert(key, KnownSession { session, names });
+        Ok(session)
+    }
+
+    /// Keeps the session of this candidate and TTL alive; `None` if there is none, or etcd has ended it.
+    pub(super) async fn keep_alive(
+        &self,
+        candidate: &CandidateId,
+        ttl: Duration,
+    ) -> Result<Option<EtcdSession>> {
+        let key = (candidate.clone(), ttl);
+        let lease = self.known().get(&key).map(|known| known.session.lease);
+        match lease {
+            Some(lease) => self.keep(&key, lease).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn keep(&self, key: &SessionKey, lease: Int) -> Result<Option<EtcdSession>> {
+        let sent = self.clock.now();
+        let answer = self.client.call("lease/keepalive", &LeaseRequest { id: lease }).await;
+        let answer: StreamItem<LeaseResponse> = match answer {
+            Err(CallError::NoLease) => StreamItem::default(),
+            answer => answer?,
+        };
+        if let Some(error) = &answer.error {
+            match self.client.gateway_error(error) {
+                CallError::NoLease => {}
+                error => return Err(error.into()),
+            }
+        }
+        let kept = answer.result.filter(|kept| kept.ttl > Int(0));
+        let mut sessions = self.known();
+        let Some(known) = sessions.get_mut(key).filter(|known| known.session.lease == lease) else {
+            // It was revoked meanwhile, because its last name was released.
+            return Ok(None);
+        };
+        let Some(kept) = kept else {
+            sessions.remove(key);
+            return Ok(None);
+        };
+        let session = EtcdSession { lease, kept_at: sent, raft_term: kept.header.raft_term };
+        // Answers may arrive in another order than their requests.
+        if known.session.kept_at < sent {
+            known.session = session;
+        }
+        Ok(Some(session))
+    }
+
+    /// A name was released. An etcd lease without names is revoked: nothing is left behind.
+    pub(super) fn detach(&self, name: &Name) {
+        let mut idle = Vec::new();
+        self.known().retain(|_, known| {
+            let is_idle = known.names.remove(name) && known.names.is_empty();
+            if is_idle {
+                idle.push(known.session.lease);
+            }
+            !is_idle
+        });
+        for id in idle {
+            let client = Arc::clone(&self.client);
+            tokio::spawn(async move {
+                let revoked: Result<serde::de::IgnoredAny, CallError> =
+                    client.call("lease/revoke", &LeaseRequest { id }).await;
+                // Otherwise it expires.
+                if let Err(error) = revoked {
+                    tracing::debug!(error = %Error::from(error), "an etcd lease is not revoked");
+                }
+            });
+        }
+    }
+}
+
+/// etcd counts in whole seconds. Rounded up: the server must not expire a term before its holder does.
+fn whole_seconds(ttl: Duration) -> Int {
+    Int(i64::try_from(ttl.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX))
+}
