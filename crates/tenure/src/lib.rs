@@ -70,7 +70,8 @@
 //! |---|---|---|
 //! | `file` | yes | [`file:DIR`](store::file): a directory on this machine |
 //! | `redis` | no | `redis://`, and `store::redis::RedisStore::builder` for your own client, credentials and key prefix |
-//! | `tls` | no | TLS for the stores that are servers, with rustls and ring: `rediss://`, and your own TLS configuration |
+//! | `etcd` | no | `etcd://`, through the HTTP gateway of etcd 3.4 or later |
+//! | `tls` | no | TLS for the stores that are servers, with rustls and ring: `rediss://`, `etcd://…?tls=1`, and your own TLS configuration |
 //! | `serde` | no | status, events and leases as [JSON](docs::observability), and `ElectionConfig`, for the application's settings file |
 //! | `metrics` | no | `metrics::FacadeMetrics`, which reports through the `metrics` crate |
 //! | `conformance` | no | the table of properties that every store is tested against, for your own store |

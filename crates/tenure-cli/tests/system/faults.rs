@@ -1,4 +1,4 @@
-//! Every fault of a leader, on a directory and on Redis.
+//! Every fault of a leader, on a directory and on every server.
 
 use std::time::Duration;
 
@@ -28,14 +28,12 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for fault in Fault::ALL {
-        for place in [
-            StoreKind::File,
-            if fault == Fault::Cut { StoreKind::Cabled } else { StoreKind::Redis },
-        ] {
-            if fault == Fault::Cut && place == StoreKind::File {
-                continue;
-            }
-            let name = format!("fault::{}::{}", fault.name(), called(place));
+        let places: &[StoreKind] = match fault {
+            Fault::Cut => &[StoreKind::Cabled, StoreKind::EtcdCabled],
+            _ => &[StoreKind::File, StoreKind::Redis, StoreKind::Etcd],
+        };
+        for &place in places {
+            let name = format!("fault::{}::{}", fault.name(), place.name());
             trials.push(trial(name, place, move || match fault {
                 Fault::Guard => guard_alone(place, Mode::Plain, CYCLES),
                 _ => suffer(place, fault, None),
@@ -51,10 +49,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-pub(crate) fn called(place: StoreKind) -> &'static str {
-    if place.is_server() { "redis" } else { "file" }
-}
-
 /// The latest deadline of the leader, if it renewed last just before `at`: the TTL less its margin of a tenth.
 pub(crate) fn deadline(at: Moment, ttl: Duration) -> Moment {
     at + ttl.mul_f64(0.9)
@@ -64,7 +58,7 @@ pub(crate) fn suffer(place: StoreKind, fault: Fault, stderr: Option<Stderr>) {
     let cycles = turns(CYCLES);
     let quick = matches!(fault, Fault::Kill | Fault::Term)
         || matches!(fault, Fault::KillTree | Fault::KillPair) && place == StoreKind::File;
-    let ttl = if quick { LONG } else { TTL };
+    let ttl = if quick { LONG } else { place.short_ttl() };
     let mut stage = ElectionTrial::with_stderr(place, ttl, Mode::Plain, stderr);
     for _ in 0..cycles {
         let outcome = cycle(&mut stage, fault);
@@ -72,7 +66,7 @@ pub(crate) fn suffer(place: StoreKind, fault: Fault, stderr: Option<Stderr>) {
         if quick && gap > SOON {
             stage.fail(&format!("nobody led for {gap:?}"));
         }
-        if gap > ttl + SOON {
+        if gap > ttl + place.expiry_delay() + SOON {
             stage.fail(&format!("nobody led for {gap:?}, with a TTL of {ttl:?}"));
         }
         match fault {

@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::{CandidateId, Moment};
 
-use crate::faults::{LONG, SOON, called, deadline};
+use crate::faults::{LONG, SOON, deadline};
 use crate::trial;
 use tenure_rig::stderr_faults::Stderr;
 use tenure_rig::system::checker::Thaw;
@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for place in [StoreKind::File, StoreKind::Redis] {
         let mut add = |name: &str, run: fn(StoreKind)| {
-            let name = format!("fleet::{name}::{}", called(place));
+            let name = format!("fleet::{name}::{}", place.name());
             trials.push(trial(name, place, move || run(place)));
         };
         add("five_started_together_have_two_of_ten_each", five_together);

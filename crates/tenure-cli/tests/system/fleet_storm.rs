@@ -12,7 +12,6 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::{CandidateId, Moment};
 
-use crate::faults::called;
 use crate::fleet::is_long;
 use crate::storm::Dice;
 use crate::trial;
@@ -43,8 +42,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         (StoreKind::File, Some(Stderr::Full)),
         (StoreKind::Redis, Some(Stderr::Closed)),
     ];
-    let one = |(place, stderr)| {
-        let name = format!("fleet::storm::{}{}", Stderr::suffix(stderr), called(place));
+    let one = |(place, stderr): (StoreKind, Option<Stderr>)| {
+        let name = format!("fleet::storm::{}{}", Stderr::suffix(stderr), place.name());
         trial(name, place, move || storm(place, stderr))
     };
     storms.into_iter().map(one).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::faults::{LONG, SOON, TTL, called};
+use crate::faults::{LONG, SOON, TTL};
 use crate::fleet::{pids, taken_within, terms_of, three_with, two_go_on, unmoved};
 use crate::trial;
 use tenure_rig::stderr_faults::turns;
@@ -20,7 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for place in [StoreKind::File, StoreKind::Redis] {
         let mut add = |name: &str, run: fn(StoreKind)| {
-            let name = format!("frozen_guard::{name}::{}", called(place));
+            let name = format!("frozen_guard::{name}::{}", place.name());
             trials.push(trial(name, place, move || run(place)));
         };
         add("is_replaced", replaced);

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // A trial fails by panicking.
 
 mod descriptors;
+mod etcd;
 mod faults;
 mod fleet;
 mod fleet_polls;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(term_start::trials());
     trials.extend(store_outages::trials());
     trials.extend(store_errors::trials());
+    trials.extend(etcd::trials());
     trials.extend(faults::trials());
     trials.extend(stubborn_commands::trials());
     trials.extend(stderr::trials());

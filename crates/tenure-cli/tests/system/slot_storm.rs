@@ -12,7 +12,6 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::Moment;
 
-use crate::faults::called;
 use crate::storm::Dice;
 use crate::trial;
 use tenure_rig::system::resume::resume_first_thread_first;
@@ -31,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for place in [StoreKind::File, StoreKind::Cabled] {
         for work in [Work::Every(200), Work::Cron, Work::Get(200)] {
-            let name = format!("slots::storm::{}::{}", work.name(), called(place));
+            let name = format!("slots::storm::{}::{}", work.name(), place.name());
             trials.push(trial(name, place, move || storm(place, work)));
         }
     }
@@ -75,7 +74,7 @@ fn storm(place: StoreKind, work: Work) {
     });
     let starts = starts(&storm.stage.effects(), work);
     let (verdict, slots) = storm.stage.finish();
-    let name = format!("{} on {}", work.name(), called(place));
+    let name = format!("{} on {}", work.name(), place.name());
     println!("I14 {name}: {faults} faults, {starts} starts; {verdict}; {slots}");
     assert!(faults > 3 && verdict.terms > 3, "{faults} faults, {verdict}");
     // Otherwise the checker would have too little to check.

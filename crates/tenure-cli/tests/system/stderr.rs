@@ -5,7 +5,7 @@
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::faults::{LONG, SOON, called, suffer};
+use crate::faults::{LONG, SOON, suffer};
 use crate::fleet::{
     AFTER_TTL, TTL, pids, stopped_in_time, taken_within, terms_of, three_with, two_go_on,
 };
@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             for fault in [Fault::Kill, Fault::Freeze] {
                 let name = |what: &str| {
                     let (stderr, fault) = (stderr.name(), fault.name());
-                    format!("stderr_{stderr}::{what}::{fault}::{}", called(place))
+                    format!("stderr_{stderr}::{what}::{fault}::{}", place.name())
                 };
                 let run = move || suffer(place, fault, Some(stderr));
                 trials.push(trial(name("run"), place, run));

@@ -14,23 +14,25 @@ use tenure_rig::system::trial_store::StoreKind;
 use tenure_rig::system::worker::Mode;
 
 const CYCLES: usize = 5;
-/// Longer than any lease that was granted before.
+/// Longer than any lease that was granted before, on a directory.
 const LASTING: Duration = TTL.saturating_mul(2);
 /// Too short for a lease to expire.
 const BRIEF: Duration = Duration::from_millis(100);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut add =
-        |name: &str, place: StoreKind, run: fn(&ElectionTrial, bool), lasting: Duration| {
-            let name = format!("outage::{name}");
-            trials.push(trial(name, place, move || outage(place, run, lasting)));
-        };
-    add("killed_and_restarted_at_once::redis", StoreKind::Redis, kill_server, BRIEF);
-    add("killed_and_restarted_later::redis", StoreKind::Redis, kill_server, LASTING);
-    add("paused::redis", StoreKind::Redis, pause_server, LASTING);
-    add("moved_away_briefly::file", StoreKind::File, move_directory, BRIEF);
-    add("moved_away::file", StoreKind::File, move_directory, LASTING);
+    let mut add = |name: &str, place: StoreKind, run: fn(&ElectionTrial, bool), brief: bool| {
+        let name = format!("outage::{name}::{}", place.name());
+        let lasting = if brief { BRIEF } else { 2 * place.short_ttl() };
+        trials.push(trial(name, place, move || outage(place, run, lasting)));
+    };
+    for place in [StoreKind::Redis, StoreKind::Etcd] {
+        add("killed_and_restarted_at_once", place, kill_server, true);
+        add("killed_and_restarted_later", place, kill_server, false);
+        add("paused", place, pause_server, false);
+    }
+    add("moved_away_briefly", StoreKind::File, move_directory, true);
+    add("moved_away", StoreKind::File, move_directory, false);
     trials.push(trial("outage::full::file".to_owned(), StoreKind::Disk, full));
     trials.push(trial("outage::read_only::file".to_owned(), StoreKind::Image, read_only));
     trials
@@ -53,7 +55,10 @@ fn move_directory(stage: &ElectionTrial, begins: bool) {
 }
 
 fn outage(place: StoreKind, run: fn(&ElectionTrial, bool), lasting: Duration) {
-    let mut stage = ElectionTrial::new(place, TTL, Mode::Plain);
+    let ttl = place.short_ttl();
+    let mut stage = ElectionTrial::new(place, ttl, Mode::Plain);
+    // etcd extends all leases when it starts.
+    let limit = 2 * ttl + place.expiry_delay() + SOON;
     for _ in 0..CYCLES {
         let term = stage.settled();
         let begun = now();
@@ -61,21 +66,21 @@ fn outage(place: StoreKind, run: fn(&ElectionTrial, bool), lasting: Duration) {
         // Starting the outage may take a moment in which renewals still succeed.
         let begins = now();
         pause_until(begun + lasting);
-        if lasting > TTL {
+        if lasting > ttl {
             stage.gone(&term.work);
-            let late = stage.last_of(term.token).at.since(deadline(begins, TTL));
+            let late = stage.last_of(term.token).at.since(deadline(begins, ttl));
             if late > Duration::ZERO {
                 stage.fail(&format!("it worked {late:?} past its deadline"));
             }
         }
         run(&stage, false);
         let back = now();
-        let next = match lasting > TTL {
-            true => stage.next_after(term.token, TTL + SOON),
+        let next = match lasting > ttl {
+            true => stage.next_after(term.token, limit),
             false => stage.next_since(back),
         };
         let gap = next.at.since(back);
-        if gap > TTL + SOON {
+        if gap > limit {
             stage.fail(&format!("nobody worked for {gap:?} after the store was back"));
         }
     }

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use tenure::Moment;
 
-use crate::faults::{TTL, called};
+use crate::faults::TTL;
 use crate::trial;
 use tenure_rig::stderr_faults::Stderr;
 use tenure_rig::system::checker::Thaw;
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for place in [StoreKind::File, StoreKind::Cabled] {
         for stderr in [None, Some(Stderr::Full), Some(Stderr::Closed)] {
-            let name = format!("storm::{}{}", Stderr::suffix(stderr), called(place));
+            let name = format!("storm::{}{}", Stderr::suffix(stderr), place.name());
             trials.push(trial(name, place, move || storm(place, stderr)));
         }
     }

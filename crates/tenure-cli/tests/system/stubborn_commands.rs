@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::faults::{LONG, SOON, TTL, called, deadline, guard_alone};
+use crate::faults::{LONG, SOON, TTL, deadline, guard_alone};
 use crate::trial;
 use tenure_rig::stderr_faults::turns;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
@@ -40,14 +40,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             End::Loss,
         ] {
             for mode in MODES {
-                let name = format!("child::{}::{}::{}", mode.name(), end.name(), called(place));
+                let name = format!("child::{}::{}::{}", mode.name(), end.name(), place.name());
                 trials.push(trial(name, place, move || end.run(place, mode)));
             }
         }
     }
     for place in [StoreKind::File, StoreKind::Redis] {
         for mode in [Mode::Exits, Mode::Orphan] {
-            let name = format!("child::{}::{}", mode.name(), called(place));
+            let name = format!("child::{}::{}", mode.name(), place.name());
             trials.push(trial(name, place, move || end_in_turn(place, mode)));
         }
     }

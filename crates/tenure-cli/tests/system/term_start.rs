@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 
-use crate::faults::{TTL, called};
+use crate::faults::TTL;
 use crate::trial;
 use tenure_rig::system::election_trial::{ElectionTrial, TIMEOUT};
 use tenure_rig::system::processes::is_stopped;
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         for (name, signal) in
             [("kill", Signal::KILL), ("term", Signal::TERM), ("freeze", Signal::STOP)]
         {
-            let name = format!("early::{name}::{}", called(place));
+            let name = format!("early::{name}::{}", place.name());
             trials.push(trial(name, place, move || sweep(place, signal)));
         }
     }

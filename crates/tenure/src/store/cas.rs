@@ -25,6 +25,9 @@
 //! - A document can be left under a live session without a hold: its release was lost, or a claim arrived after its caller had
 //!   given up. The session would keep it alive for ever. So the store remembers what is unconfirmed, and releases it until that
 //!   is confirmed, with every round of renewals. A revoked term is judged by observation, because its session may live on.
+//! - A session can end before its time: an operator ends it, or deletes the document. Its holder relies on it until the deadline
+//!   of its last keepalive. Where the service has no protection of its own against this, [`Backend::time_left`] shows whether a
+//!   term was about to end, and the next holder waits for one TTL if it was not.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,10 +51,13 @@ use crate::lease::{
 use crate::observation::Observations;
 
 mod backend;
+mod live_terms;
+mod time_left;
 mod unconfirmed;
 
 pub use super::record::{Condition, TermTime};
 pub use backend::{Backend, Document, Entry, Expiry, Reading, Swap, Swapped, Touched};
+use live_terms::LiveTerms;
 use unconfirmed::{Unconfirmed, UnconfirmedKey};
 
 /// How often an operation reads again after another caller was faster. Each conflict means that another caller has written.
@@ -72,6 +78,7 @@ struct CasStoreInner<B: Backend> {
     backend: B,
     clock: Clock,
     observations: Mutex<Observations>,
+    live_terms: LiveTerms<B::Version>,
     unconfirmed: Unconfirmed<B::Version>,
 }
 
@@ -88,6 +95,7 @@ impl<B: Backend> CasStore<B> {
             backend,
             clock,
             observations: Mutex::default(),
+            live_terms: LiveTerms::default(),
             unconfirmed: Unconfirmed::default(),
         }))
     }
@@ -146,7 +154,10 @@ impl<B: Backend> CasStoreInner<B> {
         round: &[usize],
     ) -> Result<Vec<Option<Result<Timed<O::Answer>>>>> {
         let names: Vec<Name> = round.iter().map(|&at| operations[at].name().clone()).collect();
-        let Reading { store_time, entries } = self.read(&names).await?;
+        let Reading { store_time, mut entries } = self.read(&names).await?;
+        if O::SHOWS_TIME_LEFT {
+            self.read_time_left(&names, &mut entries).await?;
+        }
         // The clock is read after the documents: an earlier time would date a first observation before the document was
         // written.
         let (now, context) = (self.clock.now(), self.context(store_time));
@@ -221,6 +232,10 @@ impl<B: Backend> CasStoreInner<B> {
                 return answer.map(|answer| (answer, None));
             }
         };
+        let mut document = document;
+        if let Some(document) = &mut document {
+            self.require_wait_if_ended_early(name, document, context);
+        }
         let found = document.as_ref().map(|document| FoundRecord {
             record: &document.record,
             standing: self.standing(name, document, now),
@@ -246,6 +261,7 @@ impl<B: Backend> CasStoreInner<B> {
         let Document { record, version, left } = document;
         let Some(term) = &record.term else {
             self.observations().forget(name);
+            self.live_terms.forget(name);
             return Standing::Free;
         };
         let by_observation = match B::EXPIRY {
@@ -319,7 +335,8 @@ impl<B: Backend> CasStoreInner<B> {
 
     /// The leases of these names; `None` for a name that was never used.
     async fn observe_batch(&self, names: &[Name]) -> Result<Vec<Result<Option<Lease>>>> {
-        let Reading { store_time, entries } = self.read(names).await?;
+        let Reading { store_time, mut entries } = self.read(names).await?;
+        self.read_time_left(names, &mut entries).await?;
         let (now, context) = (self.clock.now(), self.context(store_time));
         let leases = names.iter().zip(entries).map(|(name, entry)| {
             Ok(entry?.map(|entry| match entry {
@@ -404,10 +421,11 @@ impl<B: Backend> Store for CasStore<B> {
         }
         let in_flight =
             (B::EXPIRY == Expiry::ServerLease).then(|| self.0.unconfirmed.in_flight(claims));
-        let answers = self.0.run(claims).await?;
+        let answers = self.0.claim(claims).await?;
         let answers = answers.into_iter().zip(claims).map(|(answer, claim)| {
             answer.map(|(answer, counts_from)| match answer {
                 Answer::Held(grant) => {
+                    self.0.live_terms.forget(&claim.name);
                     self.0.unconfirmed.forget(&claim.name, claim.nonce);
                     Answer::Held(Grant { counts_from, ..grant })
                 }

@@ -86,6 +86,11 @@ pub trait Fixture: Send + Sync {
         ttl
     }
 
+    /// The smallest difference between two remaining times that the store reports.
+    fn time_step(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
     /// Puts corrupt data where the record of `name` is or would be.
     ///
     /// If it is called for garbage several times, it may put another kind of garbage each time.

@@ -18,6 +18,7 @@ mod settings;
 mod watch;
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,8 +48,11 @@ use crate::lease::{CandidateId, Hold, Name, Nonce, Token};
 /// The shortest TTL: etcd's own minimum depends on its election timeout, which is one second by default.
 const MIN_TTL: Duration = Duration::from_secs(2);
 
-/// The longest time that a foreign key is assumed to exclude candidates before they look again.
+/// The longest time that a foreign key excludes candidates before they read it again.
 const FOREIGN_LEFT: Duration = Duration::from_secs(86_400);
+
+/// How long a foreign key whose etcd lease is about to end excludes candidates before they read it again.
+const FOREIGN_POLL: Duration = Duration::from_millis(200);
 
 /// The number of operations that etcd takes in one transaction by default.
 const MAX_TXN_OPERATIONS: usize = 128;
@@ -157,9 +161,19 @@ impl EtcdBackend {
             .iter()
             .flat_map(|name| [self.settings().visible_key(name), self.settings().record_key(name)]);
         let (_, values) = self.read_keys(keys.map(|key| RangeRequest::key(&key)).collect()).await?;
-        let mut values = values.into_iter();
-        let mut next = || values.next().flatten();
-        Ok(names.iter().map(|name| entry(name, next(), next())).collect())
+        let mut entries = Vec::with_capacity(names.len());
+        for (name, keys) in names.iter().zip(values.chunks_exact(2)) {
+            let [visible, record] = keys else { return Err(wrong_count(2, keys.len())) };
+            let mut entry = entry(name, visible.as_ref(), record.as_ref());
+            if let (Ok(Some(Entry::Foreign { left, .. })), Some(visible)) = (&mut entry, visible)
+                && visible.lease != Int(0)
+            {
+                let known = self.sessions.time_left(visible.lease).await?;
+                *left = known.unwrap_or_default().max(FOREIGN_POLL);
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
     }
 
     /// The session of each swap that begins or extends a term, with a keepalive that is new enough for it.
@@ -439,8 +453,8 @@ fn session_key(swap: &Swap<EtcdVersion>) -> Option<(&CandidateId, Duration)> {
 /// What the two keys of a name mean.
 fn entry(
     name: &Name,
-    visible: Option<KeyValue>,
-    record: Option<KeyValue>,
+    visible: Option<&KeyValue>,
+    record: Option<&KeyValue>,
 ) -> Result<Option<Entry<EtcdVersion>>> {
     let record = match record {
         None => None,
@@ -489,7 +503,9 @@ impl Backend for EtcdBackend {
     const EXPIRY: Expiry = Expiry::ServerLease;
 
     fn limits(&self) -> Limits {
-        Limits { min_ttl: MIN_TTL, ..Limits::new(Grade::A) }
+        let examined = self.settings().grade_a.load(Ordering::Relaxed);
+        let grade = if examined { Grade::A } else { Grade::C };
+        Limits { min_ttl: MIN_TTL, ..Limits::new(grade) }
     }
 
     fn url(&self) -> String {
@@ -526,6 +542,24 @@ impl Backend for EtcdBackend {
             }
         }
         Some(Err(leader_changed()))
+    }
+
+    async fn time_left(&self, versions: &[EtcdVersion]) -> Option<Result<Vec<Option<Duration>>>> {
+        let mut leases: Vec<Int> = versions.iter().map(|version| version.lease).collect();
+        leases.sort_unstable();
+        leases.dedup();
+        let times = in_batches(&leases, 1, MAX_IN_FLIGHT, async |leases| match leases {
+            [lease] => Ok(vec![self.sessions.time_left(*lease).await]),
+            _ => Err(wrong_count(1, leases.len())),
+        });
+        let times: Result<Vec<Option<Duration>>> = match times.await {
+            Ok(times) => times.into_iter().collect(),
+            Err(error) => Err(error),
+        };
+        Some(times.map(|times| {
+            let times: HashMap<Int, Option<Duration>> = leases.into_iter().zip(times).collect();
+            versions.iter().map(|version| times.get(&version.lease).copied().flatten()).collect()
+        }))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Name>> {

@@ -14,8 +14,9 @@ use super::Revoke;
 use super::ephemeral::is_ephemeral;
 use crate::error::{Error, Result};
 use crate::lease::{
-    Answer, CandidateId, Checkpoint, Claim, Ended, Grant, Hold, Holder, Lease, Lineage, Name,
-    Nonce, Note, PastTerm, PastTermOutcome, Release, StartupWait, StoreTime, Token,
+    Answer, CandidateId, Checkpoint, Claim, ClaimedWait, Ended, Grant, Hold, Holder, Lease,
+    Lineage, Name, Nonce, Note, PastTerm, PastTermOutcome, Release, StartupWait, StoreTime, Token,
+    WaitReason,
 };
 
 pub use super::leads_from::LeadsFrom;
@@ -164,6 +165,9 @@ pub enum TermTime {
 pub(crate) trait Operation {
     type Answer;
 
+    /// Whether the answer shows the time that another holder has left.
+    const SHOWS_TIME_LEFT: bool = false;
+
     fn name(&self) -> &Name;
 
     /// The answer while another program holds the name.
@@ -179,6 +183,8 @@ pub(crate) trait Operation {
 
 impl Operation for Claim {
     type Answer = Answer<Grant>;
+
+    const SHOWS_TIME_LEFT: bool = true;
 
     fn name(&self) -> &Name {
         &self.name
@@ -352,6 +358,8 @@ pub(crate) struct Revocation {
 impl Operation for Revocation {
     type Answer = Lease;
 
+    const SHOWS_TIME_LEFT: bool = true;
+
     fn name(&self) -> &Name {
         &self.name
     }
@@ -507,6 +515,12 @@ impl Record {
 
     fn claim_wait(&mut self, claim: &Claim, context: &RuleContext) {
         self.leads_from = LeadsFrom::claimed(self.leads_from, claim.wait, context.wait_micros);
+    }
+
+    /// Requires every later holder to wait this long: a term may have ended before its time.
+    pub(crate) fn require_wait(&mut self, left: Duration, context: &RuleContext) {
+        let wait = ClaimedWait::AtLeast(StartupWait { left, reason: WaitReason::Observed });
+        self.leads_from = LeadsFrom::claimed(self.leads_from, wait, context.wait_micros);
     }
 
     fn wait(&self, context: &RuleContext) -> Option<StartupWait> {

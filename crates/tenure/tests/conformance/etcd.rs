@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::process::{Signal, kill_process_group};
 use tenure::store::conformance::{Capability, Fixture};
-use tenure::store::memory::{Corruption, MemoryStore};
+use tenure::store::memory::Corruption;
 use tenure::store::{Store, StoreExt as _, codec};
 use tenure::{CandidateId, Claim, Clock, Name, Nonce, Token};
 use tenure_rig::servers::{self, Scratch, Server, free_port};
@@ -19,7 +19,8 @@ use tokio::sync::OnceCell;
 use crate::Subject;
 
 pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
-    let version = |kind| -> Arc<dyn Subject> { Arc::new(Version { kind, shared: OnceCell::new() }) };
+    let version =
+        |kind| -> Arc<dyn Subject> { Arc::new(Version { kind, shared: OnceCell::new() }) };
     vec![version("etcd-3.4"), version("etcd-3.5")]
 }
 
@@ -140,6 +141,15 @@ impl Fixture for OnEtcd {
         ttl + Duration::from_millis(1_600)
     }
 
+    fn max_left(&self, ttl: Duration) -> Duration {
+        // A revoked term is judged by observation.
+        ttl + ttl / 1_000 + Duration::from_millis(5)
+    }
+
+    fn time_step(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     async fn pass(&self, time: Duration) {
         Clock::boot().sleep(time).await;
     }
@@ -168,14 +178,19 @@ impl Fixture for OnEtcd {
     }
 
     async fn set_token(&self, name: &Name, last: Token) -> bool {
-        let store = MemoryStore::new(Clock::boot());
+        // A record whose last term was released, with another token in place of its own.
+        let store = self.open().await;
         let id = CandidateId::new("before").expect("an id");
-        let claim = Claim::new(name.clone(), id, Nonce::random(), self.short_ttl());
-        let grant = store.acquire_one(&claim).await.expect("it is free").held().expect("a grant");
+        let claim = Claim::new(name.clone(), id, Nonce::random(), Duration::from_secs(60));
+        let grant = store.acquire_one(&claim).await.expect("an answer").held().expect("it is free");
         store.release_one(grant.hold).await.expect("it is held");
-        let _ = last;
-        let _ = codec::MAX_RECORD_BYTES;
-        false
+        let key = record_key(name);
+        let bytes = self.server.run(&["get", &key, "--print-value-only"]);
+        let mut record = codec::decode(name, bytes.trim_end().as_bytes()).expect("a record");
+        (record.origin, record.token, record.before) = (last, last, tenure::Ended::Nothing);
+        let bytes = codec::encode(name, &record).expect("a record");
+        self.server.run(&["put", &key, &String::from_utf8(bytes).expect("JSON")]);
+        true
     }
 
     async fn restart(&self) -> bool {

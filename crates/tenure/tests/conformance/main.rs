@@ -16,6 +16,8 @@ use tenure::store::conformance::{
 // One module per store.
 mod bucket;
 mod documents;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "file")]
 mod file;
 mod memory;
@@ -34,6 +36,8 @@ fn subjects() -> Vec<Arc<dyn Subject>> {
     subjects.extend(file::subjects());
     #[cfg(feature = "redis")]
     subjects.extend(redis::subjects());
+    #[cfg(feature = "etcd")]
+    subjects.extend(etcd::subjects());
     subjects
 }
 

@@ -74,6 +74,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The time that terms have left at least, for a service with [`Expiry::ServerLease`] whose reads do not show it. `None`: its
+    /// reads show it in [`Document::left`], or it cannot tell.
+    ///
+    /// The versions are those of live documents. The time is zero if a term is about to end: then it must be too short for a
+    /// renewal. It is `None` if the session of a term is gone.
+    async fn time_left(&self, versions: &[Self::Version]) -> Option<Result<Vec<Option<Duration>>>> {
+        let _ = versions;
+        None
+    }
+
     /// The names that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<Name>>;
 
@@ -114,7 +124,8 @@ pub struct Document<V> {
     pub record: Record,
     /// The state of the document, which a swap compares.
     pub version: V,
-    /// The time that the record's term has left; zero if the term is over, or if there is none.
+    /// The time that the record's term has left; zero if the term is over, or if there is none. A service with
+    /// [`Backend::time_left`] returns the TTL while the term is live.
     pub left: Duration,
 }
 

@@ -113,7 +113,7 @@ pub(super) async fn remaining_time_is_at_most_the_ttl_and_decreases(
     let hold = store.hold(&harness.claim("job", "a")).await;
     let first = store.observe_one(&hold.name).await;
     assert!(first.left <= harness.fixture.max_left(LONG) && first.ttl == LONG, "{first:?}");
-    harness.fixture.pass(Duration::from_millis(100)).await;
+    harness.fixture.pass(harness.fixture.time_step()).await;
     let second = store.observe_one(&hold.name).await;
     assert!(second.left < first.left, "{:?} after {:?}", second.left, first.left);
     // Observing does not extend the lease, and neither does a refusal.

@@ -15,6 +15,10 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Name};
 
+/// A waiting candidate reads the remaining time of an etcd lease this long before the lease can expire, so that the reading
+/// comes before the expiry.
+const READ_BEFORE_EXPIRY: Duration = Duration::from_millis(100);
+
 /// The etcd leases of one client.
 #[derive(Debug)]
 pub(super) struct EtcdSessions {
@@ -136,6 +140,17 @@ impl EtcdSessions {
             known.session = session;
         }
         Ok(Some(session))
+    }
+
+    /// The time that an etcd lease has left at least; `None` if it does not exist any more. etcd answers in whole seconds.
+    pub(super) async fn time_left(&self, lease: Int) -> Result<Option<Duration>> {
+        let left: LeaseResponse =
+            match self.client.call("lease/timetolive", &LeaseRequest { id: lease }).await {
+                Err(CallError::NoLease) => return Ok(None),
+                left => left?,
+            };
+        let Ok(seconds) = u64::try_from(left.ttl.0) else { return Ok(None) };
+        Ok(Some(Duration::from_secs(seconds).saturating_sub(READ_BEFORE_EXPIRY)))
     }
 
     /// A name was released. An etcd lease without names is revoked: nothing is left behind.

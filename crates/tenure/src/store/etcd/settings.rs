@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result};
 use crate::lease::{Name, check};
@@ -39,6 +40,8 @@ pub(super) struct EtcdSettings {
     pub(super) password: Option<Password>,
     /// What every key begins with.
     pub(super) prefix: String,
+    /// Whether the server was examined and had grade A; false if it was not examined.
+    pub(super) grade_a: AtomicBool,
 }
 
 impl fmt::Debug for EtcdSettings {
@@ -79,6 +82,7 @@ impl EtcdSettings {
             user: endpoint.user,
             password: endpoint.password,
             prefix,
+            grade_a: AtomicBool::new(false),
         })
     }
 
