@@ -20,6 +20,7 @@ pub mod background_process;
 pub mod command;
 pub mod descriptors;
 pub mod document_service;
+pub mod etcd_rig;
 pub mod figures;
 pub mod http_peer;
 pub mod redis_rig;

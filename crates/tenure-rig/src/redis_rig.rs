@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::LocalBoxFuture;
-use libtest_mimic::{Arguments, Trial};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue};
 use rustix::process::{Signal, kill_process_group};
@@ -25,18 +23,8 @@ pub mod tls_server;
 pub const KIND: &str = "redis-7";
 pub const TTL: Duration = Duration::from_secs(60);
 
-pub type Test = (&'static str, fn() -> LocalBoxFuture<'static, ()>);
-
-/// A named trial of an async function.
-#[macro_export]
-macro_rules! redis_tests {
-    ($($name:ident),* $(,)?) => {
-        &[$((stringify!($name), || {
-            Box::pin($name()) as futures_util::future::LocalBoxFuture<'static, ()>
-        })),*]
-    };
-}
-pub use crate::redis_tests as tests;
+pub use crate::servers::Test;
+pub use crate::tests;
 
 pub fn main(tests: &[Test]) -> ExitCode {
     main_with(tests, None, Duration::from_secs(120) + Duration::from_secs(10) * turns())
@@ -49,29 +37,7 @@ pub fn main_with(tests: &[Test], lacks: Option<&str>, limit: Duration) -> ExitCo
         Some(_) => lacks.map(str::to_owned),
         None => Some(servers::install_hint(KIND)),
     };
-    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
-    let required = required.split([',', ' ']).any(|word| word == "all" || word == KIND);
-    let trial = |&(name, test): &Test| {
-        let missing = hint.clone();
-        let trial = Trial::test(name, move || {
-            if let Some(hint) = missing {
-                return Err(hint.into());
-            }
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build()?;
-            runtime.block_on(async {
-                tokio::time::timeout(limit, test()).await.map_err(|_| "not done in time")
-            })?;
-            Ok(())
-        });
-        match &hint {
-            Some(hint) if !required => trial.with_kind(hint).with_ignored_flag(true),
-            _ => trial,
-        }
-    };
-    libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
+    servers::run_tests(KIND, hint, tests, limit)
 }
 
 /// How often a reproduction of a defect is repeated: `TENURE_TURNS=50`.

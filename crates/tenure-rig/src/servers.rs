@@ -8,12 +8,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use libtest_mimic::{Failed, Trial};
+use futures_util::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tenure::Clock;
 
@@ -248,6 +249,47 @@ async fn wait_until(mut done: impl AsyncFnMut() -> bool) -> Result<(), ()> {
         clock.sleep(Duration::from_millis(20)).await;
     }
     Ok(())
+}
+
+/// A test on a private server.
+pub type Test = (&'static str, fn() -> LocalBoxFuture<'static, ()>);
+
+/// Named tests of async functions.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), || {
+            Box::pin($name()) as futures_util::future::LocalBoxFuture<'static, ()>
+        })),*]
+    };
+}
+
+/// Runs tests that need a server of this kind and take up to `limit` each. They are ignored if something is missing, as `hint`
+/// says, and fail if `TENURE_REQUIRE_STORES` requires the server.
+pub fn run_tests(kind: &str, hint: Option<String>, tests: &[Test], limit: Duration) -> ExitCode {
+    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "all" || word == kind);
+    let trial = |&(name, test): &Test| {
+        let missing = hint.clone();
+        let trial = Trial::test(name, move || {
+            if let Some(hint) = missing {
+                return Err(hint.into());
+            }
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?;
+            runtime.block_on(async {
+                tokio::time::timeout(limit, test()).await.map_err(|_| "not done in time")
+            })?;
+            Ok(())
+        });
+        match &hint {
+            Some(hint) if !required => trial.with_kind(hint).with_ignored_flag(true),
+            _ => trial,
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), tests.iter().map(trial).collect()).exit_code()
 }
 
 /// Trials of this module: a server must not outlive its owner.

@@ -32,19 +32,19 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn delete_key(stage: &ElectionTrial) {
-    stage.place.etcdctl(&["del", NAME]);
+    stage.place.etcd().etcdctl(&["del", NAME]);
 }
 
 fn delete_all(stage: &ElectionTrial) {
-    stage.place.etcdctl(&["del", "", "--from-key"]);
+    stage.place.etcd().etcdctl(&["del", "", "--from-key"]);
 }
 
 fn revoke_lease(stage: &ElectionTrial) {
-    let shown = stage.place.etcdctl(&["get", NAME, "--write-out=json"]);
+    let shown = stage.place.etcd().etcdctl(&["get", NAME, "--write-out=json"]);
     let (_, rest) = shown.split_once("\"lease\":").expect("the key is attached to a lease");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let lease: u64 = digits.parse().expect("a number");
-    stage.place.etcdctl(&["lease", "revoke", &format!("{lease:x}")]);
+    stage.place.etcd().etcdctl(&["lease", "revoke", &format!("{lease:x}")]);
 }
 
 fn ended_by_hand(place: StoreKind, end: fn(&ElectionTrial), cut_off: bool) {

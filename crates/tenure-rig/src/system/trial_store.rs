@@ -10,10 +10,10 @@ use rustix::process::{Signal, kill_process_group};
 
 use super::proxy::Proxy;
 use super::time::runtime;
+use crate::etcd_rig::{self, ETCD, EtcdMember};
 use crate::servers::{self, Scratch, Server, free_port};
 
 pub const SERVER: &str = "redis-7";
-pub const ETCD: &str = "etcd-3.5";
 /// The mount point of a private file system, in the directory of a trial.
 pub const DISK: &str = "disk";
 
@@ -45,8 +45,11 @@ impl StoreKind {
                     && Command::new("mkfs.ext4").arg("-V").output().is_ok();
                 (!able).then(|| "needs root, loop devices and mkfs.ext4".to_owned())
             }
-            StoreKind::Redis | StoreKind::Cabled => missing(SERVER, "redis-server"),
-            StoreKind::Etcd | StoreKind::EtcdCabled => missing(ETCD, "etcd"),
+            StoreKind::Redis | StoreKind::Cabled => {
+                let found = servers::find(SERVER, "redis-server");
+                found.is_none().then(|| servers::install_hint(SERVER))
+            }
+            StoreKind::Etcd | StoreKind::EtcdCabled => etcd_rig::missing(ETCD),
         }
     }
 
@@ -81,86 +84,14 @@ impl StoreKind {
     }
 }
 
-fn missing(kind: &str, program: &str) -> Option<String> {
-    servers::find(kind, program).is_none().then(|| servers::install_hint(kind))
-}
-
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 pub enum TrialStore {
     Directory { path: PathBuf, disk: Option<Disk> },
-    Server { service: Service, server: Server, port: u16, cables: Vec<Proxy> },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    Redis,
-    Etcd,
-}
-
-impl Service {
-    fn start(self, port: u16) -> Server {
-        let started = match self {
-            Service::Redis => {
-                let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always --save";
-                let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-                arguments.extend([String::new(), "--port".to_owned(), port.to_string()]);
-                let program = servers::find(SERVER, "redis-server").unwrap();
-                let ready = async || answers(port);
-                runtime().block_on(Server::start(Scratch::in_memory(), program, arguments, ready))
-            }
-            Service::Etcd => {
-                let program = servers::find(ETCD, "etcd").unwrap();
-                let arguments = etcd_arguments(port, free_port());
-                let ready = async || etcd_answers(port);
-                runtime().block_on(Server::start(Scratch::in_memory(), program, arguments, ready))
-            }
-        };
-        started.unwrap()
-    }
-
-    fn answers(self, port: u16) -> bool {
-        match self {
-            Service::Redis => answers(port),
-            Service::Etcd => etcd_answers(port),
-        }
-    }
-
-    fn url(self, port: u16) -> String {
-        match self {
-            Service::Redis => format!("redis://127.0.0.1:{port}/0"),
-            Service::Etcd => format!("etcd://127.0.0.1:{port}"),
-        }
-    }
-}
-
-/// The arguments of an etcd server of one member.
-pub fn etcd_arguments(port: u16, peer_port: u16) -> Vec<String> {
-    let (client, peer) =
-        (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
-    vec![
-        "--name=t".to_owned(),
-        "--data-dir=data".to_owned(),
-        "--unsafe-no-fsync".to_owned(),
-        format!("--listen-client-urls={client}"),
-        format!("--advertise-client-urls={client}"),
-        format!("--listen-peer-urls={peer}"),
-        format!("--initial-advertise-peer-urls={peer}"),
-        format!("--initial-cluster=t={peer}"),
-    ]
-}
-
-/// Whether an etcd server is ready: it answers this only with a leader.
-pub fn etcd_answers(port: u16) -> bool {
-    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
-    let _ = server.set_read_timeout(Some(Duration::from_millis(500)));
-    let mut answer = String::new();
-    let request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    server.write_all(request.as_bytes()).is_ok()
-        && server.read_to_string(&mut answer).is_ok()
-        && answer.contains("\"health\":\"true\"")
+    Redis { server: Server, port: u16, cables: Vec<Proxy> },
+    Etcd { member: EtcdMember, cables: Vec<Proxy> },
 }
 
 impl TrialStore {
@@ -173,35 +104,42 @@ impl TrialStore {
                 TrialStore::Directory { path: disk.path.join("store"), disk: Some(disk) }
             }
             StoreKind::Redis | StoreKind::Cabled => {
-                TrialStore::start(Service::Redis, kind == StoreKind::Cabled, contenders)
+                let port = free_port();
+                let text = port.to_string();
+                let words = "--bind 127.0.0.1 --dir . --appendonly yes --appendfsync always";
+                let arguments = ["--port", &text, "--save", ""].into_iter().chain(words.split(' '));
+                let program = servers::find(SERVER, "redis-server").unwrap();
+                let started =
+                    Server::start(Scratch::in_memory(), program, arguments, async || answers(port));
+                let server = runtime().block_on(started).unwrap();
+                let cables = cables(kind == StoreKind::Cabled, contenders, port);
+                TrialStore::Redis { server, port, cables }
             }
             StoreKind::Etcd | StoreKind::EtcdCabled => {
-                TrialStore::start(Service::Etcd, kind == StoreKind::EtcdCabled, contenders)
+                let member = runtime().block_on(EtcdMember::start(ETCD)).unwrap();
+                let cables = cables(kind == StoreKind::EtcdCabled, contenders, member.port);
+                TrialStore::Etcd { member, cables }
             }
         }
-    }
-
-    fn start(service: Service, cabled: bool, contenders: usize) -> TrialStore {
-        let port = free_port();
-        let server = service.start(port);
-        let cables = if cabled { contenders } else { 0 };
-        let cables = (0..cables).map(|_| Proxy::start(port)).collect();
-        TrialStore::Server { service, server, port, cables }
     }
 
     /// The URL for the judge, which is never cut off.
     pub fn url(&self) -> String {
         match self {
             TrialStore::Directory { path, .. } => format!("file:{}", path.display()),
-            TrialStore::Server { service, port, .. } => service.url(*port),
+            TrialStore::Redis { port, .. } => redis(*port),
+            TrialStore::Etcd { member, .. } => member.url(),
         }
     }
 
     /// The URL for a candidate.
     pub fn url_for(&self, contender: usize) -> String {
         match self {
-            TrialStore::Server { service, cables, .. } if !cables.is_empty() => {
-                service.url(cables[contender].port())
+            TrialStore::Redis { cables, .. } if !cables.is_empty() => {
+                redis(cables[contender].port())
+            }
+            TrialStore::Etcd { cables, .. } if !cables.is_empty() => {
+                format!("etcd://127.0.0.1:{}", cables[contender].port())
             }
             _ => self.url(),
         }
@@ -209,7 +147,9 @@ impl TrialStore {
 
     pub fn cable(&self, contender: usize) -> &Proxy {
         match self {
-            TrialStore::Server { cables, .. } => &cables[contender],
+            TrialStore::Redis { cables, .. } | TrialStore::Etcd { cables, .. } => {
+                &cables[contender]
+            }
             TrialStore::Directory { .. } => panic!("no cable leads to a directory"),
         }
     }
@@ -221,10 +161,19 @@ impl TrialStore {
         }
     }
 
-    fn server(&self) -> (&Server, u16, Service) {
+    fn server(&self) -> &Server {
         match self {
-            TrialStore::Server { service, server, port, .. } => (server, *port, *service),
+            TrialStore::Redis { server, .. } => server,
+            TrialStore::Etcd { member, .. } => &member.server,
             TrialStore::Directory { .. } => panic!("no server"),
+        }
+    }
+
+    /// The etcd server of this trial.
+    pub fn etcd(&self) -> &EtcdMember {
+        match self {
+            TrialStore::Etcd { member, .. } => member,
+            _ => panic!("no etcd"),
         }
     }
 
@@ -249,27 +198,22 @@ impl TrialStore {
     }
 
     pub fn signal_server(&self, signal: Signal) {
-        kill_process_group(self.server().0.pid().unwrap(), signal).unwrap();
+        kill_process_group(self.server().pid().unwrap(), signal).unwrap();
     }
 
     pub fn kill_server(&self) {
         self.signal_server(Signal::KILL);
-        runtime().block_on(self.server().0.stop()).unwrap();
+        runtime().block_on(self.server().stop()).unwrap();
     }
 
     pub fn start_server_again(&self) {
-        let (server, port, service) = self.server();
-        runtime().block_on(server.start_again(async || service.answers(port))).unwrap();
-    }
-
-    /// Runs `etcdctl` on the server and returns what it prints.
-    pub fn etcdctl(&self, words: &[&str]) -> String {
-        let (_, port, _) = self.server();
-        let mut command = Command::new(servers::find(ETCD, "etcdctl").unwrap());
-        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=127.0.0.1:{port}")).args(words);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        match self {
+            TrialStore::Redis { server, port, .. } => {
+                runtime().block_on(server.start_again(async || answers(*port))).unwrap();
+            }
+            TrialStore::Etcd { member, .. } => runtime().block_on(member.start_again()),
+            TrialStore::Directory { .. } => panic!("no server"),
+        }
     }
 
     /// Deletes all data.
@@ -291,12 +235,20 @@ impl TrialStore {
     /// A plain connection to the server, without Tenure: measures its latency.
     pub fn ping(&self) -> Option<TcpStream> {
         match self {
-            TrialStore::Server { port, .. } => {
-                TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).ok()
-            }
-            TrialStore::Directory { .. } => None,
+            TrialStore::Redis { port, .. } => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).ok(),
+            TrialStore::Etcd { .. } | TrialStore::Directory { .. } => None,
         }
     }
+}
+
+/// A proxy for each candidate, if there are any.
+fn cables(cabled: bool, contenders: usize, port: u16) -> Vec<Proxy> {
+    let count = if cabled { contenders } else { 0 };
+    (0..count).map(|_| Proxy::start(port)).collect()
+}
+
+fn redis(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/0")
 }
 
 pub fn answers(port: u16) -> bool {

@@ -525,11 +525,15 @@ impl Backend for EtcdBackend {
     async fn swap(&self, swaps: &[Swap<EtcdVersion>]) -> Result<Vec<Result<Swapped<EtcdVersion>>>> {
         let sessions = self.attach(swaps).await;
         let swaps: Vec<_> = swaps.iter().zip(sessions).collect();
-        in_batches(&swaps, 1, MAX_IN_FLIGHT, async |swaps| {
+        let swapped = in_batches(&swaps, 1, MAX_IN_FLIGHT, async |swaps| {
             let [(swap, session)] = swaps else { return Err(wrong_count(1, swaps.len())) };
             Ok(vec![self.swap_one(swap, session.clone()).await])
         })
-        .await
+        .await;
+        if swaps.iter().any(|(swap, _)| swap.time == TermTime::None) {
+            self.sessions.revoke_idle().await;
+        }
+        swapped
     }
 
     async fn touch(&self, holds: &[Hold], ttl: Duration) -> Option<Result<Vec<Result<Touched>>>> {

@@ -227,11 +227,16 @@ impl HttpTarget {
         if let Some(reason) = causes(error).find_map(|cause| tls_reason(cause, plaintext)) {
             return Error::denied(format!("will not talk to {service} at {host}: {reason}"));
         }
-        let what = if error.is_connect() { "cannot reach" } else { "lost the connection to" };
-        Error::unavailable(format!(
-            "{what} {service} at {host}: {}. Is {service} running?",
-            cause(error)
-        ))
+        let cause = cause(error);
+        Error::unavailable(match (error.is_connect(), &self.tls) {
+            (true, _) => {
+                format!("cannot reach {service} at {host}: {cause}. Is {service} running?")
+            }
+            (false, Some(_)) => format!("lost the connection to {service} at {host}: {cause}"),
+            (false, None) => format!(
+                "lost the connection to {service} at {host}: {cause}. If this port speaks TLS, add tls=1"
+            ),
+        })
     }
 }
 

@@ -199,7 +199,9 @@ pub(super) fn explain(error: &io::Error, plaintext: &str) -> Option<String> {
 }
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
-    error.get_ref()?.downcast_ref()
+    let cause = error.get_ref()?;
+    // An HTTP client wraps the error of the handshake in another one.
+    cause.downcast_ref().or_else(|| tls_error(cause.downcast_ref::<io::Error>()?))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {

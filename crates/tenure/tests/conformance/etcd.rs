@@ -1,19 +1,16 @@
 //! Real etcd servers. The administrator is `etcdctl`.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::process::{Signal, kill_process_group};
 use tenure::store::conformance::{Capability, Fixture};
 use tenure::store::memory::Corruption;
 use tenure::store::{Store, StoreExt as _, codec};
 use tenure::{CandidateId, Claim, Clock, Name, Nonce, Token};
-use tenure_rig::servers::{self, Scratch, Server, free_port};
+use tenure_rig::etcd_rig::{self, EtcdMember};
 use tokio::sync::OnceCell;
 
 use crate::Subject;
@@ -26,7 +23,7 @@ pub(crate) fn subjects() -> Vec<Arc<dyn Subject>> {
 
 struct Version {
     kind: &'static str,
-    shared: OnceCell<Arc<Private>>,
+    shared: OnceCell<Arc<EtcdMember>>,
 }
 
 #[async_trait]
@@ -41,11 +38,11 @@ impl Subject for Version {
     }
 
     fn missing(&self) -> Option<String> {
-        servers::find(self.kind, "etcd").is_none().then(|| servers::install_hint(self.kind))
+        etcd_rig::missing(self.kind)
     }
 
     async fn fixture(&self, alone: bool) -> Result<Box<dyn Fixture>, String> {
-        let start = || Private::start(self.kind).map(Arc::new);
+        let start = || wait_for(EtcdMember::start(self.kind)).map(Arc::new);
         let server = if alone {
             start()?
         } else {
@@ -55,69 +52,20 @@ impl Subject for Version {
     }
 }
 
-/// A private server of one member.
-struct Private {
-    server: Server,
-    etcdctl: PathBuf,
-    port: u16,
-}
-
-impl Private {
-    fn start(kind: &str) -> Result<Self, String> {
-        let find = |program| servers::find(kind, program).ok_or("it has just been there");
-        let (program, etcdctl) = (find("etcd")?, find("etcdctl")?);
-        let (port, peer_port) = (free_port(), free_port());
-        let (client, peer) =
-            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
-        let arguments = [
-            "--name=t".to_owned(),
-            "--data-dir=data".to_owned(),
-            "--unsafe-no-fsync".to_owned(),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=t={peer}"),
-        ];
-        let ready = async || answers(&etcdctl, port);
-        let server = wait_for(Server::start(Scratch::in_memory(), program, arguments, ready))?;
-        Ok(Private { server, etcdctl, port })
-    }
-
-    fn run(&self, words: &[&str]) -> String {
-        run(&self.etcdctl, self.port, words).expect("an administrator's command")
-    }
-}
-
-fn run(etcdctl: &PathBuf, port: u16, words: &[&str]) -> Option<String> {
-    let output = Command::new(etcdctl)
-        .env("ETCDCTL_API", "3")
-        .arg(format!("--endpoints=127.0.0.1:{port}"))
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn answers(etcdctl: &PathBuf, port: u16) -> bool {
-    run(etcdctl, port, &["endpoint", "health", "--command-timeout=1s"]).is_some()
-}
-
 /// The compiler cannot prove that probes are `Send` futures, so they stay on this thread.
 fn wait_for<T>(future: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }
 
 struct OnEtcd {
-    server: Arc<Private>,
+    server: Arc<EtcdMember>,
     garbage: Mutex<HashMap<Name, String>>,
 }
 
 impl OnEtcd {
     fn content(&self, name: &Name) -> String {
         let end = format!("{name}$");
-        self.server.run(&["get", name.as_str(), &end, "--write-out=json"])
+        self.server.etcdctl(&["get", name.as_str(), &end, "--write-out=json"])
     }
 }
 
@@ -128,8 +76,7 @@ fn record_key(name: &Name) -> String {
 #[async_trait]
 impl Fixture for OnEtcd {
     async fn open(&self) -> Arc<dyn Store> {
-        let url = format!("etcd://127.0.0.1:{}", self.server.port);
-        tenure::open(&url).await.expect("the URL is right")
+        tenure::open(&self.server.url()).await.expect("the URL is right")
     }
 
     fn short_ttl(&self) -> Duration {
@@ -165,7 +112,7 @@ impl Fixture for OnEtcd {
             2 => "{\"format\":99}".to_owned(),
             _ => "x".repeat(64 << 10),
         };
-        self.server.run(&["put", &record_key(name), &garbage]);
+        self.server.etcdctl(&["put", &record_key(name), &garbage]);
         self.garbage.lock().expect("not poisoned").insert(name.clone(), self.content(name));
         true
     }
@@ -185,31 +132,27 @@ impl Fixture for OnEtcd {
         let grant = store.acquire_one(&claim).await.expect("an answer").held().expect("it is free");
         store.release_one(grant.hold).await.expect("it is held");
         let key = record_key(name);
-        let bytes = self.server.run(&["get", &key, "--print-value-only"]);
+        let bytes = self.server.etcdctl(&["get", &key, "--print-value-only"]);
         let mut record = codec::decode(name, bytes.trim_end().as_bytes()).expect("a record");
         (record.origin, record.token, record.before) = (last, last, tenure::Ended::Nothing);
         let bytes = codec::encode(name, &record).expect("a record");
-        self.server.run(&["put", &key, &String::from_utf8(bytes).expect("JSON")]);
+        self.server.etcdctl(&["put", &key, &String::from_utf8(bytes).expect("JSON")]);
         true
     }
 
     async fn restart(&self) -> bool {
-        let server = &self.server.server;
-        if let Some(pid) = server.pid() {
-            kill_process_group(pid, Signal::KILL).expect("it runs");
-        }
-        wait_for(server.stop()).expect("it is dead");
-        let private = &self.server;
-        let ready = async || answers(&private.etcdctl, private.port);
-        wait_for(server.start_again(ready)).expect("it starts as it did before");
+        wait_for(async {
+            self.server.kill().await;
+            self.server.start_again().await;
+        });
         true
     }
 
     async fn take_as_foreign_holder(&self, name: &Name, id: &str, ttl: Duration) -> bool {
         let seconds = ttl.as_secs().max(1).to_string();
-        let granted = self.server.run(&["lease", "grant", &seconds]);
+        let granted = self.server.etcdctl(&["lease", "grant", &seconds]);
         let lease = granted.split(' ').nth(1).expect("lease ID granted with TTL(…)");
-        self.server.run(&["put", name.as_str(), id, &format!("--lease={lease}")]);
+        self.server.etcdctl(&["put", name.as_str(), id, &format!("--lease={lease}")]);
         true
     }
 }

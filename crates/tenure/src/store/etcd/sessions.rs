@@ -9,11 +9,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
+
 use super::client::{CallError, EtcdClient};
 use super::message::{Int, LeaseGrantRequest, LeaseRequest, LeaseResponse, StreamItem};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Name};
+
+/// How long a release waits for the revocation of an etcd lease that is not needed any more.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A waiting candidate reads the remaining time of an etcd lease this long before the lease can expire, so that the reading
 /// comes before the expiry.
@@ -153,26 +158,27 @@ impl EtcdSessions {
         Ok(Some(Duration::from_secs(seconds).saturating_sub(READ_BEFORE_EXPIRY)))
     }
 
-    /// A name was released. An etcd lease without names is revoked: nothing is left behind.
+    /// A name was released.
     pub(super) fn detach(&self, name: &Name) {
+        for known in self.known().values_mut() {
+            known.names.remove(name);
+        }
+    }
+
+    /// Revokes etcd leases without names, so that a clean stop leaves nothing behind. One that is not revoked in time expires.
+    pub(super) async fn revoke_idle(&self) {
         let mut idle = Vec::new();
         self.known().retain(|_, known| {
-            let is_idle = known.names.remove(name) && known.names.is_empty();
-            if is_idle {
-                idle.push(known.session.lease);
-            }
+            let is_idle = known.names.is_empty();
+            idle.extend(is_idle.then_some(known.session.lease));
             !is_idle
         });
         for id in idle {
-            let client = Arc::clone(&self.client);
-            tokio::spawn(async move {
-                let revoked: Result<serde::de::IgnoredAny, CallError> =
-                    client.call("lease/revoke", &LeaseRequest { id }).await;
-                // Otherwise it expires.
-                if let Err(error) = revoked {
-                    tracing::debug!(error = %Error::from(error), "an etcd lease is not revoked");
-                }
-            });
+            let request = LeaseRequest { id };
+            let revoked = self.client.call::<IgnoredAny>("lease/revoke", &request);
+            if let Ok(Err(error)) = tokio::time::timeout(REVOKE_TIMEOUT, revoked).await {
+                tracing::debug!(error = %Error::from(error), "an etcd lease is not revoked");
+            }
         }
     }
 }
