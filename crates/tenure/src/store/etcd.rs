@@ -256,6 +256,7 @@ impl EtcdBackend {
                 let held =
                     HeldKey { nonce, token: swap.record.token, ttl: term.ttl, lease, revision };
                 self.held().insert(swap.name.clone(), held);
+                self.sessions.attached(&swap.name, lease);
             }
             // A checkpoint leaves the visible key as it is.
             (TermTime::Unchanged, ..) => {}
@@ -523,6 +524,7 @@ impl Backend for EtcdBackend {
     }
 
     async fn swap(&self, swaps: &[Swap<EtcdVersion>]) -> Result<Vec<Result<Swapped<EtcdVersion>>>> {
+        let attaching = self.sessions.attaching();
         let sessions = self.attach(swaps).await;
         let swaps: Vec<_> = swaps.iter().zip(sessions).collect();
         let swapped = in_batches(&swaps, 1, MAX_IN_FLIGHT, async |swaps| {
@@ -530,6 +532,7 @@ impl Backend for EtcdBackend {
             Ok(vec![self.swap_one(swap, session.clone()).await])
         })
         .await;
+        drop(attaching);
         if swaps.iter().any(|(swap, _)| swap.time == TermTime::None) {
             self.sessions.revoke_idle().await;
         }

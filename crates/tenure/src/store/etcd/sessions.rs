@@ -6,6 +6,7 @@
 //! and that answer shows that it was still the leader.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,17 @@ pub(super) struct EtcdSessions {
     known: Mutex<HashMap<SessionKey, KnownSession>>,
     /// Held while an etcd lease is granted, so that two calls do not grant two.
     granting: tokio::sync::Mutex<()>,
+    /// The number of calls that may be attaching keys now.
+    attaching: AtomicUsize,
+}
+
+/// A call that may attach keys. Until it has ended, no etcd lease is revoked.
+pub(super) struct Attaching<'a>(&'a AtomicUsize);
+
+impl Drop for Attaching<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 type SessionKey = (CandidateId, Duration);
@@ -56,7 +68,21 @@ pub(super) struct EtcdSession {
 impl EtcdSessions {
     pub(super) fn new(client: Arc<EtcdClient>, clock: Clock) -> Self {
         let granting = tokio::sync::Mutex::default();
-        EtcdSessions { client, clock, known: Mutex::default(), granting }
+        let attaching = AtomicUsize::new(0);
+        EtcdSessions { client, clock, known: Mutex::default(), granting, attaching }
+    }
+
+    /// Begins a call that may attach keys.
+    pub(super) fn attaching(&self) -> Attaching<'_> {
+        self.attaching.fetch_add(1, Ordering::SeqCst);
+        Attaching(&self.attaching)
+    }
+
+    /// A key of this name was attached. An earlier release of the name may have detached it meanwhile.
+    pub(super) fn attached(&self, name: &Name, lease: Int) {
+        for known in self.known().values_mut().filter(|known| known.session.lease == lease) {
+            known.names.insert(name.clone());
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<SessionKey, KnownSession>> {
@@ -168,11 +194,17 @@ impl EtcdSessions {
     /// Revokes etcd leases without names, so that a clean stop leaves nothing behind. One that is not revoked in time expires.
     pub(super) async fn revoke_idle(&self) {
         let mut idle = Vec::new();
-        self.known().retain(|_, known| {
+        let mut sessions = self.known();
+        // A call that attaches keys is counted before it finds its session here.
+        if self.attaching.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        sessions.retain(|_, known| {
             let is_idle = known.names.is_empty();
             idle.extend(is_idle.then_some(known.session.lease));
             !is_idle
         });
+        drop(sessions);
         for id in idle {
             let request = LeaseRequest { id };
             let revoked = self.client.call::<IgnoredAny>("lease/revoke", &request);
