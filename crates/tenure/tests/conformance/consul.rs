@@ -84,6 +84,11 @@ impl Fixture for OnConsul {
         ttl * 3 + Duration::from_millis(1_500)
     }
 
+    fn max_left(&self, ttl: Duration) -> Duration {
+        // A revoked term is judged by observation.
+        ttl + ttl / 500
+    }
+
     async fn pass(&self, time: Duration) {
         Clock::boot().sleep(time).await;
     }

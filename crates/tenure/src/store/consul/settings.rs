@@ -118,11 +118,12 @@ impl ConsulSettings {
         self.lock_delay(MAX_LOCK_DELAY)
     }
 
-    /// The path of a request for a key, or for the keys below it. Consul redirects a path with `//` or `/.` to another key: then
-    /// this is the path of the longest usable prefix, and the second value is false.
+    /// The path of a request for a key, or for the keys below it. Consul redirects a path with `//` or `/.` to another key, and
+    /// refuses one with a control character: then this is the path of the longest usable prefix, and the second value is false.
     pub(super) fn key_path(key: &str) -> (String, bool) {
         let text = format!("/{key}");
-        let unusable = [text.find("//"), text.find("/.")].into_iter().flatten().min();
+        let not_printed = key.find(|c: char| !c.is_ascii_graphic());
+        let unusable = [text.find("//"), text.find("/."), not_printed].into_iter().flatten().min();
         let usable = unusable.map_or(key, |at| &key[..at]);
         (format!("/v1/kv/{}", percent_encoded(usable)), unusable.is_none())
     }
@@ -173,6 +174,7 @@ mod tests {
             ("t/a/../b", "/v1/kv/t%2Fa%2F", false),
             ("/", "/v1/kv/", false),
             ("..", "/v1/kv/", false),
+            ("t/a\n", "/v1/kv/t%2Fa", false),
             ("", "/v1/kv/", true),
         ] {
             assert_eq!(ConsulSettings::key_path(key), (path.to_owned(), exact), "{key}");
