@@ -153,8 +153,11 @@ async fn a_clean_stop_leaves_no_session(server: ConsulServer) {
 async fn participants_leave_no_key_behind(server: ConsulServer) {
     let store = open(&server.url()).await;
     let (name, key) = ("tenure:node:job:a", format!("{PREFIX}tenure:node:job:a"));
-    let node = |id| Claim { wait: tenure::ClaimedWait::Never, ..claim("job", id) };
-    let node = |id| Claim { name: Name::stored(name).unwrap(), ..node(id) };
+    let node = |id| {
+        let mut node = claim("job", id);
+        (node.name, node.wait) = (Name::stored(name).unwrap(), tenure::ClaimedWait::Never);
+        node
+    };
     let first = hold(&*store, &node("a")).await;
     assert!(is_renewed(&*store, &first).await);
     server.destroy_session_of(&key).await;

@@ -1,5 +1,6 @@
 //! The calls to a Consul agent: the token, and what an error means.
 
+use std::fmt;
 use std::sync::Arc;
 
 use reqwest::header::HeaderName;
@@ -19,12 +20,18 @@ static TOKEN_HEADER: HeaderName = HeaderName::from_static("x-consul-token");
 const INDEX_HEADER: &str = "x-consul-index";
 
 /// A client of one agent.
-#[derive(Debug)]
 pub(super) struct ConsulClient {
     pub(super) settings: Arc<ConsulSettings>,
     http: Arc<HttpClient>,
     /// The token as it was last read.
     token: tokio::sync::Mutex<Option<Arc<str>>>,
+}
+
+/// Without the token.
+impl fmt::Debug for ConsulClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConsulClient({})", self.settings.target.url)
+    }
 }
 
 /// An answer with one of the statuses 200, 404 and 409.
