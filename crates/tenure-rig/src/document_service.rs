@@ -99,6 +99,8 @@ enum Content {
 pub enum SwapFault {
     /// The service answers with a conflict and writes nothing.
     Conflict,
+    /// The service answers that the name is granted to no session yet, and writes nothing.
+    Delayed(Duration),
     /// The service writes, and the reply is lost.
     LoseReply,
     /// The request is lost.
@@ -388,10 +390,10 @@ impl<K: ExpiryKind> DocumentBackend<K> {
             let session_id = session.map(|session| session.id);
             let swapped = state.swap(swap, K::EXPIRY, session_id, now)?;
             Ok(match swapped {
-                Swapped::Conflict => Swapped::Conflict,
                 Swapped::Done { version, .. } => {
                     Swapped::Done { version, counts_from: session.map(|session| session.kept_at) }
                 }
+                refused => refused,
             })
         };
         swaps.iter().map(swap).collect()
@@ -486,6 +488,9 @@ impl<K: ExpiryKind> Backend for DocumentBackend<K> {
         match self.next_fault() {
             None => Ok(self.swap_now(swaps)),
             Some(SwapFault::Conflict) => Ok(swaps.iter().map(|_| Ok(Swapped::Conflict)).collect()),
+            Some(SwapFault::Delayed(left)) => {
+                Ok(swaps.iter().map(|_| Ok(Swapped::Delayed { left })).collect())
+            }
             Some(SwapFault::LoseReply) => {
                 self.swap_now(swaps);
                 Err(lost())

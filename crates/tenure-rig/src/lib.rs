@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`servers`] | real servers, private to a test: found, started on free ports, and ended with it |
 //! | [`redis_rig`] | a private Redis server and its administrator, with TLS or behind a delay line |
+//! | [`consul_rig`] | a private Consul server with access control, and its administrator |
 //! | [`command`], [`background_process`], [`http_peer`] | the command `tenure` in a sandbox, and HTTP with it |
 //! | [`system`] | trials with many processes: candidates of the real command, faults, and a checker for two leaders |
 //! | [`document_service`] | a fake service that keeps documents, for the compare-and-swap layer |
@@ -18,6 +19,7 @@
 
 pub mod background_process;
 pub mod command;
+pub mod consul_rig;
 pub mod descriptors;
 pub mod document_service;
 pub mod etcd_rig;

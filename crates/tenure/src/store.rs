@@ -22,6 +22,8 @@ pub mod cas;
 pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "consul")]
+mod consul;
 mod endpoint;
 mod ephemeral;
 #[cfg(feature = "etcd")]

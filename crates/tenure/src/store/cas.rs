@@ -183,6 +183,11 @@ impl<B: Backend> CasStoreInner<B> {
             decided[at] = match swapped {
                 Err(error) => Some(Err(error)),
                 Ok(Swapped::Conflict) => None,
+                Ok(Swapped::Delayed { left }) => {
+                    let operation = &operations[round[at]];
+                    let lease = Lease { left, ..unknown_lease(operation.name()) };
+                    Some(operation.excluded(lease).map(|answer| (answer, None)))
+                }
                 Ok(Swapped::Done { counts_from, .. }) => Some(Ok((answer, counts_from))),
             };
         }
@@ -208,7 +213,7 @@ impl<B: Backend> CasStoreInner<B> {
         for (swap, swapped) in swaps.iter().zip(&swapped) {
             match swapped {
                 Ok(Swapped::Done { version, .. }) => self.observe_write(swap, version),
-                Ok(Swapped::Conflict) => self.unconfirmed.refused(swap),
+                Ok(Swapped::Conflict | Swapped::Delayed { .. }) => self.unconfirmed.refused(swap),
                 Err(_) => {}
             }
         }

@@ -25,9 +25,11 @@ pub(super) use credentials::Password;
 pub(super) use credentials::read_small;
 #[cfg(feature = "redis")]
 pub(super) use credentials::{CredentialsProvider, Secret};
-pub(super) use options::Options;
 #[cfg(feature = "redis")]
-pub(super) use options::{MAX_DURATION, percent_encoded};
+pub(super) use options::MAX_DURATION;
+pub(super) use options::Options;
+#[cfg(any(feature = "redis", feature = "consul"))]
+pub(super) use options::percent_encoded;
 #[cfg(feature = "_server")]
 pub(super) use server::{Endpoint, Host, UrlForm};
 

@@ -19,6 +19,7 @@ struct Scheme {
 const SCHEMES: &[Scheme] = &[
     Scheme { name: "memory", features: &[], visibility: Visibility::Process },
     Scheme { name: "file", features: &["file"], visibility: Visibility::Machine },
+    Scheme { name: "consul", features: &["consul"], visibility: Visibility::Network },
     Scheme { name: "etcd", features: &["etcd"], visibility: Visibility::Network },
     Scheme { name: "redis", features: &["redis"], visibility: Visibility::Network },
     Scheme { name: "rediss", features: &["redis", "tls"], visibility: Visibility::Network },
@@ -47,6 +48,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         }
         #[cfg(feature = "file")]
         "file" => Ok(Arc::new(super::file::FileStore::from_url(&parsed).await?)),
+        #[cfg(feature = "consul")]
+        "consul" => Ok(Arc::new(super::consul::open(&parsed)?)),
         #[cfg(feature = "etcd")]
         "etcd" => Ok(Arc::new(super::etcd::open(&parsed)?)),
         #[cfg(feature = "redis")]
@@ -143,6 +146,9 @@ mod tests {
         let mut urls = vec!["memory:".to_owned()];
         if cfg!(feature = "redis") {
             urls.push("redis://127.0.0.1:1".to_owned());
+        }
+        if cfg!(feature = "consul") {
+            urls.push("consul://127.0.0.1:1".to_owned());
         }
         if cfg!(feature = "etcd") {
             urls.push("etcd://127.0.0.1:1".to_owned());

@@ -479,7 +479,7 @@ fn nothing_to_revoke(name: &Name) -> Error {
 }
 
 /// A TTL in whole microseconds, as records store it. Rounded up: a record never states less time than was granted.
-fn whole_micros(ttl: Duration) -> Duration {
+pub(super) fn whole_micros(ttl: Duration) -> Duration {
     Duration::from_micros(u64::try_from(ttl.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 

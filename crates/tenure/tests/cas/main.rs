@@ -100,6 +100,19 @@ async fn conflicts_are_retried_a_bounded_number_of_times() {
     assert!(error.to_string().contains("'other' was changed by others"), "{error}");
 }
 
+/// As Consul does it during a lock-delay: a refusal is an answer, and not a reason to try thirty times.
+#[tokio::test]
+async fn a_name_that_is_granted_to_no_session_yet_is_taken() {
+    let Setup { a, .. } = Setup::<ServerLease>::new(true);
+    let left = Duration::from_secs(1);
+    a.backend().fail_next(SwapFault::Delayed(left));
+    let Ok(Answer::Taken(lease)) = acquire(&a, &claim("job", "a")).await else {
+        panic!("expected Taken");
+    };
+    assert_eq!((lease.name, lease.holder, lease.left), (name("job"), None, left));
+    assert!(is_held(&a, &claim("job", "a")).await, "the next claim is granted");
+}
+
 #[tokio::test]
 async fn a_session_that_ended_early_ends_its_terms() {
     for touches in [false, true] {

@@ -15,6 +15,8 @@ use tenure::store::conformance::{
 
 // One module per store.
 mod bucket;
+#[cfg(feature = "consul")]
+mod consul;
 mod documents;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -34,6 +36,8 @@ fn subjects() -> Vec<Arc<dyn Subject>> {
     subjects.extend(wrapper::subjects());
     #[cfg(feature = "file")]
     subjects.extend(file::subjects());
+    #[cfg(feature = "consul")]
+    subjects.extend(consul::subjects());
     #[cfg(feature = "redis")]
     subjects.extend(redis::subjects());
     #[cfg(feature = "etcd")]

@@ -161,6 +161,12 @@ pub enum Swapped<V> {
     },
     /// The document, or what the condition says about it, is not as expected. Nothing was written.
     Conflict,
+    /// The document is as expected, but the service grants the name to no session yet: the last one ended without a release.
+    /// Nothing was written.
+    Delayed {
+        /// When to try again.
+        left: Duration,
+    },
 }
 
 /// The result of [`Backend::touch`] for one hold.

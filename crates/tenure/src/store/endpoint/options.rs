@@ -43,7 +43,7 @@ impl<'a> Options<'a> {
     }
 
     /// An option that is on with `1` and off with `0`. A variable may also say `true` or `false`.
-    #[cfg(any(feature = "file", feature = "etcd", test))]
+    #[cfg(any(feature = "file", feature = "_http", test))]
     pub(in crate::store) fn flag(&self, key: &str) -> Result<Option<bool>> {
         let Some(entry) = self.entry(key) else { return Ok(None) };
         match (&*entry.value, entry.variable) {

@@ -191,21 +191,24 @@ impl EtcdSessions {
         }
     }
 
-    /// Revokes etcd leases without names, so that a clean stop leaves nothing behind. One that is not revoked in time expires.
-    pub(super) async fn revoke_idle(&self) {
+    /// Removes the sessions without names, unless a call may be attaching keys to one.
+    fn take_idle(&self) -> Vec<Int> {
         let mut idle = Vec::new();
         let mut sessions = self.known();
         // A call that attaches keys is counted before it finds its session here.
-        if self.attaching.load(Ordering::SeqCst) > 0 {
-            return;
+        if self.attaching.load(Ordering::SeqCst) == 0 {
+            sessions.retain(|_, known| {
+                let is_idle = known.names.is_empty();
+                idle.extend(is_idle.then_some(known.session.lease));
+                !is_idle
+            });
         }
-        sessions.retain(|_, known| {
-            let is_idle = known.names.is_empty();
-            idle.extend(is_idle.then_some(known.session.lease));
-            !is_idle
-        });
-        drop(sessions);
-        for id in idle {
+        idle
+    }
+
+    /// Revokes etcd leases without names, so that a clean stop leaves nothing behind. One that is not revoked in time expires.
+    pub(super) async fn revoke_idle(&self) {
+        for id in self.take_idle() {
             let request = LeaseRequest { id };
             let revoked = self.client.call::<IgnoredAny>("lease/revoke", &request);
             if let Ok(Err(error)) = tokio::time::timeout(REVOKE_TIMEOUT, revoked).await {
