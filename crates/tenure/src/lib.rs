@@ -70,6 +70,7 @@
 //! |---|---|---|
 //! | `file` | yes | [`file:DIR`](store::file): a directory on this machine |
 //! | `redis` | no | `redis://`, and `store::redis::RedisStore::builder` for your own client, credentials and key prefix |
+//! | `consul` | no | `consul://`, through the HTTP API of a Consul agent |
 //! | `etcd` | no | `etcd://`, through the HTTP gateway of etcd 3.4 or later |
 //! | `tls` | no | TLS for the stores that are servers, with rustls and ring: `rediss://`, `etcd://…?tls=1`, and your own TLS configuration |
 //! | `serde` | no | status, events and leases as [JSON](docs::observability), and `ElectionConfig`, for the application's settings file |
