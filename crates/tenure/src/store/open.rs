@@ -186,7 +186,7 @@ mod tests {
             ("nowhere", "is not a store URL"),
             (
                 "zookeeper://h",
-                "unknown store scheme 'zookeeper'; supported: memory: file: etcd: redis: rediss:",
+                "unknown store scheme 'zookeeper'; supported: memory: file: consul: etcd: redis: rediss:",
             ),
             ("memory:?x=1", "takes no options"),
             ("memory:abc", "nothing after the colon"),
