@@ -105,16 +105,14 @@ impl EtcdMember {
 
     /// Whether this member is the leader of its cluster.
     pub fn is_leader(&self) -> bool {
-        metric(self.port, "etcd_server_is_leader").values().any(|value| *value > 0.0)
+        metric(self.port, "etcd_server_is_leader").values().any(|value| *value > 0)
     }
 
     /// How many requests of each method the server has received, by the name of the method. Each message of a stream counts.
     pub fn requests(&self) -> BTreeMap<String, u64> {
-        let method = |(labels, count): (String, f64)| {
+        let method = |(labels, count): (String, u64)| {
             let (_, rest) = labels.split_once("grpc_method=\"")?;
-            // Counts are whole numbers.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            Some((rest.split('"').next()?.to_owned(), count as u64))
+            Some((rest.split('"').next()?.to_owned(), count))
         };
         let received = metric(self.port, "grpc_server_msg_received_total");
         received.into_iter().filter_map(method).filter(|(_, count)| *count > 0).collect()
@@ -163,8 +161,8 @@ fn etcdctl(kind: &str, port: u16, tls: Option<&EtcdTls>, words: &[&str]) -> Resu
     }
 }
 
-/// The values of a metric, by their labels.
-fn metric(port: u16, name: &str) -> BTreeMap<String, f64> {
+/// The values of a metric that counts, by their labels.
+fn metric(port: u16, name: &str) -> BTreeMap<String, u64> {
     let page = get(port, "/metrics").unwrap_or_default();
     let lines = page.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
     lines.filter_map(|(labels, value)| Some((labels.to_owned(), value.parse().ok()?))).collect()

@@ -37,7 +37,7 @@ use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use self::client::ConsulClient;
-use self::message::{KeyValue, KvOperation, SessionId, TxnRefusal};
+use self::message::{ConsulSessionId, KeyValue, KvOperation, TxnRefusal};
 use self::sessions::{ConsulSession, ConsulSessions, SESSION_NAME_PREFIX, SessionKey};
 use self::settings::ConsulSettings;
 use super::batches::in_batches;
@@ -83,7 +83,7 @@ const SHOWN_ID_BYTES: usize = 256;
 pub(super) struct ConsulVersion {
     index: u64,
     /// The session that holds the key.
-    session: Option<SessionId>,
+    session: Option<ConsulSessionId>,
 }
 
 /// What is stored with a term.
@@ -167,7 +167,7 @@ impl ConsulBackend {
     /// The entry for a key that is locked and has no record: another program holds it. `None` if the session is Tenure's.
     async fn foreign_entry(
         &self,
-        session: &SessionId,
+        session: &ConsulSessionId,
         value: &[u8],
     ) -> Result<Option<Entry<ConsulVersion>>> {
         let Some(info) = sessions::info(&self.client, session).await? else {
@@ -356,7 +356,7 @@ impl ConsulBackend {
                 }
             }
         }
-        let is_kept = |hold: &Hold, id: &SessionId| {
+        let is_kept = |hold: &Hold, id: &ConsulSessionId| {
             [false, true].into_iter().any(|ephemeral| {
                 let key = SessionKey { candidate: hold.candidate.clone(), ttl, ephemeral };
                 kept.get(&key).is_some_and(|kept| kept.as_ref().is_some_and(|kept| kept.id == *id))

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use self::client::EtcdClient;
 use self::message::{
-    Compare, DeleteRequest, Header, Int, KeyValue, PutRequest, RangeRequest, RangeResponse,
+    Compare, DeleteRequest, EtcdKeyValue, Header, Int, PutRequest, RangeRequest, RangeResponse,
     RequestOp, TxnRequest, TxnResponse,
 };
 use self::sessions::{EtcdSession, EtcdSessions};
@@ -138,11 +138,14 @@ impl EtcdBackend {
     }
 
     /// Reads keys in one transaction: at most [`MAX_TXN_OPERATIONS`]. `None` for a key that does not exist.
-    async fn read_keys(&self, reads: Vec<RangeRequest>) -> Result<(Header, Vec<Option<KeyValue>>)> {
+    async fn read_keys(
+        &self,
+        reads: Vec<RangeRequest>,
+    ) -> Result<(Header, Vec<Option<EtcdKeyValue>>)> {
         let count = reads.len();
         let success = reads.into_iter().map(RequestOp::Range).collect();
         let answer = self.txn(&TxnRequest { success, ..TxnRequest::default() }).await?;
-        let values: Vec<Option<KeyValue>> = answer
+        let values: Vec<Option<EtcdKeyValue>> = answer
             .responses
             .into_iter()
             .map(|response| response.response_range?.kvs.pop())
@@ -220,7 +223,7 @@ impl EtcdBackend {
             Compare::written_at(&visible, visible_revision),
         ];
         let lease = session.map_or(expected.lease, |session| session.lease);
-        let write = PlannedWrite::new(swap, expected, lease, visible_revision);
+        let write = EtcdWrite::new(swap, expected, lease, visible_revision);
         let success = write.operations(swap, &visible, &record)?;
         let answer = self.txn(&TxnRequest { compare, success, failure: Vec::new() }).await?;
         if !answer.succeeded {
@@ -324,7 +327,7 @@ impl EtcdBackend {
         let keys: Vec<String> =
             names.iter().map(|name| self.settings().visible_key(name)).collect();
         let mut found = HashMap::new();
-        let mut note = |values: Vec<KeyValue>| {
+        let mut note = |values: Vec<EtcdKeyValue>| {
             for value in values {
                 if let Ok(key) = String::from_utf8(value.key.0) {
                     found.insert(key, (value.mod_revision, value.lease));
@@ -353,7 +356,7 @@ impl EtcdBackend {
 }
 
 /// What a swap writes.
-struct PlannedWrite {
+struct EtcdWrite {
     visible: VisibleWrite,
     deletes_record: bool,
     lease: Int,
@@ -369,7 +372,7 @@ enum VisibleWrite {
     Delete,
 }
 
-impl PlannedWrite {
+impl EtcdWrite {
     fn new(swap: &Swap<EtcdVersion>, expected: EtcdVersion, lease: Int, visible: Int) -> Self {
         let is_revoked = swap.record.term.as_ref().is_some_and(|term| term.nonce.is_none());
         let visible = match swap.time {
@@ -380,7 +383,7 @@ impl PlannedWrite {
             TermTime::None => VisibleWrite::Delete,
         };
         let deletes_record = swap.record.is_forgettable() && expected.record != Int(0);
-        PlannedWrite { visible, deletes_record, lease }
+        EtcdWrite { visible, deletes_record, lease }
     }
 
     fn operations(
@@ -391,7 +394,7 @@ impl PlannedWrite {
     ) -> Result<Vec<RequestOp>> {
         let put = |key: &str, value: Vec<u8>, lease: Option<Int>| PutRequest {
             key: key.into(),
-            value: message::Bytes(value),
+            value: message::EtcdBytes(value),
             lease,
             ignore_value: false,
             ignore_lease: false,
@@ -454,8 +457,8 @@ fn session_key(swap: &Swap<EtcdVersion>) -> Option<(&CandidateId, Duration)> {
 /// What the two keys of a name mean.
 fn entry(
     name: &Name,
-    visible: Option<&KeyValue>,
-    record: Option<&KeyValue>,
+    visible: Option<&EtcdKeyValue>,
+    record: Option<&EtcdKeyValue>,
 ) -> Result<Option<Entry<EtcdVersion>>> {
     let record = match record {
         None => None,
@@ -581,7 +584,7 @@ impl Backend for EtcdBackend {
             let Some(last) = answer.kvs.last().filter(|_| answer.more) else { break };
             let mut after = last.key.0.clone();
             after.push(0);
-            request.key = message::Bytes(after);
+            request.key = message::EtcdBytes(after);
         }
         names.sort_unstable();
         names.dedup();

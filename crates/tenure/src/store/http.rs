@@ -77,7 +77,7 @@ pub(super) struct HttpRequest<'a> {
 /// An answer with any status. Until the store calls it [usable](HttpAnswer::usable), the next request goes to another host.
 pub(super) struct HttpAnswer {
     response: Response,
-    attempt: Attempt,
+    attempt: HttpAttempt,
 }
 
 impl HttpClient {
@@ -97,7 +97,7 @@ impl HttpClient {
     pub(super) async fn send(self: &Arc<Self>, request: &HttpRequest<'_>) -> Result<HttpAnswer> {
         let mut failure = None;
         for _ in &self.target.hosts {
-            let attempt = Attempt::begin(self);
+            let attempt = HttpAttempt::begin(self);
             let host = &self.target.hosts[attempt.host()];
             let error = match self.request(host, request).await?.send().await {
                 Ok(response) => return Ok(HttpAnswer { response, attempt }),
@@ -259,16 +259,16 @@ impl Resolve for HttpResolver {
 }
 
 /// One request to one host. If it is dropped before it succeeded, the next request goes to the next host.
-struct Attempt {
+struct HttpAttempt {
     client: Arc<HttpClient>,
     number: usize,
     failed: bool,
 }
 
-impl Attempt {
+impl HttpAttempt {
     fn begin(client: &Arc<HttpClient>) -> Self {
         let number = client.host.load(Ordering::Relaxed);
-        Attempt { client: Arc::clone(client), number, failed: true }
+        HttpAttempt { client: Arc::clone(client), number, failed: true }
     }
 
     fn host(&self) -> usize {
@@ -280,7 +280,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for HttpAttempt {
     fn drop(&mut self) {
         if self.failed {
             let (next, order) = (self.number.wrapping_add(1), Ordering::Relaxed);

@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Bytes {
 }
 
 /// The id of a session.
-pub(super) type SessionId = String;
+pub(super) type ConsulSessionId = String;
 
 /// One step of a transaction.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -39,7 +39,7 @@ pub(super) struct KvOperation {
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<SessionId>,
+    session: Option<ConsulSessionId>,
 }
 
 impl KvOperation {
@@ -66,13 +66,13 @@ impl KvOperation {
     }
 
     /// Writes the key and gives it to the session. No other session may hold it.
-    pub(super) fn lock(key: &str, session: &SessionId, value: Vec<u8>) -> Self {
+    pub(super) fn lock(key: &str, session: &ConsulSessionId, value: Vec<u8>) -> Self {
         let session = Some(session.clone());
         KvOperation { value: Some(Bytes(value)), session, ..KvOperation::new("lock", key) }
     }
 
     /// Writes the key and takes it from the session, which must hold it.
-    pub(super) fn unlock(key: &str, session: &SessionId, value: Vec<u8>) -> Self {
+    pub(super) fn unlock(key: &str, session: &ConsulSessionId, value: Vec<u8>) -> Self {
         KvOperation { verb: "unlock", ..KvOperation::lock(key, session, value) }
     }
 
@@ -153,7 +153,7 @@ pub(super) struct KeyValue {
     pub(super) key: String,
     pub(super) value: Bytes,
     /// The session that holds the key.
-    pub(super) session: Option<SessionId>,
+    pub(super) session: Option<ConsulSessionId>,
     /// When the key, or its session, was last changed.
     pub(super) modify_index: u64,
 }
@@ -174,7 +174,7 @@ pub(super) struct SessionRequest {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Session {
+pub(super) struct SessionInfo {
     #[serde(rename = "ID")]
     pub(super) id: String,
     #[serde(rename = "Name")]
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn messages_are_spelled_as_consul_spells_them() {
-        let session: SessionId = "s".into();
+        let session: ConsulSessionId = "s".into();
         let operations = [
             KvOperation::check("a", 0),
             KvOperation::check("a", 7),
@@ -204,10 +204,10 @@ mod tests {
         let operations = operations.map(|kv| TxnOperation { kv });
         assert_eq!(
             serde_json::to_string(&operations).unwrap(),
-            r#"[{"KV":{"Verb":"check-not-exists","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":7}},{"KV":{"Verb":"lock","Key":"a","Value":"bWU=","Session":"s"}},{"KV":{"Verb":"delete-cas","Key":"b","Index":8}}]"#
+            r#"[{"KV":{"Verb":"check-not-exists","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":7}},{"KV":{"Verb":"lock","Key":"a","Value":"bWU=","SessionInfo":"s"}},{"KV":{"Verb":"delete-cas","Key":"b","Index":8}}]"#
         );
         let answer: TxnAnswer = serde_json::from_str(
-            r#"{"Results":[{"KV":{"LockIndex":1,"Key":"k","Flags":0,"Value":"bWU=","Session":"s","CreateIndex":18,"ModifyIndex":20}},{"KV":{"Key":"l","Value":null,"ModifyIndex":3}}],"Errors":null,"Index":0}"#,
+            r#"{"Results":[{"KV":{"LockIndex":1,"Key":"k","Flags":0,"Value":"bWU=","SessionInfo":"s","CreateIndex":18,"ModifyIndex":20}},{"KV":{"Key":"l","Value":null,"ModifyIndex":3}}],"Errors":null,"Index":0}"#,
         )
         .unwrap();
         let found: Vec<_> = answer.results.unwrap().into_iter().map(|result| result.kv).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn each_refusal_is_recognized() {
         for (what, refusal) in [
             ("Permission denied", TxnRefusal::Denied),
             (r#"failed to lock key "/" due to lock delay"#, TxnRefusal::LockDelay),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 
 use super::client::ConsulClient;
-use super::message::{Session, SessionId, SessionRequest, whole_seconds};
+use super::message::{ConsulSessionId, SessionInfo, SessionRequest, whole_seconds};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Name};
@@ -48,7 +48,7 @@ struct KnownSession {
 /// A session and its last renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConsulSession {
-    pub(super) id: SessionId,
+    pub(super) id: ConsulSessionId,
     /// The clock before the last renewal was sent.
     pub(super) kept_at: Moment,
 }
@@ -108,17 +108,17 @@ impl ConsulSessions {
         client: &ConsulClient,
         clock: &Clock,
         key: &SessionKey,
-        id: &SessionId,
+        id: &ConsulSessionId,
     ) -> Result<Option<ConsulSession>> {
         let kept_at = clock.now();
         let answer = client.put(&format!("/v1/session/renew/{id}"), Vec::new()).await?;
         let lives = match answer.status {
             StatusCode::OK => {
-                let sessions: Vec<Session> = client.parsed(&answer)?;
+                let sessions: Vec<SessionInfo> = client.parsed(&answer)?;
                 sessions.iter().any(|session| session.id == *id)
             }
             // Not the page of a proxy.
-            StatusCode::NOT_FOUND if answer.body.starts_with(b"Session id") => false,
+            StatusCode::NOT_FOUND if answer.body.starts_with(b"SessionInfo id") => false,
             _ => return Err(client.unexpected(&answer)),
         };
         let mut sessions = self.known();
@@ -139,13 +139,18 @@ impl ConsulSessions {
     }
 
     /// Forgets a session that Consul has ended.
-    pub(super) fn forget(&self, id: &SessionId) {
+    pub(super) fn forget(&self, id: &ConsulSessionId) {
         self.known().retain(|_, known| known.session.id != *id);
     }
 
     /// A name was released, or is under another session now. A session without names is destroyed: nothing is left behind. It has
     /// no keys, so no lock-delay begins.
-    pub(super) fn detach(&self, client: &Arc<ConsulClient>, name: &Name, keep: Option<&SessionId>) {
+    pub(super) fn detach(
+        &self,
+        client: &Arc<ConsulClient>,
+        name: &Name,
+        keep: Option<&ConsulSessionId>,
+    ) {
         let mut idle = Vec::new();
         self.known().retain(|_, known| {
             let is_idle = Some(&known.session.id) != keep
@@ -169,7 +174,7 @@ impl ConsulSessions {
 }
 
 /// Creates a session.
-pub(super) async fn create(client: &ConsulClient, key: &SessionKey) -> Result<SessionId> {
+pub(super) async fn create(client: &ConsulClient, key: &SessionKey) -> Result<ConsulSessionId> {
     let delay = match key.ephemeral {
         true => Duration::ZERO,
         false => client.settings.lock_delay(key.ttl),
@@ -185,7 +190,7 @@ pub(super) async fn create(client: &ConsulClient, key: &SessionKey) -> Result<Se
     let body = serde_json::to_vec(&request)
         .map_err(|error| Error::invalid(format!("a session cannot be requested: {error}")))?;
     let answer = client.put("/v1/session/create", body).await?;
-    let session: Session = client.parsed(&answer)?;
+    let session: SessionInfo = client.parsed(&answer)?;
     match answer.status == StatusCode::OK && !session.id.is_empty() {
         true => Ok(session.id),
         false => Err(client.unexpected(&answer)),
@@ -193,7 +198,7 @@ pub(super) async fn create(client: &ConsulClient, key: &SessionKey) -> Result<Se
 }
 
 /// Destroys a session. It is no error if there is none.
-pub(super) async fn destroy(client: &ConsulClient, id: &SessionId) -> Result<()> {
+pub(super) async fn destroy(client: &ConsulClient, id: &ConsulSessionId) -> Result<()> {
     let answer = client.put(&format!("/v1/session/destroy/{id}"), Vec::new()).await?;
     match answer.body.trim_ascii() == b"true" {
         true => Ok(()),
@@ -202,8 +207,11 @@ pub(super) async fn destroy(client: &ConsulClient, id: &SessionId) -> Result<()>
 }
 
 /// What Consul knows about a session; `None` if it does not exist.
-pub(super) async fn info(client: &ConsulClient, id: &SessionId) -> Result<Option<Session>> {
+pub(super) async fn info(
+    client: &ConsulClient,
+    id: &ConsulSessionId,
+) -> Result<Option<SessionInfo>> {
     let answer = client.get(&format!("/v1/session/info/{id}?consistent")).await?;
-    let sessions: Vec<Session> = client.parsed(&answer)?;
+    let sessions: Vec<SessionInfo> = client.parsed(&answer)?;
     Ok(sessions.into_iter().next())
 }

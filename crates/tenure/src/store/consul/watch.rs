@@ -12,7 +12,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::StatusCode;
 
 use super::client::ConsulClient;
-use super::message::{KeyValue, SessionId};
+use super::message::{ConsulSessionId, KeyValue};
 use super::settings::ConsulSettings;
 use super::{ConsulTerm, common_prefix};
 use crate::clock::Clock;
@@ -65,7 +65,7 @@ enum KeyState {
     /// A revoked term, another program's key, or no record.
     Other {
         index: u64,
-        session: Option<SessionId>,
+        session: Option<ConsulSessionId>,
     },
 }
 

@@ -31,7 +31,7 @@ impl fmt::Debug for EtcdClient {
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(super) enum CallError {
+pub(super) enum EtcdCallError {
     /// The token of the log-in is not valid any more: nothing was done.
     Token,
     /// There is no such etcd lease: nothing was done.
@@ -42,19 +42,19 @@ pub(super) enum CallError {
     Other(Error),
 }
 
-impl From<Error> for CallError {
-    fn from(error: Error) -> CallError {
-        CallError::Other(error)
+impl From<Error> for EtcdCallError {
+    fn from(error: Error) -> EtcdCallError {
+        EtcdCallError::Other(error)
     }
 }
 
-impl From<CallError> for Error {
-    fn from(error: CallError) -> Error {
+impl From<EtcdCallError> for Error {
+    fn from(error: EtcdCallError) -> Error {
         match error {
-            CallError::Token => Error::unavailable("etcd does not accept its own log-in token"),
-            CallError::NoLease => Error::unavailable("the etcd lease has expired"),
-            CallError::NoAuthentication => Error::unavailable("etcd has no authentication"),
-            CallError::Other(error) => error,
+            EtcdCallError::Token => Error::unavailable("etcd does not accept its own log-in token"),
+            EtcdCallError::NoLease => Error::unavailable("the etcd lease has expired"),
+            EtcdCallError::NoAuthentication => Error::unavailable("etcd has no authentication"),
+            EtcdCallError::Other(error) => error,
         }
     }
 }
@@ -70,18 +70,22 @@ impl EtcdClient {
         &self,
         method: &str,
         request: &impl Serialize,
-    ) -> Result<T, CallError> {
+    ) -> Result<T, EtcdCallError> {
         let mut answer = self.open(method, encoded(request)?).await?;
         let (status, body) = (answer.status(), answer.body().await?);
         serde_json::from_slice(&body)
-            .map_err(|_| CallError::Other(self.settings.target.unexpected(status, &body)))
+            .map_err(|_| EtcdCallError::Other(self.settings.target.unexpected(status, &body)))
     }
 
     /// Calls a method, and returns its answer unread: for streams.
-    pub(super) async fn open(&self, method: &str, body: Vec<u8>) -> Result<HttpAnswer, CallError> {
+    pub(super) async fn open(
+        &self,
+        method: &str,
+        body: Vec<u8>,
+    ) -> Result<HttpAnswer, EtcdCallError> {
         let token = self.token().await?;
         match self.send(method, body.clone(), token.as_deref()).await {
-            Err(CallError::Token) if token.is_some() => {
+            Err(EtcdCallError::Token) if token.is_some() => {
                 // The server has forgotten the token: it was restarted, or the token is old.
                 self.forget(token.as_ref()).await;
                 let token = self.token().await?;
@@ -96,7 +100,7 @@ impl EtcdClient {
         method: &str,
         body: Vec<u8>,
         token: Option<&str>,
-    ) -> Result<HttpAnswer, CallError> {
+    ) -> Result<HttpAnswer, EtcdCallError> {
         let path = format!("/v3/{method}");
         let secret = token.map(|token| (AUTHORIZATION, token));
         let request = HttpRequest { method: Method::POST, path: &path, secret, body };
@@ -108,14 +112,14 @@ impl EtcdClient {
         let (status, body) = (answer.status(), answer.body().await?);
         let error = self.explain(status, &body);
         // Another member may be able to answer what this one cannot: it has no leader, or it is not ready.
-        if !matches!(&error, CallError::Other(error) if error.kind() == Kind::Unavailable) {
+        if !matches!(&error, EtcdCallError::Other(error) if error.kind() == Kind::Unavailable) {
             answer.usable();
         }
         Err(error)
     }
 
     /// The token of the log-in; `None` without a user.
-    async fn token(&self) -> Result<Option<Arc<str>>, CallError> {
+    async fn token(&self) -> Result<Option<Arc<str>>, EtcdCallError> {
         let (Some(user), Some(password)) = (&self.settings.user, &self.settings.password) else {
             return Ok(None);
         };
@@ -126,7 +130,7 @@ impl EtcdClient {
             let body = encoded(&LoginRequest { name: user, password: password.expose() })?;
             let mut answer = match self.send("auth/authenticate", body, None).await {
                 // As etcd's own client: a cluster without users needs no log-in.
-                Err(CallError::NoAuthentication) => return Ok(None),
+                Err(EtcdCallError::NoAuthentication) => return Ok(None),
                 answer => answer?,
             };
             let (status, body) = (answer.status(), answer.body().await?);
@@ -146,32 +150,34 @@ impl EtcdClient {
     }
 
     /// What an answer that is not a success means, and what to do.
-    fn explain(&self, status: StatusCode, body: &[u8]) -> CallError {
+    fn explain(&self, status: StatusCode, body: &[u8]) -> EtcdCallError {
         let error = serde_json::from_slice::<GatewayError>(body);
         match error.ok().filter(|error| !error.text().is_empty()) {
             Some(error) => self.gateway_error(&error),
-            None if status == StatusCode::NOT_FOUND => CallError::Other(Error::denied(format!(
-                "{} has no gateway for version 3 of etcd's API: Tenure needs etcd 3.4 or later",
-                self.settings.target.url
-            ))),
-            None => CallError::Other(self.settings.target.unexpected(status, body)),
+            None if status == StatusCode::NOT_FOUND => {
+                EtcdCallError::Other(Error::denied(format!(
+                    "{} has no gateway for version 3 of etcd's API: Tenure needs etcd 3.4 or later",
+                    self.settings.target.url
+                )))
+            }
+            None => EtcdCallError::Other(self.settings.target.unexpected(status, body)),
         }
     }
 
     /// The meaning of an error that etcd has answered.
-    pub(super) fn gateway_error(&self, error: &GatewayError) -> CallError {
+    pub(super) fn gateway_error(&self, error: &GatewayError) -> EtcdCallError {
         let (text, url) = (error.text(), &self.settings.target.url);
         let has = |part: &str| text.contains(part);
         if has("invalid auth token") {
-            return CallError::Token;
+            return EtcdCallError::Token;
         }
         if has("requested lease not found") {
-            return CallError::NoLease;
+            return EtcdCallError::NoLease;
         }
         if has("authentication is not enabled") {
-            return CallError::NoAuthentication;
+            return EtcdCallError::NoAuthentication;
         }
-        CallError::Other(if has("permission denied") {
+        EtcdCallError::Other(if has("permission denied") {
             let user = self.settings.user.as_deref().unwrap_or("?");
             Error::denied(format!(
                 "{url}: etcd denies the user '{user}' what Tenure needs. Grant its role the keys: etcdctl role \

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use super::client::{CallError, EtcdClient};
+use super::client::{EtcdCallError, EtcdClient};
 use super::message::{
     DeleteRequest, Header, Int, LeaseGrantRequest, LeaseRequest, LeaseResponse, PutRequest,
     RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
@@ -38,12 +38,12 @@ struct StatusResponse {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MemberListResponse {
-    members: Vec<Member>,
+    members: Vec<ClusterMember>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Member {
+struct ClusterMember {
     name: String,
     #[serde(rename = "ID")]
     id: Int,
@@ -94,7 +94,7 @@ fn version(status: &StatusResponse) -> Check {
 
 async fn members(client: &EtcdClient, status: &StatusResponse) -> Check {
     let what = "members";
-    let listed: Result<MemberListResponse, CallError> =
+    let listed: Result<MemberListResponse, EtcdCallError> =
         client.call("cluster/member/list", &Nothing {}).await;
     let list = match listed {
         Ok(list) => list.members,
@@ -150,21 +150,21 @@ async fn try_everything(client: &EtcdClient) -> Result<()> {
         ignore_lease: false,
     };
     let delete = DeleteRequest { key: key.as_str().into() };
-    let written: Result<TxnResponse, CallError> = client
+    let written: Result<TxnResponse, EtcdCallError> = client
         .call("kv/txn", &TxnRequest { success: vec![RequestOp::Put(put)], ..TxnRequest::default() })
         .await;
-    let read: Result<RangeResponse, CallError> =
+    let read: Result<RangeResponse, EtcdCallError> =
         client.call("kv/range", &RangeRequest::key(&key)).await;
-    let deleted: Result<TxnResponse, CallError> = client
+    let deleted: Result<TxnResponse, EtcdCallError> = client
         .call(
             "kv/txn",
             &TxnRequest { success: vec![RequestOp::Delete(delete)], ..TxnRequest::default() },
         )
         .await;
-    let kept: Result<serde::de::IgnoredAny, CallError> =
+    let kept: Result<serde::de::IgnoredAny, EtcdCallError> =
         client.call("lease/keepalive", &LeaseRequest { id: lease.id }).await;
     // Also after an error: it removes the key.
-    let revoked: Result<serde::de::IgnoredAny, CallError> =
+    let revoked: Result<serde::de::IgnoredAny, EtcdCallError> =
         client.call("lease/revoke", &LeaseRequest { id: lease.id }).await;
     written?;
     read?;

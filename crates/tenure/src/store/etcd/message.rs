@@ -6,26 +6,26 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes in base64.
+/// EtcdBytes in base64.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Bytes(pub(super) Vec<u8>);
+pub(super) struct EtcdBytes(pub(super) Vec<u8>);
 
-impl From<&str> for Bytes {
+impl From<&str> for EtcdBytes {
     fn from(text: &str) -> Self {
-        Bytes(text.as_bytes().to_vec())
+        EtcdBytes(text.as_bytes().to_vec())
     }
 }
 
-impl Serialize for Bytes {
+impl Serialize for EtcdBytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&STANDARD.encode(&self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Bytes {
+impl<'de> Deserialize<'de> for EtcdBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(Bytes).map_err(D::Error::custom)
+        STANDARD.decode(text).map(EtcdBytes).map_err(D::Error::custom)
     }
 }
 
@@ -60,9 +60,9 @@ pub(super) struct Header {
 /// A key and its value.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct KeyValue {
-    pub(super) key: Bytes,
-    pub(super) value: Bytes,
+pub(super) struct EtcdKeyValue {
+    pub(super) key: EtcdBytes,
+    pub(super) value: EtcdBytes,
     pub(super) mod_revision: Int,
     /// The etcd lease that the key is attached to; zero: none.
     pub(super) lease: Int,
@@ -71,9 +71,9 @@ pub(super) struct KeyValue {
 /// A read of one key, or of the keys from `key` to before `range_end`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RangeRequest {
-    pub(super) key: Bytes,
+    pub(super) key: EtcdBytes,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) range_end: Option<Bytes>,
+    pub(super) range_end: Option<EtcdBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) limit: Option<Int>,
     pub(super) keys_only: bool,
@@ -98,31 +98,31 @@ impl RangeRequest {
 
 /// The first key that begins with `prefix`, and the first one after all of these. For the empty prefix both are a zero byte:
 /// all keys.
-pub(super) fn prefix_range(prefix: &str) -> (Bytes, Bytes) {
+pub(super) fn prefix_range(prefix: &str) -> (EtcdBytes, EtcdBytes) {
     if prefix.is_empty() {
-        return (Bytes(vec![0]), Bytes(vec![0]));
+        return (EtcdBytes(vec![0]), EtcdBytes(vec![0]));
     }
     let mut end = prefix.as_bytes().to_vec();
     // The last byte of UTF-8 is never 255.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
-    (prefix.into(), Bytes(end))
+    (prefix.into(), EtcdBytes(end))
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RangeResponse {
     pub(super) header: Header,
-    pub(super) kvs: Vec<KeyValue>,
+    pub(super) kvs: Vec<EtcdKeyValue>,
     pub(super) more: bool,
 }
 
 /// A write of one key.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PutRequest {
-    pub(super) key: Bytes,
-    pub(super) value: Bytes,
+    pub(super) key: EtcdBytes,
+    pub(super) value: EtcdBytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<Int>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -133,7 +133,7 @@ pub(super) struct PutRequest {
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DeleteRequest {
-    pub(super) key: Bytes,
+    pub(super) key: EtcdBytes,
 }
 
 /// One step of a transaction.
@@ -150,7 +150,7 @@ pub(super) enum RequestOp {
 /// A condition of a transaction: the key was last written at this revision. Zero: the key does not exist.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Compare {
-    key: Bytes,
+    key: EtcdBytes,
     target: &'static str,
     result: &'static str,
     mod_revision: Int,
@@ -247,8 +247,8 @@ pub(super) struct WatchRequest {
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct WatchCreateRequest {
-    pub(super) key: Bytes,
-    pub(super) range_end: Bytes,
+    pub(super) key: EtcdBytes,
+    pub(super) range_end: EtcdBytes,
     pub(super) start_revision: Int,
     pub(super) progress_notify: bool,
 }
@@ -262,16 +262,16 @@ pub(super) struct WatchResponse {
     pub(super) cancel_reason: String,
     /// The oldest revision that can be watched, if the requested one is older.
     pub(super) compact_revision: Int,
-    pub(super) events: Vec<WatchEvent>,
+    pub(super) events: Vec<EtcdEvent>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct WatchEvent {
+pub(super) struct EtcdEvent {
     /// `DELETE`, or left out for a write.
     #[serde(rename = "type")]
     pub(super) kind: Option<String>,
-    pub(super) kv: KeyValue,
+    pub(super) kv: EtcdKeyValue,
 }
 
 #[cfg(test)]
@@ -310,6 +310,6 @@ mod tests {
     #[test]
     fn a_prefix_is_a_range() {
         assert_eq!(prefix_range("a:"), ("a:".into(), "a;".into()));
-        assert_eq!(prefix_range(""), (Bytes(vec![0]), Bytes(vec![0])));
+        assert_eq!(prefix_range(""), (EtcdBytes(vec![0]), EtcdBytes(vec![0])));
     }
 }

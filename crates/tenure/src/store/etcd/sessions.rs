@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::de::IgnoredAny;
 
-use super::client::{CallError, EtcdClient};
+use super::client::{EtcdCallError, EtcdClient};
 use super::message::{Int, LeaseGrantRequest, LeaseRequest, LeaseResponse, StreamItem};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ const READ_BEFORE_EXPIRY: Duration = Duration::from_millis(100);
 pub(super) struct EtcdSessions {
     client: Arc<EtcdClient>,
     clock: Clock,
-    known: Mutex<HashMap<SessionKey, KnownSession>>,
+    known: Mutex<HashMap<EtcdSessionKey, KnownEtcdSession>>,
     /// Held while an etcd lease is granted, so that two calls do not grant two.
     granting: tokio::sync::Mutex<()>,
     /// The number of calls that may be attaching keys now.
@@ -46,10 +46,10 @@ impl Drop for Attaching<'_> {
     }
 }
 
-type SessionKey = (CandidateId, Duration);
+type EtcdSessionKey = (CandidateId, Duration);
 
 #[derive(Debug)]
-struct KnownSession {
+struct KnownEtcdSession {
     session: EtcdSession,
     /// The names that may be attached to it.
     names: HashSet<Name>,
@@ -85,7 +85,7 @@ impl EtcdSessions {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<SessionKey, KnownSession>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<EtcdSessionKey, KnownEtcdSession>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +124,7 @@ impl EtcdSessions {
         let raft_term = granted.header.raft_term;
         let session = EtcdSession { lease: granted.id, kept_at: sent, raft_term };
         let names = names.iter().cloned().collect();
-        self.known().insert(key, KnownSession { session, names });
+        self.known().insert(key, KnownEtcdSession { session, names });
         Ok(session)
     }
 
@@ -142,16 +142,16 @@ impl EtcdSessions {
         }
     }
 
-    async fn keep(&self, key: &SessionKey, lease: Int) -> Result<Option<EtcdSession>> {
+    async fn keep(&self, key: &EtcdSessionKey, lease: Int) -> Result<Option<EtcdSession>> {
         let sent = self.clock.now();
         let answer = self.client.call("lease/keepalive", &LeaseRequest { id: lease }).await;
         let answer: StreamItem<LeaseResponse> = match answer {
-            Err(CallError::NoLease) => StreamItem::default(),
+            Err(EtcdCallError::NoLease) => StreamItem::default(),
             answer => answer?,
         };
         if let Some(error) = &answer.error {
             match self.client.gateway_error(error) {
-                CallError::NoLease => {}
+                EtcdCallError::NoLease => {}
                 error => return Err(error.into()),
             }
         }
@@ -177,7 +177,7 @@ impl EtcdSessions {
     pub(super) async fn time_left(&self, lease: Int) -> Result<Option<Duration>> {
         let left: LeaseResponse =
             match self.client.call("lease/timetolive", &LeaseRequest { id: lease }).await {
-                Err(CallError::NoLease) => return Ok(None),
+                Err(EtcdCallError::NoLease) => return Ok(None),
                 left => left?,
             };
         let Ok(seconds) = u64::try_from(left.ttl.0) else { return Ok(None) };

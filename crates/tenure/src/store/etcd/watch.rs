@@ -12,7 +12,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use super::EtcdTerm;
 use super::client::EtcdClient;
 use super::message::{
-    Bytes, Int, StreamItem, WatchCreateRequest, WatchEvent, WatchRequest, WatchResponse,
+    EtcdBytes, EtcdEvent, Int, StreamItem, WatchCreateRequest, WatchRequest, WatchResponse,
     prefix_range,
 };
 use super::settings::EtcdSettings;
@@ -128,7 +128,7 @@ impl Subscribed {
 /// The requests of a subscription.
 fn requests(client: &EtcdClient, scope: &Scope) -> Vec<WatchRequest> {
     let prefix = &client.settings.prefix;
-    let range = |(key, range_end): (Bytes, Bytes)| WatchRequest {
+    let range = |(key, range_end): (EtcdBytes, EtcdBytes)| WatchRequest {
         create_request: WatchCreateRequest {
             key,
             range_end,
@@ -156,7 +156,7 @@ fn requests(client: &EtcdClient, scope: &Scope) -> Vec<WatchRequest> {
 }
 
 /// What the events of one message mean. All events of one write are in one message.
-fn changes(settings: &EtcdSettings, events: &[WatchEvent]) -> Vec<Change> {
+fn changes(settings: &EtcdSettings, events: &[EtcdEvent]) -> Vec<Change> {
     let mut found: Vec<NameEvents<'_>> = Vec::new();
     for event in events {
         let Some((name, is_record)) = settings.name_of(&event.kv.key.0) else { continue };
@@ -177,8 +177,8 @@ fn changes(settings: &EtcdSettings, events: &[WatchEvent]) -> Vec<Change> {
 struct NameEvents<'a> {
     name: Name,
     revision: Int,
-    visible: Option<&'a WatchEvent>,
-    record: Option<&'a WatchEvent>,
+    visible: Option<&'a EtcdEvent>,
+    record: Option<&'a EtcdEvent>,
 }
 
 impl NameEvents<'_> {
@@ -211,7 +211,7 @@ impl NameEvents<'_> {
     }
 }
 
-impl WatchEvent {
+impl EtcdEvent {
     fn is_delete(&self) -> bool {
         self.kind.as_deref() == Some("DELETE")
     }
