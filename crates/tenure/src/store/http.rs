@@ -28,6 +28,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an idle connection is kept: longer than any TTL at which a waiting candidate calls again.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
+/// After this time without data, the kernel checks that the server is still there.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+
 /// No answer to a request of a store is longer.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
@@ -142,6 +145,8 @@ impl HttpClient {
             .redirect(redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
+            // A watch may be silent for long: without this a lost connection would stay unnoticed.
+            .tcp_keepalive(TCP_KEEPALIVE)
             .tcp_nodelay(true)
             .dns_resolver(Arc::clone(&self.resolver));
         let target = Arc::clone(&self.target);
