@@ -186,7 +186,7 @@ impl ConsulClient {
                 "{url}: Consul does not know the token: give a valid one, as consul://:TOKEN@HOST or in \
                  CONSUL_HTTP_TOKEN"
             ))
-        } else if has("Invalid SessionInfo TTL") {
+        } else if has("Invalid Session TTL") {
             Error::denied(format!("{url}: {text}: the server's session_ttl_min is above it"))
         } else if status == StatusCode::TOO_MANY_REQUESTS {
             Error::unavailable(format!(

@@ -204,10 +204,10 @@ mod tests {
         let operations = operations.map(|kv| TxnOperation { kv });
         assert_eq!(
             serde_json::to_string(&operations).unwrap(),
-            r#"[{"KV":{"Verb":"check-not-exists","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":7}},{"KV":{"Verb":"lock","Key":"a","Value":"bWU=","SessionInfo":"s"}},{"KV":{"Verb":"delete-cas","Key":"b","Index":8}}]"#
+            r#"[{"KV":{"Verb":"check-not-exists","Key":"a"}},{"KV":{"Verb":"check-index","Key":"a","Index":7}},{"KV":{"Verb":"lock","Key":"a","Value":"bWU=","Session":"s"}},{"KV":{"Verb":"delete-cas","Key":"b","Index":8}}]"#
         );
         let answer: TxnAnswer = serde_json::from_str(
-            r#"{"Results":[{"KV":{"LockIndex":1,"Key":"k","Flags":0,"Value":"bWU=","SessionInfo":"s","CreateIndex":18,"ModifyIndex":20}},{"KV":{"Key":"l","Value":null,"ModifyIndex":3}}],"Errors":null,"Index":0}"#,
+            r#"{"Results":[{"KV":{"LockIndex":1,"Key":"k","Flags":0,"Value":"bWU=","Session":"s","CreateIndex":18,"ModifyIndex":20}},{"KV":{"Key":"l","Value":null,"ModifyIndex":3}}],"Errors":null,"Index":0}"#,
         )
         .unwrap();
         let found: Vec<_> = answer.results.unwrap().into_iter().map(|result| result.kv).collect();

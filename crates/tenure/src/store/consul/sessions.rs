@@ -118,7 +118,7 @@ impl ConsulSessions {
                 sessions.iter().any(|session| session.id == *id)
             }
             // Not the page of a proxy.
-            StatusCode::NOT_FOUND if answer.body.starts_with(b"SessionInfo id") => false,
+            StatusCode::NOT_FOUND if answer.body.starts_with(b"Session id") => false,
             _ => return Err(client.unexpected(&answer)),
         };
         let mut sessions = self.known();

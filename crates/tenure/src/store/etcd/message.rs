@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// EtcdBytes in base64.
+/// Bytes in base64.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EtcdBytes(pub(super) Vec<u8>);
 
