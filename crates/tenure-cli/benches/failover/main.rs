@@ -1,5 +1,5 @@
 //! The failover time after a fault of the leader, measured from outside with the real command:
-//! `cargo bench -p tenure-cli --bench failover [-- --repeats 50 --fault kill,freeze --store file|redis]`.
+//! `cargo bench -p tenure-cli --bench failover [-- --repeats 50 --fault kill,freeze --store file|redis|etcd]`.
 //!
 //! Measures from the fault to the first effect of the next term, by the timestamps of the workers. Exits with 1 if two workers
 //! ever worked at once, or if the fenced register accepted a stale write.
@@ -22,12 +22,9 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let mut clean = true;
-    for place in [StoreKind::File, StoreKind::Redis] {
-        if !options.places.contains(&place) {
-            continue;
-        }
+    for &place in &options.places {
         if let Some(why) = place.missing() {
-            println!("Redis: {why}");
+            println!("{}: {why}", place.name());
             continue;
         }
         println!("{}", rows::heading(place));

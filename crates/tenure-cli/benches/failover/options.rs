@@ -12,7 +12,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn read(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
         let faults = Fault::ALL.into_iter().filter(|fault| fault.is_public()).collect();
-        let places = vec![StoreKind::File, StoreKind::Redis];
+        let places = vec![StoreKind::File, StoreKind::Redis, StoreKind::Etcd];
         let mut options = Options { repeats: 50, faults, places };
         while let Some(word) = words.next() {
             // Added by cargo.
@@ -34,6 +34,7 @@ impl Options {
                     options.places = match value.as_str() {
                         "file" => vec![StoreKind::File],
                         "redis" => vec![StoreKind::Redis],
+                        "etcd" => vec![StoreKind::Etcd],
                         _ => return Err(bad()),
                     };
                 }

@@ -79,6 +79,9 @@ impl Row {
             (Fault::Kill, false) => "median ≤ 15 ms, p99 ≤ 60 ms",
             (Fault::Kill, true) => "median ≤ 25 ms, p99 ≤ 100 ms",
             (Fault::KillTree, false) => "≤ 20 ms",
+            (Fault::KillTree, true) if self.place == StoreKind::Etcd => {
+                "≤ remaining lease + 600 ms"
+            }
             (Fault::KillTree, true) => "≤ remaining lease + 30 ms",
             (Fault::Term, false) => "median ≤ 10 ms",
             (Fault::Term, true) => "median ≤ 15 ms",
@@ -91,7 +94,7 @@ impl Row {
 }
 
 pub(crate) fn heading(place: StoreKind) -> String {
-    let place = if place.is_server() { "Redis" } else { "file (tmpfs)" };
+    let place = if place.is_server() { place.name() } else { "file (tmpfs)" };
     let profile = if cfg!(debug_assertions) { "DEBUG BUILD" } else { "release build" };
     format!(
         "\n{place}, TTL {TTL:?}, three contenders, {profile}; milliseconds from the fault to the next term's first effect\n\
@@ -151,7 +154,11 @@ pub(crate) fn measure(place: StoreKind, fault: Fault, repeats: usize) -> Row {
 
 fn one_name(place: StoreKind, fault: Fault, repeats: usize) -> Row {
     let mut row = Row::new(place, fault);
-    let cabled = if fault == Fault::Cut { StoreKind::Cabled } else { place };
+    let cabled = match (fault, place) {
+        (Fault::Cut, StoreKind::Etcd) => StoreKind::EtcdCabled,
+        (Fault::Cut, _) => StoreKind::Cabled,
+        _ => place,
+    };
     let mut stage = ElectionTrial::new(cabled, TTL, Mode::Plain);
     for _ in 0..repeats {
         let outcome = cycle(&mut stage, fault);

@@ -56,6 +56,8 @@ mod time_left;
 mod unconfirmed;
 
 pub use super::record::{Condition, TermTime};
+#[cfg(feature = "_http")]
+pub(super) use backend::common_prefix;
 pub use backend::{Backend, Document, Entry, Expiry, Reading, Swap, Swapped, Touched};
 use live_terms::LiveTerms;
 use unconfirmed::{Unconfirmed, UnconfirmedKey};

@@ -43,7 +43,7 @@ use self::settings::ConsulSettings;
 use super::batches::in_batches;
 use super::cas::{
     Backend, CasStore, Condition, Document, Entry, Expiry, Reading, Swap, Swapped, TermTime,
-    Touched,
+    Touched, common_prefix,
 };
 use super::codec::{self, Decoded};
 use super::endpoint::StoreUrl;
@@ -429,15 +429,6 @@ fn session_key(swap: &Swap<ConsulVersion>) -> Option<SessionKey> {
         }
         TermTime::Unchanged | TermTime::None => None,
     }
-}
-
-/// The longest text that all keys begin with.
-fn common_prefix(keys: &[String]) -> &str {
-    let Some(first) = keys.first() else { return "" };
-    keys.iter().fold(first.as_str(), |prefix, key| {
-        let same = prefix.bytes().zip(key.bytes()).take_while(|(a, b)| a == b).count();
-        &prefix[..same]
-    })
 }
 
 #[async_trait]

@@ -36,7 +36,7 @@ use self::settings::EtcdSettings;
 use super::batches::in_batches;
 use super::cas::{
     Backend, CasStore, Condition, Document, Entry, Expiry, Reading, Swap, Swapped, TermTime,
-    Touched,
+    Touched, common_prefix,
 };
 use super::codec::{self, Decoded};
 use super::endpoint::StoreUrl;
@@ -424,7 +424,7 @@ impl EtcdWrite {
         let value = codec::encode_with(&swap.name, &swap.record, extra).map_err(|reason| {
             Error::invalid(format!("the record of '{}' cannot be written: {reason}", swap.name))
         })?;
-        // The record of a participant is not needed after its end, and nobody removes it if its process was killed.
+        // The record of a participant is not needed after its end, and no process removes it if its holder was killed.
         let ends = (swap.record.ephemeral && term.is_some()).then_some(self.lease);
         operations.push(RequestOp::Put(put(record, value, ends)));
         Ok(operations)
@@ -485,15 +485,6 @@ fn entry(
     let shown = &visible.value.0[..visible.value.0.len().min(SHOWN_ID_BYTES)];
     let id = String::from_utf8_lossy(shown).into_owned();
     Ok(Some(Entry::Foreign { id, left: FOREIGN_LEFT }))
-}
-
-/// The longest text that all keys begin with.
-fn common_prefix(keys: &[String]) -> &str {
-    let Some(first) = keys.first() else { return "" };
-    keys.iter().fold(first.as_str(), |prefix, key| {
-        let same = prefix.bytes().zip(key.bytes()).take_while(|(a, b)| a == b).count();
-        &prefix[..same]
-    })
 }
 
 fn leader_changed() -> Error {

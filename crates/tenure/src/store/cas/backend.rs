@@ -177,3 +177,13 @@ pub enum Touched {
     /// The hold is not the live term, or the service cannot renew it in one step (another TTL). Nothing was written.
     Unknown,
 }
+
+/// The longest text that all keys begin with, for a backend that reads them as one range.
+#[cfg(feature = "_http")]
+pub(in crate::store) fn common_prefix(keys: &[String]) -> &str {
+    let Some(first) = keys.first() else { return "" };
+    keys.iter().fold(first.as_str(), |prefix, key| {
+        let same = prefix.bytes().zip(key.bytes()).take_while(|(a, b)| a == b).count();
+        &prefix[..same]
+    })
+}

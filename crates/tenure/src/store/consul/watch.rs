@@ -11,13 +11,14 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use reqwest::StatusCode;
 
+use super::ConsulTerm;
 use super::client::ConsulClient;
 use super::message::{ConsulSessionId, KeyValue};
 use super::settings::ConsulSettings;
-use super::{ConsulTerm, common_prefix};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::{CandidateId, Name, Token};
+use crate::store::cas::common_prefix;
 use crate::store::codec;
 use crate::store::{Change, Scope};
 

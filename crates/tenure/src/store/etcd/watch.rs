@@ -19,6 +19,7 @@ use super::settings::EtcdSettings;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::Name;
+use crate::store::cas::common_prefix;
 use crate::store::codec::{self, Decoded};
 use crate::store::http::HttpAnswer;
 use crate::store::{Change, Scope};
@@ -150,7 +151,7 @@ fn requests(client: &EtcdClient, scope: &Scope) -> Vec<WatchRequest> {
         Scope::Names(names) => {
             let keys: Vec<String> =
                 names.iter().map(|name| client.settings.visible_key(name)).collect();
-            vec![range(prefix_range(super::common_prefix(&keys)))]
+            vec![range(prefix_range(common_prefix(&keys)))]
         }
     }
 }
