@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`servers`] | real servers, private to a test: found, started on free ports, and ended with it |
 //! | [`redis_rig`] | a private Redis server and its administrator, with TLS or behind a delay line |
+//! | [`kubernetes_rig`] | a private Kubernetes API server, its administrator and a restricted user |
 //! | [`command`], [`background_process`], [`http_peer`] | the command `tenure` in a sandbox, and HTTP with it |
 //! | [`system`] | trials with many processes: candidates of the real command, faults, and a checker for two leaders |
 //! | [`document_service`] | a fake service that keeps documents, for the compare-and-swap layer |
@@ -22,6 +23,7 @@ pub mod descriptors;
 pub mod document_service;
 pub mod figures;
 pub mod http_peer;
+pub mod kubernetes_rig;
 pub mod redis_rig;
 pub mod servers;
 pub mod simulation;

@@ -26,6 +26,8 @@ mod endpoint;
 mod ephemeral;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod leads_from;
 pub mod memory;
 mod open;
@@ -326,6 +328,9 @@ pub struct Limits {
     pub max_batch: usize,
     /// How the store notifies its watchers.
     pub notification: Notification,
+    /// Whether candidates make themselves visible by default: see [`presence`](crate::presence). Not where each of them would
+    /// cost the store much.
+    pub presence: bool,
 }
 
 impl Limits {
@@ -339,6 +344,7 @@ impl Limits {
             visibility: Visibility::Network,
             max_batch: 1_000,
             notification: Notification::Push,
+            presence: true,
         }
     }
 

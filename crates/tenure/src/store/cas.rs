@@ -26,7 +26,7 @@
 //!   given up. The session would keep it alive for ever. So the store remembers what is unconfirmed, and releases it until that
 //!   is confirmed, with every round of renewals. A revoked term is judged by observation, because its session may live on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -36,8 +36,8 @@ use futures_util::stream::BoxStream;
 
 use super::batches::in_batches;
 use super::record::{
-    FoundRecord, Operation, RecordWrite, Renewal, Revocation, RuleContext, Save, Standing, Step,
-    lease, unknown_lease,
+    FoundRecord, Operation, Record, RecordWrite, Renewal, Revocation, RuleContext, Save, Standing,
+    Step, lease, unknown_lease,
 };
 use super::{Change, Limits, Report, Revoke, Scope, Store, wrong_count};
 use crate::clock::{Clock, Moment};
@@ -51,7 +51,10 @@ mod backend;
 mod unconfirmed;
 
 pub use super::record::{Condition, TermTime};
-pub use backend::{Backend, Document, Entry, Expiry, Reading, Swap, Swapped, Touched};
+pub use backend::{
+    Backend, Document, Entry, Expiry, ForeignDocument, ForeignHolder, Reading, Swap, Swapped,
+    Touched,
+};
 use unconfirmed::{Unconfirmed, UnconfirmedKey};
 
 /// How often an operation reads again after another caller was faster. Each conflict means that another caller has written.
@@ -72,7 +75,17 @@ struct CasStoreInner<B: Backend> {
     backend: B,
     clock: Clock,
     observations: Mutex<Observations>,
+    /// What this store wrote last for each term that it holds, where observation judges: a renewal needs no read then. If
+    /// another caller has written since, the swap conflicts.
+    written: Mutex<HashMap<Name, Document<B::Version>>>,
     unconfirmed: Unconfirmed<B::Version>,
+}
+
+/// What an operation is applied to.
+struct Found<V> {
+    record: Option<Record>,
+    standing: Standing,
+    version: Option<V>,
 }
 
 /// An answer, and the swap that makes it valid, if one is needed.
@@ -88,6 +101,7 @@ impl<B: Backend> CasStore<B> {
             backend,
             clock,
             observations: Mutex::default(),
+            written: Mutex::default(),
             unconfirmed: Unconfirmed::default(),
         }))
     }
@@ -197,8 +211,12 @@ impl<B: Backend> CasStoreInner<B> {
         for (swap, swapped) in swaps.iter().zip(&swapped) {
             match swapped {
                 Ok(Swapped::Done { version, .. }) => self.observe_write(swap, version),
-                Ok(Swapped::Conflict) => self.unconfirmed.refused(swap),
-                Err(_) => {}
+                Ok(Swapped::Conflict) => {
+                    self.written().remove(&swap.name);
+                    self.unconfirmed.refused(swap);
+                }
+                // It may have arrived, and then the version is another one.
+                Err(_) => drop(self.written().remove(&swap.name)),
             }
         }
         swapped
@@ -213,33 +231,59 @@ impl<B: Backend> CasStoreInner<B> {
         context: &RuleContext,
     ) -> Result<Planned<O::Answer, B::Version>> {
         let name = operation.name();
-        let document = match entry {
-            None => None,
-            Some(Entry::Document(document)) => Some(document),
-            Some(Entry::Foreign { id, left }) => {
-                let answer = operation.excluded(foreign_lease(name, id, left, context));
-                return answer.map(|answer| (answer, None));
-            }
+        let Found { record, standing, version } = match self.judge(name, entry, now, context) {
+            Ok(found) => found,
+            Err(lease) => return operation.excluded(*lease).map(|answer| (answer, None)),
         };
-        let found = document.as_ref().map(|document| FoundRecord {
-            record: &document.record,
-            standing: self.standing(name, document, now),
-        });
+        let found = record.as_ref().map(|record| FoundRecord { record, standing });
         let Step { answer, write } = operation.apply(found, context)?;
-        let swap = write.map(|RecordWrite { record, condition, time }| Swap {
+        let swap = write.map(|RecordWrite { record: written, condition, time }| Swap {
             name: name.clone(),
             condition: match condition {
                 // Observation has judged that the time of a revoked term has passed. Its session may live on.
-                Condition::TermIsOver if document.as_ref().is_some_and(is_revoked) => {
-                    Condition::None
-                }
+                Condition::TermIsOver if record.as_ref().is_some_and(is_revoked) => Condition::None,
                 condition => condition,
             },
-            expected: document.map(|document| document.version),
-            record,
+            expected: version,
+            record: written,
             time,
         });
         Ok((answer, swap))
+    }
+
+    /// The record of an entry and the state of its term. The error is the lease of another program, which excludes every
+    /// candidate.
+    fn judge(
+        &self,
+        name: &Name,
+        entry: Option<Entry<B::Version>>,
+        now: Moment,
+        context: &RuleContext,
+    ) -> Result<Found<B::Version>, Box<Lease>> {
+        match entry {
+            None => Ok(Found { record: None, standing: Standing::Free, version: None }),
+            Some(Entry::Document(document)) => {
+                let standing = self.standing(name, &document, now);
+                let Document { record, version, .. } = document;
+                Ok(Found { record: Some(record), standing, version: Some(version) })
+            }
+            Some(Entry::Foreign { id, left }) => {
+                Err(Box::new(foreign_lease(name, id, left, left, context)))
+            }
+            Some(Entry::ForeignDocument(ForeignDocument { version, holder, record })) => {
+                if let Some(ForeignHolder { id, ttl }) = holder {
+                    let mark = mark(&version);
+                    let left = self.observations().left(name, mark, ttl, DRIFT_PPM, now);
+                    if !left.is_zero() {
+                        return Err(Box::new(foreign_lease(name, id, ttl, left, context)));
+                    }
+                }
+                // The other program could acquire the name only after the recorded term was over.
+                let over = |record: &Record| Standing::of(record, Duration::ZERO);
+                let standing = record.as_ref().map_or(Standing::Free, over);
+                Ok(Found { record, standing, version: Some(version) })
+            }
+        }
     }
 
     fn standing(&self, name: &Name, document: &Document<B::Version>, now: Moment) -> Standing {
@@ -251,7 +295,7 @@ impl<B: Backend> CasStoreInner<B> {
         let by_observation = match B::EXPIRY {
             Expiry::StoreClock => false,
             // The session that holds a revoked term may be kept alive for other leases.
-            Expiry::ServerLease => is_revoked(document) && !left.is_zero(),
+            Expiry::ServerLease => is_revoked(record) && !left.is_zero(),
             Expiry::Observation => true,
         };
         let left = match by_observation {
@@ -268,9 +312,19 @@ impl<B: Backend> CasStoreInner<B> {
             Some(term) if B::EXPIRY == Expiry::Observation => {
                 let now = self.clock.now();
                 observations.left(&swap.name, mark(version), term.ttl, DRIFT_PPM, now);
+                let (record, version) = (swap.record.clone(), version.clone());
+                let document = Document { record, version, left: Duration::ZERO };
+                self.written().insert(swap.name.clone(), document);
             }
-            _ => observations.forget(&swap.name),
+            _ => {
+                observations.forget(&swap.name);
+                self.written().remove(&swap.name);
+            }
         }
+    }
+
+    fn written(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Document<B::Version>>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn observations(&self) -> std::sync::MutexGuard<'_, Observations> {
@@ -290,7 +344,7 @@ impl<B: Backend> CasStoreInner<B> {
     async fn renew_batch(&self, holds: &[Hold], ttl: Duration) -> Result<Vec<Result<Answer>>> {
         let renewal = |hold: &Hold| Renewal { hold: hold.clone(), ttl };
         let touched = match B::EXPIRY {
-            Expiry::Observation => None,
+            Expiry::Observation => Some(Ok(self.renew_written(holds, ttl).await)),
             Expiry::StoreClock | Expiry::ServerLease => self.backend.touch(holds, ttl).await,
         };
         let Some(touched) = touched else {
@@ -317,21 +371,53 @@ impl<B: Backend> CasStoreInner<B> {
         Ok(touched.into_iter().map(answer).collect())
     }
 
+    /// Renews without a read what this store wrote last. What is not found there, or conflicts, is read and judged.
+    async fn renew_written(&self, holds: &[Hold], ttl: Duration) -> Vec<Result<Touched>> {
+        let (now, context) = (self.clock.now(), self.context(None));
+        let mut touched: Vec<Result<Touched>> =
+            holds.iter().map(|_| Ok(Touched::Unknown)).collect();
+        let (mut at, mut swaps) = (Vec::new(), Vec::new());
+        let mut names = HashSet::new();
+        for (index, hold) in holds.iter().enumerate() {
+            let document = self.written().get(&hold.name).cloned();
+            let Some(document) = document.filter(|_| names.insert(&hold.name)) else { continue };
+            let renewal = Renewal { hold: hold.clone(), ttl };
+            let entry = Some(Entry::Document(document));
+            if let Ok((Answer::Held(()), Some(swap))) = self.apply(&renewal, entry, now, &context) {
+                at.push(index);
+                swaps.push(swap);
+            }
+        }
+        if swaps.is_empty() {
+            return touched;
+        }
+        for (index, swapped) in at.into_iter().zip(self.swap(&swaps).await) {
+            touched[index] = swapped.map(|swapped| match swapped {
+                Swapped::Done { .. } => Touched::Renewed,
+                Swapped::Conflict => Touched::Unknown,
+            });
+        }
+        touched
+    }
+
     /// The leases of these names; `None` for a name that was never used.
     async fn observe_batch(&self, names: &[Name]) -> Result<Vec<Result<Option<Lease>>>> {
-        let Reading { store_time, entries } = self.read(names).await?;
-        let (now, context) = (self.clock.now(), self.context(store_time));
-        let leases = names.iter().zip(entries).map(|(name, entry)| {
-            Ok(entry?.map(|entry| match entry {
-                Entry::Foreign { id, left } => foreign_lease(name, id, left, &context),
-                Entry::Document(document) => {
-                    let standing = self.standing(name, &document, now);
-                    let found = FoundRecord { record: &document.record, standing };
+        let reading = self.read(names).await?;
+        Ok(self.leases(names, reading))
+    }
+
+    fn leases(&self, names: &[Name], reading: Reading<B::Version>) -> Vec<Result<Option<Lease>>> {
+        let (now, context) = (self.clock.now(), self.context(reading.store_time));
+        let leases = names.iter().zip(reading.entries).map(|(name, entry)| {
+            Ok(match self.judge(name, entry?, now, &context) {
+                Err(foreign) => Some(*foreign),
+                Ok(Found { record, standing, .. }) => record.map(|record| {
+                    let found = FoundRecord { record: &record, standing };
                     lease(Some(found), name, &context)
-                }
-            }))
+                }),
+            })
         });
-        Ok(leases.collect())
+        leases.collect()
     }
 
     /// Ends unconfirmed writes: releases what they left behind, and forgets those that can have no effect any more.
@@ -350,7 +436,7 @@ impl<B: Backend> CasStoreInner<B> {
                 Ok(Some(Entry::Document(document))) => Some(document),
                 Ok(None) => None,
                 // Not readable now, or not a lease: nothing is known about the write.
-                Ok(Some(Entry::Foreign { .. })) | Err(_) => continue,
+                Ok(Some(Entry::Foreign { .. } | Entry::ForeignDocument(_))) | Err(_) => continue,
             };
             let own = document.clone().and_then(|document| {
                 let term =
@@ -450,13 +536,22 @@ impl<B: Backend> Store for CasStore<B> {
     }
 
     async fn observe(&self, scope: &Scope) -> Result<Vec<Result<Lease>>> {
+        let inner = &*self.0;
         let mut names = match scope {
             Scope::Names(names) => names.clone(),
-            Scope::Prefix(prefix) => self.0.backend.list(prefix).await?,
+            Scope::Prefix(prefix) => match inner.backend.read_prefix(prefix).await {
+                None => inner.backend.list(prefix).await?,
+                Some(found) => {
+                    let (names, Reading { store_time, entries }) = found?;
+                    let reading =
+                        Reading { store_time, entries: same_count(entries, names.len())? };
+                    let leases = inner.leases(&names, reading);
+                    return Ok(leases.into_iter().filter_map(Result::transpose).collect());
+                }
+            },
         };
         names.sort_unstable();
         names.dedup();
-        let inner = &*self.0;
         let max_batch = inner.backend.limits().max_batch;
         let observe = |names| inner.observe_batch(names);
         let leases = in_batches(&names, max_batch, MAX_IN_FLIGHT, observe).await?;
@@ -490,8 +585,8 @@ fn log_unreleased(released: Result<()>) {
     }
 }
 
-fn is_revoked<V>(document: &Document<V>) -> bool {
-    document.record.term.as_ref().is_some_and(|term| term.nonce.is_none())
+fn is_revoked(record: &Record) -> bool {
+    record.term.as_ref().is_some_and(|term| term.nonce.is_none())
 }
 
 /// A value that differs for different versions.
@@ -505,9 +600,15 @@ fn mark(version: &impl Hash) -> u128 {
     half(0) << 64 | half(1)
 }
 
-fn foreign_lease(name: &Name, id: String, left: Duration, context: &RuleContext) -> Lease {
+fn foreign_lease(
+    name: &Name,
+    id: String,
+    ttl: Duration,
+    left: Duration,
+    context: &RuleContext,
+) -> Lease {
     let holder = Some(Holder { id, nonce: None });
-    Lease { holder, ttl: left, left, store_time: context.store_time, ..unknown_lease(name) }
+    Lease { holder, ttl, left, store_time: context.store_time, ..unknown_lease(name) }
 }
 
 fn without_times<T>(answers: Vec<Result<Timed<T>>>) -> Vec<Result<T>> {

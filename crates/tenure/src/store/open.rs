@@ -21,6 +21,7 @@ const SCHEMES: &[Scheme] = &[
     Scheme { name: "file", features: &["file"], visibility: Visibility::Machine },
     Scheme { name: "redis", features: &["redis"], visibility: Visibility::Network },
     Scheme { name: "rediss", features: &["redis", "tls"], visibility: Visibility::Network },
+    Scheme { name: "kubernetes", features: &["kubernetes"], visibility: Visibility::Network },
 ];
 
 /// Opens a store by URL.
@@ -48,6 +49,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
         "file" => Ok(Arc::new(super::file::FileStore::from_url(&parsed).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => super::redis::RedisStore::builder(url).build(),
+        #[cfg(feature = "kubernetes")]
+        "kubernetes" => super::kubernetes::open(&parsed).await,
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -174,7 +177,7 @@ mod tests {
             ("nowhere", "is not a store URL"),
             (
                 "zookeeper://h",
-                "unknown store scheme 'zookeeper'; supported: memory: file: redis: rediss:",
+                "unknown store scheme 'zookeeper'; supported: memory: file: redis: rediss: kubernetes:",
             ),
             ("memory:?x=1", "takes no options"),
             ("memory:abc", "nothing after the colon"),

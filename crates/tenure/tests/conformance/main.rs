@@ -18,6 +18,8 @@ mod bucket;
 mod documents;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
@@ -34,6 +36,8 @@ fn subjects() -> Vec<Arc<dyn Subject>> {
     subjects.extend(file::subjects());
     #[cfg(feature = "redis")]
     subjects.extend(redis::subjects());
+    #[cfg(feature = "kubernetes")]
+    subjects.extend(kubernetes::subjects());
     subjects
 }
 

@@ -77,6 +77,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The names that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<Name>>;
 
+    /// Reads everything whose name begins with `prefix`, if the service returns content with a list: `None` if it does not.
+    /// Then the names are listed, and read like any other.
+    async fn read_prefix(
+        &self,
+        prefix: &str,
+    ) -> Option<Result<(Vec<Name>, Reading<Self::Version>)>> {
+        let _ = prefix;
+        None
+    }
+
     /// Subscribes to changes: see [`Store::watch`](crate::store::Store::watch).
     fn changes(&self, scope: &Scope) -> BoxStream<'static, Change>;
 
@@ -105,6 +115,29 @@ pub enum Entry<V> {
         /// The time that it has left, as far as the service knows.
         left: Duration,
     },
+    /// Another program holds the name, and the service does not say how long. Its document may be replaced when its holder's
+    /// time has passed by observation, or if it has no holder.
+    ForeignDocument(ForeignDocument<V>),
+}
+
+/// A document that another program wrote, possibly over a record.
+#[derive(Clone, Debug)]
+pub struct ForeignDocument<V> {
+    /// The state of the document, which a swap compares.
+    pub version: V,
+    /// The holder; `None` if the other program has released the name.
+    pub holder: Option<ForeignHolder>,
+    /// The last record under this name, if there was one. Its token survives the other program's term.
+    pub record: Option<Record>,
+}
+
+/// The holder of a [`ForeignDocument`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignHolder {
+    /// The holder as that program wrote it.
+    pub id: String,
+    /// The time for which the document must not change before another candidate may replace it.
+    pub ttl: Duration,
 }
 
 /// A record as it is stored.

@@ -155,8 +155,25 @@ fn parse_duration(text: &str) -> Option<Duration> {
     (duration <= MAX_DURATION).then_some(duration)
 }
 
+#[cfg(feature = "kubernetes")]
+impl Options<'_> {
+    /// Any text that is not empty.
+    pub(in crate::store) fn filled_text(&self, key: &str) -> Result<Option<String>> {
+        let Some(entry) = self.0.iter().find(|entry| entry.key == key) else { return Ok(None) };
+        match percent_decoded(&entry.value) {
+            Ok(text) if text.is_empty() => {
+                Err(Error::invalid(format!("the option {key} needs a value")))
+            }
+            Ok(text) => Ok(Some(text)),
+            Err(reason) => {
+                Err(Error::invalid(format!("the option {key} cannot be read: {reason}")))
+            }
+        }
+    }
+}
+
 /// Decodes percent-encoding, or says why it cannot. The reason contains no part of `text`, which may be a password.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "kubernetes"))]
 pub(super) fn percent_decoded(text: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
