@@ -240,7 +240,9 @@ fn start_api(etcd: &u16, port: u16, files: &Path) -> Result<Server, String> {
         std::fs::write(&path, content).unwrap();
         path.display().to_string()
     };
-    let account = file("account.key", &KeyPair::generate().unwrap().serialize_pem());
+    let pair = KeyPair::generate().unwrap();
+    let account = file("account.key", &pair.serialize_pem());
+    let account_public = file("account.pub", &pair.public_key_pem());
     let tokens = file(
         "tokens.csv",
         "admintoken,admin,admin,system:masters\nlockertoken,locker,locker\nstrangertoken,stranger,stranger\n",
@@ -253,7 +255,7 @@ fn start_api(etcd: &u16, port: u16, files: &Path) -> Result<Server, String> {
         format!("--client-ca-file={}", authority.ca),
         format!("--token-auth-file={tokens}"),
         format!("--service-account-signing-key-file={account}"),
-        format!("--service-account-key-file={account}"),
+        format!("--service-account-key-file={account_public}"),
         "--bind-address=127.0.0.1".to_owned(),
         "--insecure-port=0".to_owned(),
         "--advertise-address=127.0.0.1".to_owned(),
