@@ -43,7 +43,8 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
                 let row =
                     lease.as_ref().map_or_else(|| LeaseJson::never_used(name), LeaseJson::from);
                 let store_shown = format!("{} {}", store.url(), choice.origin());
-                print_one(args, name, &row.with_candidates(&candidates), &store_shown)
+                let row = row.with_candidates(candidates.as_deref());
+                print_one(args, name, &row, &store_shown)
             }
             Selector::Prefix(_) => {
                 let leases = readable(found, args.json);
@@ -51,26 +52,32 @@ pub(crate) fn run(args: &Args, status: &StatusArgs) -> Result<Exit> {
                 let mut rows: BTreeMap<&Name, LeaseJson> =
                     shown.map(|lease| (&lease.name, LeaseJson::from(lease))).collect();
                 // A name that has candidates but never had a leader has no lease.
-                for (name, _) in candidates.iter().filter(|(name, _)| target.shows(name)) {
+                let known = candidates.iter().flatten();
+                for (name, _) in known.filter(|(name, _)| target.shows(name)) {
                     rows.entry(name).or_insert_with(|| LeaseJson::never_used(name));
                 }
-                let rows = rows.into_values().map(|row| row.with_candidates(&candidates));
+                let rows = rows.into_values().map(|row| row.with_candidates(candidates.as_deref()));
                 print_many(args, &rows.collect::<Vec<_>>(), &target, &store.url())
             }
         }
     })
 }
 
-/// The candidates of the selected leases. If all leases were observed, `found` includes the presence leases already.
+/// The candidates of the selected leases; `None` where candidates do not make themselves visible. If all leases were observed,
+/// `found` includes the presence leases already.
 async fn candidates_of(
     store: &dyn Store,
     target: &Selector,
     found: &[Result<Lease>],
-) -> Result<Vec<(Name, Node)>> {
-    if *target == Selector::all() {
-        return Ok(nodes(found.iter().flatten()));
+) -> Result<Option<Vec<(Name, Node)>>> {
+    if !store.limits().presence {
+        return Ok(None);
     }
-    store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, all_present(store)).await
+    if *target == Selector::all() {
+        return Ok(Some(nodes(found.iter().flatten())));
+    }
+    let present = all_present(store);
+    store_access::with_timeout(&store.url(), store_access::STORE_TIMEOUT, present).await.map(Some)
 }
 
 /// The leases that can be read; the others are reported on stderr.
@@ -91,8 +98,13 @@ fn print_one(args: &Args, name: &Name, row: &LeaseJson, store_shown: &str) -> Re
         output::line(format!("Nobody leads '{name}'.{}", starting.unwrap_or_default()))?;
         output::line(format!("Asked: {store_shown}"))?;
     }
-    if !args.json && !row.candidates.is_empty() {
-        output::line(format!("\n{}", candidates(row)))?;
+    match &row.candidates {
+        _ if args.json => {}
+        None => {
+            output::line("\nCandidates are unknown: on this store they do not show themselves.")?
+        }
+        Some(candidates) if candidates.is_empty() => {}
+        Some(candidates) => output::line(format!("\n{}", candidates_table(candidates)))?,
     }
     if let (false, Some(run)) = (args.json, &row.last_run) {
         output::line(format!("\nLast run: {}", output::printable(&run.summary(time::unix_ms()))))?;
@@ -136,7 +148,8 @@ pub(crate) struct LeaseJson {
     /// For work on a schedule: the number of runs, and the last run.
     count: Option<u64>,
     last_run: Option<RunRecord>,
-    candidates: Vec<Candidate>,
+    /// `null` where candidates do not make themselves visible.
+    candidates: Option<Vec<Candidate>>,
 }
 
 impl LeaseJson {
@@ -154,15 +167,17 @@ impl LeaseJson {
             since: None,
             count: None,
             last_run: None,
-            candidates: Vec::new(),
+            candidates: Some(Vec::new()),
         }
     }
 
-    /// Adds the candidates among `nodes` that campaign for this lease.
-    pub(crate) fn with_candidates(mut self, nodes: &[(Name, Node)]) -> LeaseJson {
-        let ours = nodes.iter().filter(|(of, _)| of.as_str() == self.name);
+    /// Adds the candidates among `nodes` that campaign for this lease; `None` if they are unknown.
+    pub(crate) fn with_candidates(mut self, nodes: Option<&[(Name, Node)]>) -> LeaseJson {
         let holder = self.holder.as_deref().map(|holder| (holder, self.state));
-        self.candidates = ours.map(|(_, node)| Candidate::new(node, holder)).collect();
+        self.candidates = nodes.map(|nodes| {
+            let ours = nodes.iter().filter(|(of, _)| of.as_str() == self.name);
+            ours.map(|(_, node)| Candidate::new(node, holder)).collect()
+        });
         self
     }
 }
@@ -196,7 +211,7 @@ impl From<&Lease> for LeaseJson {
 }
 
 /// The candidates of one lease, as a text table.
-fn candidates(row: &LeaseJson) -> String {
+fn candidates_table(candidates: &[Candidate]) -> String {
     let head = ["", "CANDIDATE", "STATE", "PRIORITY", "URL"].map(str::to_owned);
     let cells = |candidate: &Candidate| {
         let mark = if candidate.state == "leading" { "👑" } else { "👥" };
@@ -208,15 +223,16 @@ fn candidates(row: &LeaseJson) -> String {
             candidate.url.as_deref().map(output::printable).unwrap_or_default(),
         ]
     };
-    let rows = row.candidates.iter().map(cells);
+    let rows = candidates.iter().map(cells);
     let lines: Vec<_> = std::iter::once(head).chain(rows).collect();
     columns(&lines)
 }
 
 /// The number of candidates of a lease, and how many of them cannot lead: `3 (1 drained)`.
 fn candidate_count(row: &LeaseJson) -> String {
-    let all = row.candidates.len();
-    let count = |state: &str| row.candidates.iter().filter(|it| it.state == state).count();
+    let Some(candidates) = &row.candidates else { return "unknown".to_owned() };
+    let all = candidates.len();
+    let count = |state: &str| candidates.iter().filter(|it| it.state == state).count();
     let states = ["drained", "unhealthy"].into_iter().map(|state| (state, count(state)));
     let states: Vec<String> = states
         .filter(|(_, count)| *count > 0)

@@ -1,10 +1,15 @@
 //! A private Kubernetes API server with its etcd, an administrator, and a user that has only the Role of the documentation.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use libtest_mimic::{Arguments, Trial};
 use rcgen::KeyPair;
 use rustix::process::{Signal, kill_process_group};
 use serde_json::{Value, json};
@@ -29,6 +34,55 @@ pub fn missing() -> Option<String> {
     let programs = [("kube-apiserver", "kube-apiserver"), ("etcd-3.4", "etcd")];
     let missing = programs.iter().find(|(kind, program)| find(kind, program).is_none());
     missing.map(|(kind, _)| install_hint(kind))
+}
+
+/// A trial on the server that all trials of a program share.
+pub type Test = (&'static str, fn(Arc<KubernetesRig>) -> LocalBoxFuture<'static, ()>);
+
+/// Named trials of async functions that take the shared server.
+#[macro_export]
+macro_rules! kubernetes_tests {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), |rig| {
+            Box::pin($name(rig)) as futures_util::future::LocalBoxFuture<'static, ()>
+        })),*]
+    };
+}
+pub use crate::kubernetes_tests as tests;
+
+/// Runs trials on one server, which the first of them starts.
+pub fn main(tests: &[Test]) -> ExitCode {
+    const LIMIT: Duration = Duration::from_secs(120);
+    let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
+    let required = required.split([',', ' ']).any(|word| word == "all" || word == "kubernetes");
+    let shared: Arc<OnceLock<Result<Arc<KubernetesRig>, String>>> = Arc::default();
+    let trial = |&(name, test): &Test| {
+        let shared = Arc::clone(&shared);
+        let trial = Trial::test(name, move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?;
+            runtime.block_on(async {
+                let rig = shared.get_or_init(|| KubernetesRig::start().map(Arc::new)).clone()?;
+                let done = tokio::time::timeout(LIMIT, test(rig)).await;
+                done.map_err(|_| "not done in time".to_owned())
+            })?;
+            Ok(())
+        });
+        match missing() {
+            Some(hint) if !required => trial.with_kind(hint).with_ignored_flag(true),
+            _ => trial,
+        }
+    };
+    let mut arguments = Arguments::from_args();
+    // Most of the time is spent waiting for leases to expire.
+    arguments.test_threads.get_or_insert(4);
+    let trials = tests.iter().map(trial).collect();
+    let code = libtest_mimic::run(&arguments, trials).exit_code();
+    // Stops the server before the process ends.
+    drop(shared);
+    code
 }
 
 /// A running API server. It stops before its etcd does.
@@ -245,7 +299,7 @@ fn start_api(etcd: &u16, port: u16, files: &Path) -> Result<Server, String> {
     let account_public = file("account.pub", &pair.public_key_pem());
     let tokens = file(
         "tokens.csv",
-        "admintoken,admin,admin,system:masters\nlockertoken,locker,locker\nstrangertoken,stranger,stranger\n",
+        "admintoken,admin,admin,system:masters\nlockertoken,locker,locker\nstrangertoken,stranger,stranger\nreadertoken,reader,reader\n",
     );
     let arguments = [
         format!("--etcd-servers=http://127.0.0.1:{etcd}"),

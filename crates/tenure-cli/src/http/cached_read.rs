@@ -135,11 +135,11 @@ async fn read_leases(store: &dyn Store, timeout: Duration) -> Result<Bytes, Http
     let found = found.map_err(|error| HttpError::of(&error))?;
     // Data that is not a lease is left out; `tenure doctor` reports it.
     let mut leases: Vec<Lease> = found.into_iter().filter_map(Result::ok).collect();
-    let candidates = nodes(&leases);
+    let candidates = store.limits().presence.then(|| nodes(&leases));
     leases.retain(|lease| all.shows(&lease.name));
     leases.sort_by(|a, b| a.name.cmp(&b.name));
-    let rows: Vec<LeaseJson> =
-        leases.iter().map(|lease| LeaseJson::from(lease).with_candidates(&candidates)).collect();
+    let row = |lease| LeaseJson::from(lease).with_candidates(candidates.as_deref());
+    let rows: Vec<LeaseJson> = leases.iter().map(row).collect();
     let body = serde_json::to_vec(&rows);
     body.map(Bytes::from).map_err(|_| HttpError::busy("the leases cannot be written as JSON"))
 }

@@ -61,7 +61,7 @@ impl Sidecar {
             presence_task: None,
             tasks: Vec::new(),
         };
-        if !config.service.no_presence {
+        if !config.service.no_presence && store.limits().presence {
             let ttl = timing.ttl.saturating_mul(PRESENCE_LEASES).min(store.limits().max_ttl);
             let presence = Presence::new(&config.name, &config.id, ttl)
                 .url(&url)
@@ -158,7 +158,9 @@ impl PresenceReader {
         let clock = Clock::boot();
         let (mut reads, mut priorities_differ) = (0, false);
         loop {
-            if let Ok(nodes) = present(&*self.store, &self.name).await {
+            if self.store.limits().presence
+                && let Ok(nodes) = present(&*self.store, &self.name).await
+            {
                 priorities_differ = nodes.windows(2).any(|two| two[0].priority != two[1].priority);
                 if let Some(election) = &self.election {
                     election.set_candidates(&nodes);
