@@ -229,13 +229,13 @@ async fn a_waiter_that_is_idle_sends_few_requests(rig: Arc<KubernetesRig>) {
     let ttl = Duration::from_secs(3);
     let name = Name::new("idle-waiter").unwrap();
     let leader = tenure::Election::builder(name.as_str()).id("leader").ttl(ttl);
-    let leader = leader.store(open(&rig.url()).await).build().unwrap();
+    let leader = leader.start(open(&rig.url()).await).await.unwrap();
     let clock = Clock::boot();
     while !leader.is_leader() {
         clock.sleep(Duration::from_millis(20)).await;
     }
     let waiter = tenure::Election::builder(name.as_str()).id("waiter").ttl(ttl);
-    let waiter = waiter.store(open(&proxy.url).await).build().unwrap();
+    let waiter = waiter.start(open(&proxy.url).await).await.unwrap();
     clock.sleep(ttl).await;
     proxy.take_requests();
     clock.sleep(ttl * 5).await;
@@ -345,8 +345,8 @@ async fn examine_reports_the_server_and_what_is_missing(rig: Arc<KubernetesRig>)
         "subjects": [{"kind": "User", "name": "reader", "apiGroup": group}]});
     admin.create(&format!("{path}/rolebindings"), &binding).await.unwrap();
     let kubeconfig = rig.kubeconfig("reader", rig.port());
-    let store = open(&format!("kubernetes://{NAMESPACE}?kubeconfig={}", kubeconfig.display()));
-    let store = store.await;
+    let url = format!("kubernetes://{NAMESPACE}?kubeconfig={}", kubeconfig.display());
+    let store = open(&url).await;
     let report = loop {
         match store.examine().await {
             Ok(report) => break report,
