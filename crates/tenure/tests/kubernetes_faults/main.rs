@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         an_exec_plugin_logs_in,
         examine_reports_the_server_and_what_is_missing,
         the_manifests_can_be_applied,
-        a_frozen_server_loses_no_lease_to_two_holders,
+        a_frozen_server_never_has_two_holders,
     ])
 }
 
@@ -175,20 +175,18 @@ async fn a_watch_survives_what_a_proxy_does(rig: Arc<KubernetesRig>) {
     let ours = claim("interrupted", "me");
     let mut changes = store.watch(&Scope::name(&ours.name));
     assert_eq!(next(&mut changes).await, Change::Look);
+    // Every interruption is followed by a hint, and the fifth request works.
+    let mut watches = 0;
+    while watches < 5 {
+        assert_eq!(next(&mut changes).await, Change::Look);
+        watches += proxy.take_requests().iter().filter(|it| *it == "WATCH").count();
+    }
     let held = hold(&*store, &ours).await;
-    let observed = store.observe_one(&ours.name).await.unwrap().unwrap();
-    assert_eq!(observed.token, Some(held.token));
-    // After the last fault the release is reported, whatever came before.
-    Clock::boot().sleep(Duration::from_millis(100)).await;
-    let release = store.release_one(held);
-    release.await.unwrap();
     loop {
-        if matches!(next(&mut changes).await, Change::Freed { .. }) {
-            break;
-        }
-        let freed = store.observe_one(&ours.name).await.unwrap().unwrap().holder.is_none();
-        if freed && proxy.take_requests().iter().filter(|it| *it == "WATCH").count() > 4 {
-            break;
+        match next(&mut changes).await {
+            Change::Look => {}
+            Change::Granted { token, .. } => break assert_eq!(token, held.token),
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -374,7 +372,7 @@ async fn the_manifests_can_be_applied(rig: Arc<KubernetesRig>) {
     }
 }
 
-async fn a_frozen_server_loses_no_lease_to_two_holders(_shared: Arc<KubernetesRig>) {
+async fn a_frozen_server_never_has_two_holders(_shared: Arc<KubernetesRig>) {
     // Its own server: the other trials must not wait.
     let rig = KubernetesRig::start().unwrap();
     let (store, other) = (open(&rig.url()).await, open(&rig.url()).await);
@@ -386,8 +384,13 @@ async fn a_frozen_server_loses_no_lease_to_two_holders(_shared: Arc<KubernetesRi
     rig.signal(Signal::STOP);
     assert_eq!(store.renew_one(&held, ttl).await.unwrap_err().kind(), Kind::Unavailable);
     rig.signal(Signal::CONT);
-    // More than the TTL has passed for the holder: its term never becomes valid again.
-    assert!(!store.renew_one(&held, ttl).await.unwrap().is_held());
-    let path = format!("{LEASES}/frozen");
-    assert_eq!(rig.admin().await.get(&path).await.0, 200);
+    // The renewal that got no answer may have arrived late: then the challenger waits again. Never do both hold the lease.
+    let renewed = store.renew_one(&held, ttl).await.unwrap().is_held();
+    let claimed = other.acquire_one(&theirs).await.unwrap().is_held();
+    assert!(!(renewed && claimed), "two holders");
+    let (code, lease) = rig.admin().await.get(&format!("{LEASES}/frozen")).await;
+    assert_eq!(code, 200);
+    if renewed {
+        assert_eq!(lease["spec"]["holderIdentity"], format!("me_{}", ours.nonce));
+    }
 }
