@@ -14,7 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tenure::store::cas::{
-    Backend, Condition, Document, Entry, Expiry, Reading, Swap, Swapped, TermTime, Touched,
+    Backend, Condition, Document, Entry, Expiry, ForeignDocument, ForeignHolder, Reading, Swap,
+    Swapped, TermTime, Touched,
 };
 use tenure::store::codec;
 use tenure::store::{Change, Grade, Limits, Report, Scope};
@@ -90,7 +91,13 @@ struct StoredDocument {
 #[derive(Debug)]
 enum Content {
     Bytes(Vec<u8>),
-    Foreign { id: String, until: Moment },
+    /// A holder of another program, and the record that it was written over.
+    Foreign {
+        id: String,
+        ttl: Duration,
+        until: Moment,
+        record: Option<Vec<u8>>,
+    },
     Locked,
 }
 
@@ -155,8 +162,8 @@ impl DocumentService {
 
     /// Stores a holder of another program under a name.
     pub fn put_foreign(&self, name: &Name, id: &str, ttl: Duration) {
-        let until = self.clock.now() + ttl;
-        self.put(name, Content::Foreign { id: id.to_owned(), until });
+        let (until, record) = (self.clock.now() + ttl, self.bytes(name));
+        self.put(name, Content::Foreign { id: id.to_owned(), ttl, until, record });
     }
 
     /// Makes every access to a name fail.
@@ -207,8 +214,15 @@ impl ServiceState {
         let Some(document) = self.documents.get(name) else { return Ok(None) };
         match &document.content {
             Content::Locked => Err(Error::unavailable(format!("'{name}' is locked"))),
+            // Without a clock and without sessions, the service knows only what was written.
+            Content::Foreign { id, ttl, record, .. } if expiry == Expiry::Observation => {
+                let holder = Some(ForeignHolder { id: id.clone(), ttl: *ttl });
+                let record = record.as_ref().map(|bytes| codec::decode(name, bytes)).transpose()?;
+                let version = document.version;
+                Ok(Some(Entry::ForeignDocument(ForeignDocument { version, holder, record })))
+            }
             Content::Foreign { until, .. } if now >= *until => Ok(None),
-            Content::Foreign { id, until } => {
+            Content::Foreign { id, until, .. } => {
                 Ok(Some(Entry::Foreign { id: id.clone(), left: until.since(now) }))
             }
             Content::Bytes(bytes) => {
@@ -234,7 +248,7 @@ impl ServiceState {
     ) -> Result<Swapped<u64>> {
         let found = self.documents.get(&swap.name);
         let found = found.filter(|document| match document.content {
-            Content::Foreign { until, .. } => now < until,
+            Content::Foreign { until, .. } => expiry == Expiry::Observation || now < until,
             Content::Bytes(_) | Content::Locked => true,
         });
         let as_expected = found.map(|document| document.version) == swap.expected;

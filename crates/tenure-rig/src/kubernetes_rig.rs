@@ -37,7 +37,7 @@ pub fn missing() -> Option<String> {
 }
 
 /// A trial on the server that all trials of a program share.
-pub type Test = (&'static str, fn(Arc<KubernetesRig>) -> LocalBoxFuture<'static, ()>);
+pub type KubernetesTest = (&'static str, fn(Arc<KubernetesRig>) -> LocalBoxFuture<'static, ()>);
 
 /// Named trials of async functions that take the shared server.
 #[macro_export]
@@ -51,12 +51,12 @@ macro_rules! kubernetes_tests {
 pub use crate::kubernetes_tests as tests;
 
 /// Runs trials on one server, which the first of them starts.
-pub fn main(tests: &[Test]) -> ExitCode {
+pub fn main(tests: &[KubernetesTest]) -> ExitCode {
     const LIMIT: Duration = Duration::from_secs(120);
     let required = std::env::var("TENURE_REQUIRE_STORES").unwrap_or_default();
     let required = required.split([',', ' ']).any(|word| word == "all" || word == "kubernetes");
     let shared: Arc<OnceLock<Result<Arc<KubernetesRig>, String>>> = Arc::default();
-    let trial = |&(name, test): &Test| {
+    let trial = |&(name, test): &KubernetesTest| {
         let shared = Arc::clone(&shared);
         let trial = Trial::test(name, move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -27,7 +27,6 @@
 //!   is confirmed, with every round of renewals. A revoked term is judged by observation, because its session may live on.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,18 +35,16 @@ use futures_util::stream::BoxStream;
 
 use super::batches::in_batches;
 use super::record::{
-    FoundRecord, Operation, Record, RecordWrite, Renewal, Revocation, RuleContext, Save, Standing,
-    Step, lease, unknown_lease,
+    FoundRecord, Operation, RecordWrite, Renewal, Revocation, RuleContext, Save, Step, lease,
 };
 use super::{Change, Limits, Report, Revoke, Scope, Store, wrong_count};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
-use crate::lease::{
-    Answer, Checkpoint, Claim, Grant, Hold, Holder, Lease, Name, Release, StoreTime,
-};
+use crate::lease::{Answer, Checkpoint, Claim, Grant, Hold, Lease, Name, Release, StoreTime};
 use crate::observation::Observations;
 
 mod backend;
+mod judge;
 mod unconfirmed;
 
 pub use super::record::{Condition, TermTime};
@@ -55,6 +52,7 @@ pub use backend::{
     Backend, Document, Entry, Expiry, ForeignDocument, ForeignHolder, Reading, Swap, Swapped,
     Touched,
 };
+use judge::{Found, is_revoked, mark};
 use unconfirmed::{Unconfirmed, UnconfirmedKey};
 
 /// How often an operation reads again after another caller was faster. Each conflict means that another caller has written.
@@ -79,13 +77,6 @@ struct CasStoreInner<B: Backend> {
     /// another caller has written since, the swap conflicts.
     written: Mutex<HashMap<Name, Document<B::Version>>>,
     unconfirmed: Unconfirmed<B::Version>,
-}
-
-/// What an operation is applied to.
-struct Found<V> {
-    record: Option<Record>,
-    standing: Standing,
-    version: Option<V>,
 }
 
 /// An answer, and the swap that makes it valid, if one is needed.
@@ -249,60 +240,6 @@ impl<B: Backend> CasStoreInner<B> {
             time,
         });
         Ok((answer, swap))
-    }
-
-    /// The record of an entry and the state of its term. The error is the lease of another program, which excludes every
-    /// candidate.
-    fn judge(
-        &self,
-        name: &Name,
-        entry: Option<Entry<B::Version>>,
-        now: Moment,
-        context: &RuleContext,
-    ) -> Result<Found<B::Version>, Box<Lease>> {
-        match entry {
-            None => Ok(Found { record: None, standing: Standing::Free, version: None }),
-            Some(Entry::Document(document)) => {
-                let standing = self.standing(name, &document, now);
-                let Document { record, version, .. } = document;
-                Ok(Found { record: Some(record), standing, version: Some(version) })
-            }
-            Some(Entry::Foreign { id, left }) => {
-                Err(Box::new(foreign_lease(name, id, left, left, context)))
-            }
-            Some(Entry::ForeignDocument(ForeignDocument { version, holder, record })) => {
-                if let Some(ForeignHolder { id, ttl }) = holder {
-                    let mark = mark(&version);
-                    let left = self.observations().left(name, mark, ttl, DRIFT_PPM, now);
-                    if !left.is_zero() {
-                        return Err(Box::new(foreign_lease(name, id, ttl, left, context)));
-                    }
-                }
-                // The other program could acquire the name only after the recorded term was over.
-                let over = |record: &Record| Standing::of(record, Duration::ZERO);
-                let standing = record.as_ref().map_or(Standing::Free, over);
-                Ok(Found { record, standing, version: Some(version) })
-            }
-        }
-    }
-
-    fn standing(&self, name: &Name, document: &Document<B::Version>, now: Moment) -> Standing {
-        let Document { record, version, left } = document;
-        let Some(term) = &record.term else {
-            self.observations().forget(name);
-            return Standing::Free;
-        };
-        let by_observation = match B::EXPIRY {
-            Expiry::StoreClock => false,
-            // The session that holds a revoked term may be kept alive for other leases.
-            Expiry::ServerLease => is_revoked(record) && !left.is_zero(),
-            Expiry::Observation => true,
-        };
-        let left = match by_observation {
-            true => self.observations().left(name, mark(version), term.ttl, DRIFT_PPM, now),
-            false => *left,
-        };
-        Standing::of(record, left)
     }
 
     /// The holder's own write counts as its first observation: an expired term is over for its holder too.
@@ -583,32 +520,6 @@ fn log_unreleased(released: Result<()>) {
     if let Err(error) = released {
         tracing::debug!(%error, "an unconfirmed lease is not released yet");
     }
-}
-
-fn is_revoked(record: &Record) -> bool {
-    record.term.as_ref().is_some_and(|term| term.nonce.is_none())
-}
-
-/// A value that differs for different versions.
-fn mark(version: &impl Hash) -> u128 {
-    let half = |salt: u8| {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u8(salt);
-        version.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(0) << 64 | half(1)
-}
-
-fn foreign_lease(
-    name: &Name,
-    id: String,
-    ttl: Duration,
-    left: Duration,
-    context: &RuleContext,
-) -> Lease {
-    let holder = Some(Holder { id, nonce: None });
-    Lease { holder, ttl, left, store_time: context.store_time, ..unknown_lease(name) }
 }
 
 fn without_times<T>(answers: Vec<Result<Timed<T>>>) -> Vec<Result<T>> {

@@ -38,7 +38,7 @@ mod watch;
 
 use client::{ApiClient, Put};
 use lease_object::LeaseVersion;
-use settings::Settings;
+use settings::KubernetesSettings;
 
 /// The number of requests in flight of one handle. The API server limits the requests of all its clients together.
 const MAX_IN_FLIGHT: usize = 16;
@@ -47,7 +47,7 @@ const MAX_IN_FLIGHT: usize = 16;
 const MAX_BATCH: usize = 128;
 
 pub(super) async fn open(url: &StoreUrl<'_>) -> Result<Arc<dyn Store>> {
-    let (settings, clock) = (Settings::load(url).await?, Clock::boot());
+    let (settings, clock) = (KubernetesSettings::load(url).await?, Clock::boot());
     let backend = KubernetesBackend::new(Arc::new(settings), clock.clone());
     Ok(Arc::new(CasStore::new(backend, clock)))
 }
@@ -60,7 +60,7 @@ struct KubernetesBackend {
 }
 
 impl KubernetesBackend {
-    fn new(settings: Arc<Settings>, clock: Clock) -> Self {
+    fn new(settings: Arc<KubernetesSettings>, clock: Clock) -> Self {
         KubernetesBackend { client: Arc::new(ApiClient::new(settings, clock.clone())), clock }
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Semaphore};
 use super::MAX_IN_FLIGHT;
 use super::error::{Refusal, Verb, not_kubernetes, not_sent};
 use super::lease_object::{KIND, object_name};
-use super::settings::Settings;
+use super::settings::KubernetesSettings;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::lease::Name;
@@ -47,7 +47,7 @@ pub(super) enum Put {
 
 /// One client with its own connections.
 pub(super) struct ApiClient {
-    settings: Arc<Settings>,
+    settings: Arc<KubernetesSettings>,
     clock: Clock,
     leases: Request,
     /// Built at the first request, in the runtime that uses it, because its connections belong to that runtime.
@@ -64,7 +64,7 @@ impl fmt::Debug for ApiClient {
 }
 
 impl ApiClient {
-    pub(super) fn new(settings: Arc<Settings>, clock: Clock) -> Self {
+    pub(super) fn new(settings: Arc<KubernetesSettings>, clock: Clock) -> Self {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", settings.namespace);
         ApiClient {
             settings,
@@ -76,7 +76,7 @@ impl ApiClient {
         }
     }
 
-    pub(super) fn settings(&self) -> Arc<Settings> {
+    pub(super) fn settings(&self) -> Arc<KubernetesSettings> {
         Arc::clone(&self.settings)
     }
 
@@ -120,9 +120,9 @@ impl ApiClient {
     pub(super) async fn list(&self, scope: &Scope) -> Result<(Vec<Lease>, String)> {
         let verb = Verb("list");
         let mut params = match selector(scope) {
-            Selector::Name(name) => ListParams::default().fields(&name),
-            Selector::Label => ListParams::default().labels(KIND),
-            Selector::All => ListParams::default(),
+            LeaseSelector::Name(name) => ListParams::default().fields(&name),
+            LeaseSelector::Label => ListParams::default().labels(KIND),
+            LeaseSelector::All => ListParams::default(),
         };
         params = params.limit(PAGE);
         let mut objects = Vec::new();
@@ -153,9 +153,9 @@ impl ApiClient {
     ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Lease>>>> {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let params = match selector(scope) {
-            Selector::Name(name) => params.fields(&name),
-            Selector::Label => params.labels(KIND),
-            Selector::All => params,
+            LeaseSelector::Name(name) => params.fields(&name),
+            LeaseSelector::Label => params.labels(KIND),
+            LeaseSelector::All => params,
         };
         let verb = Verb("watch");
         let request = self.leases.watch(&params, resource_version);
@@ -272,7 +272,7 @@ impl ApiClient {
 /// A request as the crate `kube` builds it.
 pub(super) type HttpRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
-enum Selector {
+enum LeaseSelector {
     /// A field selector for one object.
     Name(String),
     /// The objects that have a record.
@@ -281,13 +281,13 @@ enum Selector {
     All,
 }
 
-fn selector(scope: &Scope) -> Selector {
+fn selector(scope: &Scope) -> LeaseSelector {
     match scope {
         Scope::Names(names) => match &names[..] {
-            [name] => Selector::Name(format!("metadata.name={}", object_name(name))),
-            _ => Selector::All,
+            [name] => LeaseSelector::Name(format!("metadata.name={}", object_name(name))),
+            _ => LeaseSelector::All,
         },
-        Scope::Prefix(_) => Selector::Label,
+        Scope::Prefix(_) => LeaseSelector::Label,
     }
 }
 

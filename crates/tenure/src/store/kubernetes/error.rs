@@ -3,7 +3,7 @@
 use kube::client::AuthError;
 use kube::core::Status;
 
-use super::settings::Settings;
+use super::settings::KubernetesSettings;
 use crate::error::Error;
 
 /// The greatest part of a foreign text that is shown.
@@ -35,7 +35,7 @@ impl Refusal {
         self.http_status == 404 && details.is_some_and(|details| details.kind == "leases")
     }
 
-    pub(super) fn into_error(self, verb: Verb, settings: &Settings) -> Error {
+    pub(super) fn into_error(self, verb: Verb, settings: &KubernetesSettings) -> Error {
         let (server, namespace, Verb(verb)) = (settings.server(), &settings.namespace, verb);
         let http_status = self.http_status;
         let tried = format!("{verb} on leases in namespace '{namespace}' at {server}");
@@ -79,7 +79,7 @@ pub(super) fn not_kubernetes(tried: &str, http_status: u16, body: &[u8]) -> Erro
 }
 
 /// The error for a request that got no answer.
-pub(super) fn not_sent(error: kube::Error, verb: Verb, settings: &Settings) -> Error {
+pub(super) fn not_sent(error: kube::Error, verb: Verb, settings: &KubernetesSettings) -> Error {
     let (server, Verb(verb)) = (settings.server(), verb);
     match error {
         kube::Error::Auth(error) => denied_login(&error),

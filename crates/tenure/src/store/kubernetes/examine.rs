@@ -12,7 +12,7 @@ use kube::core::Request;
 
 use super::client::ApiClient;
 use super::error::Verb;
-use super::settings::Settings;
+use super::settings::KubernetesSettings;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::lease::Name;
@@ -102,7 +102,7 @@ async fn round_trip(client: &ApiClient, clock: &Clock) -> Result<Duration> {
     Ok(times[ROUND_TRIPS / 2])
 }
 
-fn login(settings: &Settings) -> Check {
+fn login(settings: &KubernetesSettings) -> Check {
     let user = &settings.config.auth_info;
     let how = if user.exec.is_some() {
         "an exec plugin of the kubeconfig"
@@ -128,7 +128,7 @@ fn login(settings: &Settings) -> Check {
     check("login", Verdict::Good, how)
 }
 
-fn tls(settings: &Settings) -> Check {
+fn tls(settings: &KubernetesSettings) -> Check {
     let server = settings.server();
     let config = &settings.config;
     if config.cluster_url.scheme_str() != Some("https") {

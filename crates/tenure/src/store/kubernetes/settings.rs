@@ -12,20 +12,20 @@ use crate::store::endpoint::StoreUrl;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a handle needs to connect.
-pub(super) struct Settings {
+pub(super) struct KubernetesSettings {
     pub(super) namespace: String,
     pub(super) config: Config,
     url: String,
 }
 
 /// Without the configuration, which may contain secrets.
-impl fmt::Debug for Settings {
+impl fmt::Debug for KubernetesSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.url)
     }
 }
 
-impl Settings {
+impl KubernetesSettings {
     pub(super) async fn load(url: &StoreUrl<'_>) -> Result<Self> {
         let options = url.options(&["context", "kubeconfig"])?;
         let namespace = url.rest.strip_prefix("//").unwrap_or_default();
@@ -47,7 +47,7 @@ impl Settings {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // A write is never repeated behind its caller's back.
         config.default_retry = false;
-        Ok(Settings { namespace: namespace.to_owned(), config, url: shown })
+        Ok(KubernetesSettings { namespace: namespace.to_owned(), config, url: shown })
     }
 
     pub(super) fn url(&self) -> String {
