@@ -70,14 +70,15 @@
 //! |---|---|---|
 //! | `file` | yes | [`file:DIR`](store::file): a directory on this machine |
 //! | `redis` | no | `redis://`, and `store::redis::RedisStore::builder` for your own client, credentials and key prefix |
+//! | `kubernetes` | no | `kubernetes://NAMESPACE`: Lease objects of a Kubernetes API server, with the crate `kube`, rustls and ring |
 //! | `tls` | no | TLS for the stores that are servers, with rustls and ring: `rediss://`, and your own TLS configuration |
 //! | `serde` | no | status, events and leases as [JSON](docs::observability), and `ElectionConfig`, for the application's settings file |
 //! | `metrics` | no | `metrics::FacadeMetrics`, which reports through the `metrics` crate |
 //! | `conformance` | no | the table of properties that every store is tested against, for your own store |
 //! | `testing` | no | `testing::term`, a term that a test can end, and `testing::FaultyStore`, a store with injected errors and delays |
 //!
-//! `memory:` is always available: for tests, and for threads of one process. Without `redis` no network client is compiled, and
-//! without `tls` no TLS. `metrics` adds three small crates; `serde`, `testing` and `conformance` add none. Linux only.
+//! `memory:` is always available: for tests, and for threads of one process. Without `redis` and `kubernetes` no network client is compiled,
+//! and without `tls` and `kubernetes` no TLS. `metrics` adds three small crates; `serde`, `testing` and `conformance` add none. Linux only.
 //!
 //! With `redis`, the crate `redis` brings `url`, whose Unicode tables are 21 crates by default. An application selects smaller
 //! ones (5 crates) in its own `Cargo.lock`: `cargo update -p idna_adapter --precise 1.1.0`.
