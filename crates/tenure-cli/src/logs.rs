@@ -88,8 +88,12 @@ pub(crate) fn start(args: &Args) -> LogQueue {
     };
     let shows_events = matches!(args.command, Command::Run(_) | Command::Serve(_));
     let hides_events = shows_events && level < LevelFilter::DEBUG;
-    // The lines of `run` and `serve` report the same events.
-    let filter = filter_fn(move |event| !hides_events || event.target() != EVENT_TARGET);
+    let hides_clients = level < LevelFilter::DEBUG;
+    // The lines of `run` and `serve` report the same events, and the store's errors say what its client met.
+    let filter = filter_fn(move |event| {
+        !(hides_events && event.target() == EVENT_TARGET
+            || hides_clients && event.target().starts_with("kube_client"))
+    });
     let (queue, writer) = queue::start();
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let registry = tracing_subscriber::registry().with(level);
