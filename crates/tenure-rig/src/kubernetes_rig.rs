@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -133,8 +134,11 @@ impl KubernetesRig {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
             "current-context": "test",
         });
-        // JSON is YAML.
-        std::fs::write(&path, config.to_string()).unwrap();
+        // JSON is YAML. Renamed into place: another trial may be reading the same file.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let draft = path.with_extension(format!("{}.new", COUNT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(&draft, config.to_string()).unwrap();
+        std::fs::rename(&draft, &path).unwrap();
         path
     }
 
