@@ -234,6 +234,10 @@ impl HttpTarget {
         }
         let cause = cause(error);
         Error::unavailable(match (error.is_connect(), &self.tls) {
+            (true, Some(_)) if cause.contains("handshake eof") => format!(
+                "{service} at {host} closed the connection during the TLS handshake. If this port has no TLS, remove tls=1, \
+                 ca, cert and key"
+            ),
             (true, _) => {
                 format!("cannot reach {service} at {host}: {cause}. Is {service} running?")
             }
