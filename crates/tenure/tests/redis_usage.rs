@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tenure::store::{Change, Grade, Scope};
-use tenure::{Checkpoint, Claim, Clock, Election, Hold};
+use tenure::{Checkpoint, Claim, Clock, Hold};
 
 use tenure_rig::redis_rig::{
     DURABLE, NOT_DURABLE, Rig, TTL, acquire, claim, granted, open, release, renew, taken, tests,
@@ -24,7 +24,6 @@ fn main() -> ExitCode {
         a_unix_socket_works,
         acquire_and_renew_take_one_call_each,
         a_hundred_thousand_leases,
-        twenty_elections_share_a_thread_and_its_connections,
     ])
 }
 
@@ -245,33 +244,4 @@ async fn a_hundred_thousand_leases() {
         assert!(store.release(&releases).await.unwrap().iter().all(Result::is_ok));
     });
     timed("released", calls(&rig).await, &mut work).await;
-}
-
-/// Reproduces defect E12.
-async fn twenty_elections_share_a_thread_and_its_connections() {
-    let rig = Rig::new(DURABLE);
-    let store = rig.open().await;
-    let mut elections = Vec::new();
-    for number in 0..20 {
-        let builder = Election::builder(&format!("job-{number}")).ttl(TTL);
-        elections.push(builder.start(store.clone()).await.unwrap());
-    }
-    let mut leaderships = Vec::new();
-    for election in &elections {
-        let leadership = election.leadership().await.unwrap();
-        assert_eq!(leadership.save("here").await.unwrap(), tenure::Saved::Kept);
-        leaderships.push(leadership);
-    }
-    store.observe(&Scope::Prefix(String::new())).await.unwrap();
-    // The administrator's connection of this test is not one of the store's.
-    let clients: String = rig.run("CLIENT LIST").await;
-    let connections = clients.lines().count() - 1;
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let threads = threads
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
-        .filter(|name| name.starts_with("tenure"))
-        .count();
-    eprintln!("{connections} connections, {threads} threads");
-    assert!(connections <= 4, "{connections} connections: {clients}");
-    assert!(threads <= 3, "{threads} threads");
 }
