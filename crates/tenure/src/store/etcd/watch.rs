@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// More names are watched by their common prefix.
 const MAX_NAMES: usize = 32;
 
-/// No event of ours is longer.
+/// No message of a watch is longer.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 struct EtcdWatch {
