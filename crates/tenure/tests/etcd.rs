@@ -90,18 +90,19 @@ async fn an_idle_waiter_sends_few_requests() {
     let waiter = waiter.await.unwrap();
     let clock = Clock::boot();
     clock.sleep(Duration::from_secs(1)).await;
-    let (before, seconds) = (member.requests(), 24);
+    let (before, seconds) = (member.requests(), 48);
     let mut renewals = 0;
-    for _ in 0..seconds {
+    // As often as a leader renews with the default timing.
+    for _ in 0..seconds * 3 / ttl.as_secs() {
         assert!(holder.renew_one(&held, ttl).await.unwrap().is_held());
         renewals += 2;
-        clock.sleep(Duration::from_secs(1)).await;
+        clock.sleep(ttl / 3).await;
     }
     let after = member.requests();
     let sent: u64 = after.values().sum::<u64>() - before.values().sum::<u64>() - renewals;
     // A reading of the remaining time before the lease can expire, in whole seconds, and the document twice a minute.
     println!("an idle waiter sent {sent} requests in {seconds} s at a TTL of {ttl:?}: {after:?}");
-    assert!(sent <= 14, "{before:?} {after:?}");
+    assert!(sent <= 28, "{before:?} {after:?}");
     waiter.stop().await;
 }
 
